@@ -1,0 +1,93 @@
+"""The secret key under which subjects are hashed, and where it lives.
+
+Subjects are names, addresses, account numbers: there are few of them and they can be guessed. An unkeyed hash lets
+whoever steals the database hash every candidate and see who took part, and how often. Under a key of 256 random bits
+the database alone answers no such guess, which is why the key is kept beside it and never in it: copy or back up the
+database without `<path>.key`, or give the key by the environment and keep it on no disk.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from hashlib import blake2b
+
+from streamdp.errors import ConfigError, SchemaError, StoreError
+
+ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
+KEY_BYTES = 32
+
+
+def hash_subject(subject: str | bytes, key: bytes) -> bytes:
+    """16 bytes of BLAKE2b under `key`, for this use only (`person`). A str counts as its UTF-8 bytes.
+
+    Raises `SchemaError` for anything but str or bytes.
+    """
+    if isinstance(subject, str):
+        subject = subject.encode("utf-8", "surrogatepass")
+    elif not isinstance(subject, bytes):
+        raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
+    return blake2b(subject, digest_size=16, key=key, person=b"streamdp-subject").digest()
+
+
+def key_fingerprint(key: bytes) -> bytes:
+    """What a database may know of its key: enough to refuse another one."""
+    return blake2b(digest_size=16, key=key, person=b"streamdp-key-id").digest()
+
+
+def check_key(key: bytes) -> bytes:
+    """The key itself; raises `ConfigError` unless it has 32 to 64 bytes (64 is BLAKE2b's limit)."""
+    if not isinstance(key, bytes) or not KEY_BYTES <= len(key) <= 64:
+        raise ConfigError("the subject key must be 32 to 64 secret random bytes")
+    return key
+
+
+def given_key(path: str, key: bytes | None) -> bytes | None:
+    """The key from the argument, else the environment, else `<path>.key`; None where none of them has one."""
+    if key is not None:
+        return check_key(key)
+    text = os.environ.get(ENVIRONMENT)
+    try:
+        if text is not None:
+            return check_key(bytes.fromhex(text))
+        with open(path + ".key", "rb") as file:
+            return check_key(bytes.fromhex(file.read().decode("ascii")))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        source = ENVIRONMENT if text is not None else path + ".key"
+        raise ConfigError(f"{source} must hold a subject key: 32 to 64 random bytes as hexadecimal") from None
+    except OSError as error:
+        raise StoreError(f"cannot read {path}.key: {error.strerror}") from None
+
+
+def make_key(path: str) -> bytes:
+    """Draw a key and write it to `<path>.key`, readable by the owner only, on disk before this returns.
+
+    Written under another name and linked to its own, so that the name never holds half a key. Raises `StoreError`
+    where it cannot be written; an existing key is never replaced.
+    """
+    key = secrets.token_bytes(KEY_BYTES)
+    draft = f"{path}.key.{os.getpid()}"
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(descriptor, key.hex().encode("ascii"))
+            os.fsync(descriptor)
+            os.link(draft, path + ".key")
+        finally:
+            os.close(descriptor)
+            os.unlink(draft)
+        sync_directory(path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}.key: {error.strerror}") from None
+    return key
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in the directory of `path` durable."""
+    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,63 @@
+"""A state as JSON text: plain values as JSON's own, arrays as base64 of their little-endian bytes. Never pickle.
+
+>>> decode_state(encode_state({"n_seen": 2, "theta": np.array([0.1, -0.0])}))
+{'n_seen': 2, 'theta': array([ 0.1, -0. ])}
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import StoreError
+
+_ARRAY = "__array__"
+_DTYPES = ("<f8", "<i8")
+
+
+def encode_state(state: dict[str, Any]) -> str:
+    """JSON text of nested dicts (str keys) and lists of str, bool, int, float, None, float64 and int64 arrays.
+
+    Every float and every array comes back bit for bit (numpy scalars come back as Python's, tuples as lists).
+    Raises `StoreError` that names the place of any other value.
+    """
+    return json.dumps(_encode(state, "state"), separators=(",", ":"))
+
+
+def decode_state(text: str) -> dict[str, Any]:
+    """What `encode_state` was given."""
+    state = json.loads(text, object_hook=_decode)
+    if not isinstance(state, dict):
+        raise StoreError("expected an encoded state, got another JSON value")
+    return state
+
+
+def _encode(value: Any, place: str) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case np.bool_() | np.integer() | np.floating():
+            return value.item()
+        case list() | tuple():
+            return [_encode(item, f"{place}[{i}]") for i, item in enumerate(value)]
+        case dict() if _ARRAY not in value and all(isinstance(key, str) for key in value):
+            return {key: _encode(item, f"{place}[{key!r}]") for key, item in value.items()}
+        case np.ndarray():
+            code = value.dtype.newbyteorder("<").str
+            if code in _DTYPES:
+                data = base64.b64encode(value.astype(code).tobytes()).decode("ascii")
+                return {_ARRAY: code, "shape": list(value.shape), "data": data}
+            raise StoreError(f"{place}: expected an array of float64 or int64, got {value.dtype}")
+    raise StoreError(f"{place}: expected plain values and arrays, got {type(value).__name__}")
+
+
+def _decode(item: dict[str, Any]) -> Any:
+    if _ARRAY not in item:
+        return item
+    if item[_ARRAY] not in _DTYPES:
+        raise StoreError(f"expected an array of float64 or int64, got {item[_ARRAY]!r}")
+    flat = np.frombuffer(base64.b64decode(item["data"]), dtype=item[_ARRAY])
+    return flat.reshape(item["shape"]).astype(flat.dtype.newbyteorder("="))

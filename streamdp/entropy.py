@@ -1,0 +1,123 @@
+"""Random words for noise: keyed by the operating system, never saved, never copied.
+
+`Entropy` hands out buffers of 64-bit words. Every buffer is the keystream of AES-256 in counter mode under a fresh
+key from the operating system (`os.urandom`), made by the `cryptography` package; the key is dropped as soon as the
+buffer is full, so nothing in memory tells a word that was used before. Copying, deep-copying or pickling an estimator
+gives a generator with an empty buffer, and a forked child empties the one it inherited: no two generators ever share
+a word. `SeededEntropy` is for tests; an estimator that uses it says "not private" in its statement.
+
+Noise that is safe in floating point
+------------------------------------
+A textbook sampler that adds noise to a gradient in floating point leaks: which doubles are reachable depends on the
+gradient, and an output that only one of two gradients can reach tells them apart (Mironov, "On significance of the
+least significant bits for differential privacy", 2012). Here gradient and noise meet on a common grid of multiples of
+a power of two h, fixed by the calibration (loss, dimension, budget) and by nothing in the data:
+
+    output = h (round(g / h) + round(Z / h)),   h = 2^(floor(log2 scale) - 20).
+
+* Both rounded terms are integers below 2^52, so the sum and the products with h are exact, and every multiple of h in
+  range can be reached from every gradient.
+* round(g/h) + round(Z/h) = round(round(g/h) + Z/h): it is a function of g' + Z with g' = h round(g/h), so it is
+  post-processing of the ideal mechanism at g'. Rounding moves each coordinate by at most h/2, so two gradients at
+  distance S come to at most S + sqrt(d) h; the mechanisms calibrate to that. It costs 2^-20 of the scale.
+
+What is left of floating point: Z is computed with a relative error near 2^-52, so the mass of one cell of the grid is
+off by a relative 2^-31 or less in the body and about 2^-26 at 40 scales (Laplace), far below what any attack can
+measure. The exponential variate behind Laplace noise takes its exponent bits from a geometric draw, so its resolution
+does not coarsen in the tail: it has no holes up to 75 ln 2 = 52 scales, past which lies a mass of 2^-75. The Gaussian
+comes from a ziggurat with 52-bit abscissas; its tail has 53-bit resolution and holes only beyond 10 standard
+deviations, a mass of 1e-23. PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16: the answer
+differs from the rounded ideal one only where a coordinate falls within an arithmetic error (about 2^-49) of the
+border of a cell, a mass of about d 2^-32, which is the delta one should add to its pure epsilon if the arithmetic is
+counted as part of the mechanism. Timing is not covered: the samplers reject, so their running time depends on the
+noise (though not on the gradient).
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+_LIVE: weakref.WeakSet[Entropy] = weakref.WeakSet()
+
+
+class _Words:
+    """A buffer of random 64-bit words; `position` is the first unused one."""
+
+    def __init__(self, size: int) -> None:
+        self.words = np.empty(size, dtype=np.uint64)
+        self.position = size
+
+    def refill(self, at_least: int = 0) -> None:
+        """Move the unused words to the front and fill the rest; grow to `at_least` words where it is larger."""
+        unused = self.words[self.position :].copy()
+        if at_least > len(self.words):
+            self.words = np.empty(at_least, dtype=np.uint64)
+        self.words[: len(unused)] = unused
+        self.position = 0
+        self._fill(self.words[len(unused) :])
+
+    def _fill(self, out: np.ndarray) -> None:
+        raise NotImplementedError
+
+
+class Entropy(_Words):
+    """Cryptographic random words (see the module's text). `private` is True: noise from it protects."""
+
+    private = True
+
+    def __init__(self, size: int = 8192) -> None:
+        super().__init__(size)
+        _LIVE.add(self)
+
+    def _fill(self, out: np.ndarray) -> None:
+        key = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16)))
+        view = memoryview(out).cast("B")
+        key.encryptor().update_into(bytes(len(view)), view)
+
+    def _forget(self) -> None:
+        self.words.fill(0)
+        self.position = len(self.words)
+
+    def __copy__(self) -> Entropy:
+        return Entropy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Entropy:
+        return Entropy()
+
+    def __reduce__(self) -> tuple[type[Entropy], tuple[()]]:
+        return Entropy, ()
+
+
+class SeededEntropy(_Words):
+    """Reproducible words from PCG64, for tests only: who knows the seed can take the noise off.
+
+    The words do not depend on the size of the buffer, so one record at a time and a million at once see the same.
+    """
+
+    private = False
+
+    def __init__(self, seed: int, size: int = 8192) -> None:
+        super().__init__(size)
+        self._generator = np.random.PCG64(seed)
+
+    def _fill(self, out: np.ndarray) -> None:
+        out[:] = self._generator.random_raw(len(out))
+
+
+def entropy(seed: int | None) -> Entropy | SeededEntropy:
+    """The generator for an estimator: cryptographic without a seed."""
+    return Entropy() if seed is None else SeededEntropy(seed)
+
+
+def _after_fork() -> None:
+    for source in list(_LIVE):
+        source._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,59 @@
+"""Typed errors. Each says what was expected, what came and what to do; none shows a record's values."""
+
+from __future__ import annotations
+
+
+class StreamDPError(Exception):
+    """Base of every error that streamdp raises on purpose."""
+
+
+class ConfigError(StreamDPError, ValueError):
+    """A setting is missing, unknown or contradicts another one."""
+
+
+class SchemaError(StreamDPError, ValueError):
+    """A record or a header does not fit the declared public schema."""
+
+
+class BudgetError(StreamDPError, ValueError):
+    """A privacy budget is malformed, or the mechanism cannot serve it."""
+
+
+class BudgetExceeded(StreamDPError):
+    """A spend would take a subject over its cap."""
+
+
+class NotAtBoundary(StreamDPError):
+    """The state holds unreleased contributions and must not leave memory now."""
+
+
+class NotAvailable(StreamDPError):
+    """What was asked for does not exist for this estimator or not yet; the message says why."""
+
+
+class SourceError(StreamDPError):
+    """A source cannot be opened, read or sought."""
+
+
+class TooManyBadRecords(SourceError):
+    """The share of undecodable records went over the declared limit."""
+
+
+class StoreError(StreamDPError):
+    """The store cannot be used."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer format than this program knows. It was left untouched."""
+
+
+class StoreDamagedError(StoreError):
+    """The store fails its integrity checks. It was left untouched."""
+
+
+class StoreMismatchError(StoreError):
+    """The store belongs to another job, another model or another subject key. It was left untouched."""
+
+
+class StoreBusyError(StoreError):
+    """Another process holds this job."""

@@ -1,0 +1,19 @@
+"""Private online estimators."""
+
+from streamdp.estimators.ldp import (
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDClassifier,
+    LDPSGDRegressor,
+    Randomizer,
+    Report,
+)
+
+__all__ = [
+    "LDPASGDClassifier",
+    "LDPASGDRegressor",
+    "LDPSGDClassifier",
+    "LDPSGDRegressor",
+    "Randomizer",
+    "Report",
+]

@@ -1,0 +1,502 @@
+"""LDP-SGD and LDP-ASGD: noise on every record's gradient, a budget for every record.
+
+    theta_i = Proj(theta_{i-1} - eta i^-alpha R_i(gradient of record i at theta_{i-1})),   i = 1, 2, ...
+
+LDP-SGD answers with theta_n; LDP-ASGD with the average of theta_1, ..., theta_n, which is at least as good for
+alpha <= 1/2 and has confidence intervals. Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6.
+
+The argument. Assumption: the randomiser R_i of record i satisfies the record's budget for any two gradients that a
+record can have at theta_{i-1} (`losses` derives their bound, `mechanisms` the noise). Neighbours: replace one record.
+Whom to trust: nobody where the local half (`Randomizer`) runs on the person's side; the process that calls `learn_one`
+otherwise. Proof: record i enters only through R_i. Given theta_{i-1}, which depends on earlier records only, R_i's
+output protects record i with its budget, and everything later - theta_i and on, averages, intervals, predictions,
+checkpoints - is computed from it and from other records: post-processing. A record enters once, so over disjoint
+records the budgets do not add: parallel composition (their Proposition 1). Several records of one person do compose;
+the ledger counts them. Every intermediate state is as private as the last, so the state may be saved after any record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from streamdp.domains import Box, Domain, L2Ball, RealSpace
+from streamdp.entropy import Entropy, SeededEntropy, entropy
+from streamdp.errors import ConfigError, NotAvailable, SchemaError
+from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
+from streamdp.guarantees import Budget, Guarantee, parse_budget, widest
+from streamdp.inference import random_scaling_interval
+from streamdp.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
+from streamdp.mechanisms import Mechanism, NoNoise, draw, mechanism_for
+from streamdp.steps import PowerStep
+
+if TYPE_CHECKING:
+    from streamdp.accounting.ledger import Ledger
+
+_STATE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """What leaves a person's side: a noisy gradient (d,), the budget it was made with, and the i it was made for."""
+
+    gradient: np.ndarray
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Randomizer:
+    """The local half: theta and how to make a noisy gradient at it. Holds nothing about anyone; a client can hold it.
+
+    Calling it with a record gives a `Report`. A report made at an older theta may still be absorbed; it protects as
+    well and only points from a staler place.
+    """
+
+    theta: np.ndarray
+    loss: Loss
+    features: tuple[Any, ...]
+    intercept: bool
+    budget: Budget
+    mechanism: str
+    rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+
+    def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report:
+        """Randomise one record: x by feature name, y a number (for classifiers the index of the class).
+
+        Raises `SchemaError` where a value is not a finite number, `BudgetError` for a budget that cannot be served.
+        """
+        spend = self.budget if budget is None else parse_budget(budget)
+        row = np.array([float(x.get(name, 0.0)) for name in self.features] + [1.0] * self.intercept)
+        if not (np.isfinite(row).all() and np.isfinite(y)):
+            raise SchemaError("expected finite numbers, got NaN or an infinity")
+        gradient = self.loss.gradient(self.theta, row, y)[None, :]
+        kind = mechanism_for(self.mechanism, spend)
+        mechanism = kind(self.budget if budget is None else spend, self.loss.bound, self.loss.sensitivity)
+        rows = mechanism.rows(len(self.theta), None if budget is None else _amounts(spend))
+
+        def loop(G: np.ndarray, words: np.ndarray, at: int) -> tuple[int, int]:
+            from streamdp import kernels
+
+            return kernels.randomize(kind.code, rows, G, words, at)
+
+        draw(self.rng, gradient, loop)
+        return Report(gradient[0], spend)
+
+
+def _amounts(budget: Budget) -> np.ndarray:
+    from streamdp.guarantees import amount
+
+    return np.array([amount(budget)])
+
+
+class _LDP(StreamEstimator):
+    """The learner's half, and both in a row."""
+
+    trust = (
+        "nobody, where the randomizer runs on the person's side; otherwise the process that calls learn_one, which sees "
+        "each record and forgets it"
+    )
+    _averaged: ClassVar[bool]
+    _losses: ClassVar[tuple[type[Loss], ...]]
+
+    loss: str | Loss
+    mechanism: str | type[Mechanism]
+    domain: Domain | None
+    intercept: bool
+    eta: float
+    alpha: float
+
+    def _set_up_learning(self, budget: Budget | str | None) -> None:
+        self._loss = self._resolve_loss()
+        self._step = PowerStep(self.eta, self.alpha)
+        self._domain = RealSpace() if self.domain is None else self.domain
+        if isinstance(self._loss, Squared) and self._loss.radius is not None:
+            radius = self._domain.radius if isinstance(self._domain, L2Ball) else np.inf
+            if radius > self._loss.radius:
+                raise ConfigError(f"Squared: its bound assumes domain=L2Ball({self._loss.radius:g}) or smaller")
+        self._rng = entropy(self.seed)
+        self._set_up(budget)
+        self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
+
+    def _resolve_loss(self) -> Loss:
+        loss = loss_for(self.loss)
+        if not isinstance(loss, self._losses):
+            names = ", ".join(kind.name for kind in self._losses)
+            raise ConfigError(f"{type(self).__name__}: loss must be one of {names}, got {loss.name}")
+        return loss
+
+    def _outputs(self) -> int:
+        return 1
+
+    def _allocate(self, p: int) -> None:
+        from streamdp import kernels as k
+
+        d = self._loss.size(p + int(self.intercept), self._outputs())
+        spec = self._loss.spec()
+        spec[k.INTERCEPT] = bool(self.intercept)
+        spec[k.CLASSES] = self._outputs()
+        spec[k.MECHANISM] = mechanism_for(self.mechanism, self._budget).code
+        spec[k.ETA], spec[k.ALPHA], spec[k.AVERAGED] = self._step.eta, self._step.alpha, self._averaged
+        self._box = np.empty((2, d))
+        self._box[0], self._box[1] = -np.inf, np.inf
+        if isinstance(self._domain, L2Ball):
+            spec[k.DOMAIN], spec[k.RADIUS] = k.BALL, self._domain.radius
+        elif isinstance(self._domain, Box):
+            self._box[0], self._box[1] = self._domain.low, self._domain.high
+        if isinstance(self._loss, Huber):
+            self._box[:, -1] = self._loss.sigma_min, np.inf
+        self._spec = spec
+        self._state = np.zeros((4, d))
+        self._state[0] = self._state[1] = self._state[2] = self._loss.start(d)
+        self._merged = False
+        self._default_rows = self._mechanism_of(self._budget).rows(d)
+        self._kernel = k.learn
+
+    def _mechanism_of(self, budget: Budget) -> Mechanism:
+        kind = mechanism_for(self.mechanism, budget)
+        return kind(budget, self._loss.bound, self._loss.sensitivity)
+
+    def _check(self, budget: Budget) -> None:
+        if budget is not self._budget:
+            self._mechanism_of(budget)
+
+    def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        rows = self._default_rows
+        spec = self._spec
+        if budget is not None or amounts is not None:
+            mechanism = self._mechanism_of(budget or self._budget)
+            rows = mechanism.rows(self._state.shape[1], _amounts(budget) if budget is not None else amounts)
+            if mechanism.code != spec[_mechanism_index()]:
+                spec = spec.copy()
+                spec[_mechanism_index()] = mechanism.code
+        rng, state, box, n = self._rng, self._state, self._box, self.n_seen
+        done = 0
+        total = len(X)
+        while True:
+            here = rows if len(rows) == 1 else rows[done:]
+            k, rng.position = self._kernel(
+                spec, box, state, n + done, X[done:], y[done:], here, rng.words, rng.position
+            )
+            done += k
+            if done >= total:
+                return
+            stuck = k == 0 and rng.position == 0
+            rng.refill(2 * len(rng.words) if stuck else 0)
+
+    # -- the two halves -----------------------------------------------------------------------------------------
+
+    @property
+    def randomizer(self) -> Randomizer:
+        """The local half at the present theta. `learn_one` is `absorb(randomizer(x, y))`."""
+        self._need_features("randomizer")
+        kind = mechanism_for(self.mechanism, self._budget)
+        choice = self.mechanism if isinstance(self.mechanism, str) else kind.name
+        rng = self._rng if isinstance(self._rng, SeededEntropy) else Entropy()
+        loss, theta = self._loss, self._state[0].copy()
+        return Randomizer(theta, loss, self._names, bool(self.intercept), self._budget, choice, rng)
+
+    def absorb(self, report: Report) -> None:
+        """Apply one report, by whomever made. The guarantee takes over the report's budget.
+
+        Raises `SchemaError` where it is not a finite vector of the right length. A learner cannot tell a forged report:
+        a malicious client can push theta by eta_i times whatever it sends.
+        """
+        self._need_features("absorb")
+        g = np.ascontiguousarray(report.gradient, dtype=float)
+        if g.shape != self._state[0].shape or not np.isfinite(g).all():
+            raise SchemaError(f"report: expected a finite vector of shape {self._state[0].shape}, got shape {g.shape}")
+        from streamdp import kernels
+
+        kernels.step(self._spec, self._box, self._state, self.n_seen + 1, g)
+        self._count(1, report.budget)
+
+    def _need_features(self, what: str) -> None:
+        if self._fetch is None:
+            raise NotAvailable(f"{what}: declare `features` first, or learn a record")
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def private(self) -> bool:
+        return super().private and mechanism_for(self.mechanism, self._budget) is not NoNoise
+
+    @property
+    def theta(self) -> np.ndarray:
+        """A copy of the estimate (d,): coefficients by feature, the intercept, Huber's scale; K blocks for K classes.
+
+        Raises `NotAvailable` before features are known.
+        """
+        self._need_features("theta")
+        return self._state[1 if self._averaged else 0].copy()
+
+    @property
+    def weights(self) -> dict[Any, Any]:
+        """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".
+
+        For more than two classes a dict by class of dicts by name.
+        """
+        if self._fetch is None:
+            return {}
+        names = [*self._names, *(["(intercept)"] if self.intercept else [])]
+        return self._named(self.theta, names)
+
+    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
+        if isinstance(self._loss, Huber):
+            names = [*names, "(scale)"]
+        return dict(zip(names, theta.tolist(), strict=True))
+
+    def _scores(self, X: np.ndarray) -> np.ndarray:
+        q = X.shape[1] + int(self.intercept)
+        blocks = self._state[1 if self._averaged else 0][: q * self._outputs()].reshape(-1, q)
+        scores = X @ blocks[:, : X.shape[1]].T
+        return scores + blocks[:, -1] if self.intercept else scores
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain numbers, text and arrays; private after any record. No generator is in it."""
+        self._need_features("state_dict")
+        return {
+            "format": _STATE_FORMAT,
+            "estimator": type(self).__name__,
+            "features": list(self._names),
+            "loss": self._loss.name,
+            "state": self._state.copy(),
+            "merged": self._merged,
+            "n_seen": self.n_seen,
+            "n_refused": self.n_refused,
+            "spent": [str(budget) for budget in self._spent],
+            "private": self.private,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state. Raises `ConfigError`, changing nothing, where it is of another model or format."""
+        if state.get("format") != _STATE_FORMAT:
+            raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state.get('format')}")
+        for what, mine in (("estimator", type(self).__name__), ("loss", self._loss.name)):
+            if state[what] != mine:
+                raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+        if self._fetch is not None and list(self._names) != list(state["features"]):
+            raise ConfigError("state: its features are not this estimator's")
+        if self._fetch is None:
+            self._declare(list(state["features"]))
+        numbers = np.array(state["state"], dtype=float)
+        if numbers.shape != self._state.shape or not np.isfinite(numbers).all():
+            raise ConfigError(f"state: expected finite numbers of shape {self._state.shape}, got {numbers.shape}")
+        self._state[:] = numbers
+        self._merged = bool(state["merged"])
+        self.n_seen, self.n_refused = int(state["n_seen"]), int(state["n_refused"])
+        self._spent = tuple(parse_budget(text) for text in state["spent"])
+
+    def merged(self, *others: Self) -> Self:
+        """A new estimator: the average of this and others, weighted by records, for learners of disjoint records.
+
+        The guarantee is the widest of theirs (parallel composition: each record entered one of them), provided the
+        records are disjoint; a person with records in several composes. What is lost against one pass over all records:
+        each part keeps the bias of a shorter run, and there is no interval. Raises `ConfigError` where models differ.
+        """
+        parts = (self, *others)
+        for other in others:
+            other._need_features("merged")
+            if other._names != self._names or other._loss != self._loss or type(other) is not type(self):
+                raise ConfigError("merged: expected estimators of one type, loss and features")
+        total = sum(part.n_seen for part in parts)
+        result = self.clone()
+        if self._fetch is not None and result._fetch is None:
+            result._declare(self._names)
+        if total:
+            result._state[:2] = sum(part._state[:2] * (part.n_seen / total) for part in parts)
+        result._merged = True
+        result.n_seen = total
+        result.n_refused = sum(part.n_refused for part in parts)
+        result._spent = widest(budget for part in parts for budget in part._spent)
+        return result
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The widest budget of any single record learned so far: that holds for each of them."""
+        return super().guarantee
+
+
+def _mechanism_index() -> int:
+    from streamdp.kernels import MECHANISM
+
+    return MECHANISM
+
+
+class _Averaged(_LDP):
+    """What only the average has."""
+
+    def interval(self, level: float = 0.95) -> np.ndarray:
+        """The (d, 2) confidence limits of theta by random scaling (see `inference`); spends nothing.
+
+        `level` is one of 0.80, 0.90, 0.95, 0.98, 0.99. Coverage is asymptotic: it needs a well-specified, identified
+        model, 1/2 <= alpha < 1 and enough records for theta to have settled. Raises `NotAvailable` before the second
+        record and after `merged`.
+        """
+        self._need_features("interval")
+        if self._merged or self.n_seen < 2:
+            raise NotAvailable("interval: needs one pass over at least two records, and none after merged()")
+        return random_scaling_interval(self._state[1], self._state[2], self._state[3], self.n_seen, level)
+
+
+class _Regressor(_LDP, RegressorFace):
+    _losses = (Huber, Squared, Quantile)
+
+    def __init__(
+        self,
+        loss: str | Loss = "huber",
+        budget: Budget | str | None = None,
+        mechanism: str | type[Mechanism] = "auto",
+        eta: float = 0.2,
+        alpha: float = 0.5,
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.loss = loss
+        self.budget = budget
+        self.mechanism = mechanism
+        self.eta = eta
+        self.alpha = alpha
+        self.domain = domain
+        self.features = features
+        self.intercept = intercept
+        self.ledger = ledger
+        self.seed = seed
+        self._set_up_learning(budget)
+
+
+class _Classifier(_LDP, ClassifierFace):
+    _losses = (Logistic, Softmax, Hinge)
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        budget: Budget | str | None = None,
+        mechanism: str | type[Mechanism] = "auto",
+        eta: float = 0.2,
+        alpha: float = 0.5,
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        classes: Sequence[Hashable] | None = None,
+    ) -> None:
+        self.loss = loss
+        self.budget = budget
+        self.mechanism = mechanism
+        self.eta = eta
+        self.alpha = alpha
+        self.domain = domain
+        self.features = features
+        self.intercept = intercept
+        self.ledger = ledger
+        self.seed = seed
+        self.classes = classes
+        self._set_up_classes()
+        self._set_up_learning(budget)
+        self._probabilistic = not isinstance(self._loss, Hinge)
+
+    def _resolve_loss(self) -> Loss:
+        loss = super()._resolve_loss()
+        if self._multiclass and isinstance(loss, Logistic):
+            return Softmax(clip=loss.clip)  # multinomial logistic is the logistic loss of many classes
+        if self._multiclass and not isinstance(loss, Softmax):
+            raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
+        return loss
+
+    def _outputs(self) -> int:
+        return len(self._labels) if isinstance(self._loss, Softmax) else 1
+
+    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
+        if self._outputs() == 1:
+            return super()._named(theta, names)
+        blocks = theta.reshape(self._outputs(), -1)
+        return {
+            label: dict(zip(names, block.tolist(), strict=True))
+            for label, block in zip(self._labels, blocks, strict=True)
+        }
+
+
+_PARAMETERS = """
+
+    Parameters
+    ----------
+    loss
+        A name or a `Loss`: {losses}.
+    budget
+        What a record that brings no budget of its own may spend; PureDP(1) when None. Text like "eps=1" works.
+    mechanism
+        "auto" (PrivUnit for PureDP, Gaussian for ApproxDP and GaussianDP), "laplace", "gaussian", "privunit", "none"
+        (NOT private, for comparisons), or a `Mechanism` class.
+    eta, alpha
+        Step sizes eta i^-alpha; eta > 0, 0 <= alpha < 1.
+    domain
+        Where theta is projected to: `L2Ball`, `Box`, or None for all of R^d.
+    features
+        The declared public schema: feature names. Without it the names of the first record are taken, sorted.
+    intercept
+        Whether to add a constant 1 to x.
+    ledger
+        A `Ledger` that caps what each subject spends.
+    seed
+        For tests only: reproducible noise, and a statement that says "not private".{classes}
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
+
+    Guarantee: each record has its own budget, against everyone who sees any state, for neighbours that differ in that
+    record. Source: Shi et al. 2025, {source}; the argument is in `streamdp.estimators.ldp`.
+
+    Examples
+    --------
+    >>> model = {example}
+    >>> model.learn_one({{"a": 1.0, "b": -1.0}}, {y})
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+
+def _document(name: str, headline: str, classifier: bool, source: str) -> str:
+    extra = "\n    classes\n        The public labels; (False, True) when None. Others raise `SchemaError`."
+    return headline + _PARAMETERS.format(
+        losses='"logistic", "softmax" or "hinge"' if classifier else '"huber", "squared" or "quantile"',
+        classes=extra if classifier else "",
+        source=source,
+        example=f'{name}(features=["a", "b"])',
+        y="True" if classifier else "0.5",
+    )
+
+
+class LDPSGDRegressor(_Regressor):
+    __doc__ = _document(
+        "LDPSGDRegressor", "Regression by LDP-SGD: the last iterate.", False, "eq. 3.2, Theorems 1, 3 and 5"
+    )
+    _averaged = False
+
+
+class LDPASGDRegressor(_Averaged, _Regressor):
+    __doc__ = _document(
+        "LDPASGDRegressor", "Regression by LDP-ASGD: the averaged iterate.", False, "eq. 3.3, Theorems 2, 4 and 6"
+    )
+    _averaged = True
+
+
+class LDPSGDClassifier(_Classifier):
+    __doc__ = _document(
+        "LDPSGDClassifier", "Classification by LDP-SGD: the last iterate.", True, "eq. 3.2, Theorems 1, 3 and 5"
+    )
+    _averaged = False
+
+
+class LDPASGDClassifier(_Averaged, _Classifier):
+    __doc__ = _document(
+        "LDPASGDClassifier", "Classification by LDP-ASGD: the averaged iterate.", True, "eq. 3.3, Theorems 2, 4 and 6"
+    )
+    _averaged = True

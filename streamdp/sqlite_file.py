@@ -1,0 +1,220 @@
+"""One SQLite file of a known format: look before touching, one writer, create whole or not at all, migrate.
+
+All that is particular to SQLite is here. Another database needs these same verbs (lock, create, check, open), and
+nothing of it in `store` or `ledger`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, MetaData, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from streamdp.accounting.subject_key import sync_directory
+from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreVersionError
+
+BUSY_TIMEOUT_S = 10.0
+CACHE_KIB = 65536
+# SQLite's primary result codes that speak of the surroundings (locks, rights, disk) and not of the file's content.
+_SURROUNDINGS = {3, 5, 6, 7, 8, 10, 13, 14, 22, 23}
+
+
+@dataclass(frozen=True)
+class Format:
+    """What a file holds: a name for messages, SQLite's `application_id` and `user_version`, tables, migrations.
+
+    `migrations[v]` takes a file from version v to v + 1 within the one transaction that takes it to `version`.
+    """
+
+    name: str
+    application_id: int
+    version: int
+    tables: MetaData
+    migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
+
+
+class FileLock:
+    """An exclusive lock on `<path>.lock`, held until `release`; the kernel releases it when the process dies.
+
+    Raises `StoreBusyError` where another process, or this one, holds it. The file stays behind on purpose: to remove
+    it would let a third process lock a new file of the same name while the second holds the old one.
+    """
+
+    def __init__(self, path: str) -> None:
+        import fcntl  # here, so that streamdp imports where there is no fcntl
+
+        try:
+            self._descriptor: int | None = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot create {path}.lock: {error.strerror}") from None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise StoreBusyError(f"{path} is in use; stop the other one, or wait for it to end") from None
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def is_new(path: str) -> bool:
+    """Whether there is nothing at `path` yet: no file, or an empty one.
+
+    Raises `StoreDamagedError` for a write-ahead log without its database: SQLite would replay it into the new one.
+    """
+    if os.path.exists(path) and os.path.getsize(path) > 0:
+        return False
+    if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
+        raise StoreDamagedError(f"{path} is missing but {path}-wal is there; restore the one or remove the other")
+    return True
+
+
+def create(path: str, form: Format, fill: Callable[[Connection], None]) -> None:
+    """Make the file with its tables, and what `fill` writes, under another name; then give it its own.
+
+    A crash leaves no file or a whole one. Only for the holder of the lock.
+    """
+    draft = path + ".new"
+    with store_errors(path):
+        try:
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                if os.path.exists(draft + suffix):
+                    os.unlink(draft + suffix)
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            connection = connect(draft)
+            try:
+                with connection.begin():
+                    form.tables.create_all(connection)
+                    fill(connection)
+                    connection.exec_driver_sql(f"PRAGMA application_id = {form.application_id}")
+                    connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
+                pragma(connection, "journal_mode = WAL")
+            finally:
+                close(connection)
+            os.replace(draft, path)
+            sync_directory(path)
+        except OSError as error:
+            raise StoreError(f"cannot create {path}: {error.strerror}") from None
+
+
+def check_header(path: str, form: Format) -> None:
+    """Read the file's first 100 bytes without SQLite, which may write on opening, and refuse what is not ours.
+
+    Raises `StoreDamagedError` or `StoreVersionError`. Offsets: https://www.sqlite.org/fileformat2.html, section 1.3.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
+        raise StoreDamagedError(f"{path} is not an SQLite database")
+    (version,) = struct.unpack_from(">I", header, 60)
+    (application_id,) = struct.unpack_from(">I", header, 68)
+    if application_id != form.application_id:
+        raise StoreDamagedError(f"{path} is an SQLite database but not a streamdp {form.name}")
+    if header[18:20] != b"\2\2":  # a file that lost its WAL mark would be read without its newest commits
+        raise StoreDamagedError(f"{path} is not in write-ahead mode any more")
+    _check_version(path, form, version)
+
+
+def _check_version(path: str, form: Format, version: int) -> None:
+    if version > form.version:
+        raise StoreVersionError(
+            f"{path} has format {version}, this program knows up to {form.version}; use a newer streamdp"
+        )
+    if any(step not in form.migrations for step in range(version, form.version)):
+        raise StoreDamagedError(f"{path} says format {version}, which never was")
+
+
+@contextmanager
+def reading(path: str, form: Format) -> Iterator[Connection]:
+    """A connection that cannot write, after `check_header`. Needs no lock: it sees the last committed state."""
+    check_header(path, form)
+    with store_errors(path):
+        connection = connect(path, mode="ro")
+        try:
+            with connection.begin():
+                # Again: the newest version may stand in the log still, where the header bytes do not show it.
+                _check_version(path, form, pragma(connection, "user_version"))
+                yield connection
+        finally:
+            close(connection)
+
+
+def quick_check(connection: Connection, path: str) -> None:
+    """Let SQLite walk the whole file; raises `StoreDamagedError` for what it finds."""
+    if pragma(connection, "quick_check(1)") != "ok":
+        raise StoreDamagedError(f"{path} is damaged; restore a copy, or set it aside to start anew")
+
+
+def open_for_writing(path: str, form: Format) -> Connection:
+    """A connection whose commits are on disk when they return, migrated to `form.version`. After all checks."""
+    with store_errors(path):
+        connection = connect(path)
+        try:
+            pragma(connection, "synchronous = FULL")
+            with connection.begin():
+                version = pragma(connection, "user_version")
+                for step in range(version, form.version):
+                    form.migrations[step](connection)
+                if version < form.version:
+                    connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
+        except BaseException:
+            close(connection)
+            raise
+        return connection
+
+
+def connect(path: str, mode: str = "rw") -> Connection:
+    """One plain connection; transactions begin where SQLAlchemy says so, tables included. "" is a temporary file."""
+    target = f"file:{quote(os.path.abspath(path))}?mode={mode}" if path else ""
+
+    def creator() -> sqlite3.Connection:
+        return sqlite3.connect(
+            target, uri=bool(path), timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+
+    engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    connection = engine.connect()
+    pragma(connection, f"cache_size = -{CACHE_KIB}")
+    return connection
+
+
+def close(connection: Connection) -> None:
+    connection.close()
+    connection.engine.dispose()
+
+
+def pragma(connection: Connection, text: str) -> Any:
+    """Run a PRAGMA on the driver's connection: most must stand outside a transaction, which SQLAlchemy would begin."""
+    driver: Any = connection.connection.driver_connection
+    try:
+        row = driver.execute(f"PRAGMA {text}").fetchone()
+    except sqlite3.Error as error:
+        raise DBAPIError(f"PRAGMA {text}", None, error) from error
+    return row[0] if row else None
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Turn database errors into `StoreError` (lock, rights, full disk) or `StoreDamagedError` (all others)."""
+    try:
+        yield
+    except DBAPIError as error:
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in _SURROUNDINGS:
+            raise StoreError(f"cannot use {path}: {error.orig}; what was committed is unchanged") from error
+        raise StoreDamagedError(f"{path} is damaged: {error.orig}") from error
