@@ -1,4 +1,5 @@
-"""A state as JSON text: plain values as JSON's own, arrays as base64 of their little-endian bytes. Never pickle.
+"""A state as JSON text: plain values as JSON's own, arrays as base64 of their little-endian bytes. Never
+pickle.
 
 >>> decode_state(encode_state({"n_seen": 2, "theta": np.array([0.1, -0.0])}))
 {'n_seen': 2, 'theta': array([ 0.1, -0. ])}
@@ -19,7 +20,8 @@ _DTYPES = ("<f8", "<i8")
 
 
 def encode_state(state: dict[str, Any]) -> str:
-    """JSON text of nested dicts (str keys) and lists of str, bool, int, float, None, float64 and int64 arrays.
+    """JSON text of nested dicts (str keys) and lists of str, bool, int, float, None, float64 and int64
+    arrays.
 
     Every float and every array comes back bit for bit (numpy scalars come back as Python's, tuples as lists).
     Raises `StoreError` that names the place of any other value.
@@ -39,7 +41,7 @@ def _encode(value: Any, place: str) -> Any:
     match value:
         case None | bool() | int() | float() | str():
             return value
-        case np.bool_() | np.integer() | np.floating():
+        case np.generic() if value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
             return value.item()
         case list() | tuple():
             return [_encode(item, f"{place}[{i}]") for i, item in enumerate(value)]

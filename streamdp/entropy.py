@@ -21,12 +21,10 @@ a power of two h, fixed by the calibration (loss, dimension, budget) and by noth
   post-processing of the ideal mechanism at g'. Rounding moves each coordinate by at most h/2, so two gradients at
   distance S come to at most S + sqrt(d) h; the mechanisms calibrate to that. It costs 2^-20 of the scale.
 
-What is left of floating point: Z is computed with a relative error near 2^-52, so the mass of one cell of the grid is
-off by a relative 2^-31 or less in the body and about 2^-26 at 40 scales (Laplace), far below what any attack can
-measure. The exponential variate behind Laplace noise takes its exponent bits from a geometric draw, so its resolution
-does not coarsen in the tail: it has no holes up to 75 ln 2 = 52 scales, past which lies a mass of 2^-75. The Gaussian
-comes from a ziggurat with 52-bit abscissas; its tail has 53-bit resolution and holes only beyond 10 standard
-deviations, a mass of 1e-23. PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16: the answer
+What is left of floating point: Z is computed by a ziggurat with 52-bit abscissas and a relative error near 2^-52, so the
+mass of one cell of the grid is off by a relative 2^-28 or so, far below what any attack can measure. The tail of Laplace
+noise is the edge of the ziggurat plus a fresh exponential (which forgets), as often as needed, so its resolution does
+not coarsen and it has no holes. The Gaussian's tail has holes only beyond 10 standard deviations, a mass of 1e-23. PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16: the answer
 differs from the rounded ideal one only where a coordinate falls within an arithmetic error (about 2^-49) of the
 border of a cell, a mass of about d 2^-32, which is the delta one should add to its pure epsilon if the arithmetic is
 counted as part of the mechanism. Timing is not covered: the samplers reject, so their running time depends on the
@@ -52,14 +50,21 @@ class _Words:
         self.words = np.empty(size, dtype=np.uint64)
         self.position = size
 
-    def refill(self, at_least: int = 0) -> None:
-        """Move the unused words to the front and fill the rest; grow to `at_least` words where it is larger."""
+    def refill(self) -> None:
+        """Move the unused words to the front and fill the rest."""
         unused = self.words[self.position :].copy()
-        if at_least > len(self.words):
-            self.words = np.empty(at_least, dtype=np.uint64)
         self.words[: len(unused)] = unused
         self.position = 0
         self._fill(self.words[len(unused) :])
+
+    def refill_for(self, done: int) -> None:
+        """Refill for a loop that ran out after `done` records; twice the room where a full buffer did for none."""
+        if done == 0 and self.position == 0:
+            words = self.words
+            self.words = np.empty(2 * len(words), dtype=np.uint64)
+            self.position = len(words)
+            self.words[len(words) :] = words
+        self.refill()
 
     def _fill(self, out: np.ndarray) -> None:
         raise NotImplementedError

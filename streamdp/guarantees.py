@@ -134,7 +134,9 @@ class GaussianDP:
             lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13
         )
         mu = float(root)
-        while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:  # the root may sit a rounding error too high
+        while (
+            gdp_delta(mu, guarantee.epsilon) > guarantee.delta
+        ):  # the root may sit a rounding error too high
             mu *= 1 - 1e-13
         return GaussianDP(mu)
 

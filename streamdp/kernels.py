@@ -17,9 +17,9 @@ import numpy as np
 from numba import njit
 
 # Indices of `spec`.
-LOSS, INTERCEPT, CLASSES, SHAPE, KAPPA, CLIP, TARGET_BOUND = range(7)
-MECHANISM, DOMAIN, RADIUS, ETA, ALPHA, AVERAGED = range(7, 13)
-SPEC = 13
+LOSS, INTERCEPT, SHAPE, KAPPA, CLIP, TARGET_BOUND = range(6)
+MECHANISM, DOMAIN, RADIUS, ETA, ALPHA, AVERAGED = range(6, 12)
+SPEC = 12
 
 SQUARED, HUBER, LOGISTIC, SOFTMAX, QUANTILE, HINGE = range(6)
 NO_NOISE, LAPLACE, GAUSSIAN, PRIVUNIT = range(4)
@@ -31,144 +31,185 @@ CALIBRATION = 6
 
 _HUGE = 1e300
 
+# Only functions of scalars are inlined: numba counts references on arrays at every inlined or branching use, which costs
+# more than drawing a variate does. So the common case of each sampler is a function of one word, and the rare case a call.
+_compiled = njit(cache=True, error_model="numpy")
+_inlined = njit(cache=True, error_model="numpy", inline="always")
+# Sums of gradients and steps may be reordered to use vector instructions; noise may not, its rounding is part of the
+# privacy argument.
+_reordered = njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_reordered_inlined = njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, inline="always")
 
-def _ziggurat() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tables of the 256-layer ziggurat (Marsaglia and Tsang 2000) for 52-bit abscissas."""
-    edge = 3.6541528853610088
-    area = edge * math.exp(-(edge**2) / 2) + math.sqrt(math.pi / 2) * math.erfc(edge / math.sqrt(2))
+
+def _ziggurat(edge, area, density, inverse):
+    """Tables of a 256-layer ziggurat (Marsaglia and Tsang 2000) for 52-bit abscissas.
+
+    `edge` is where the tail begins, `area` that of each layer, `density` the density with value 1 at 0.
+    """
     unit = 2.0**52
-    accept = np.zeros(256, dtype=np.uint64)
+    accept = np.zeros(256, dtype=np.int64)
     width = np.empty(256)
     height = np.empty(256)
-    base = area / math.exp(-(edge**2) / 2)
+    base = area / density(edge)
     accept[0] = int(edge / base * unit)
     width[0], width[255] = base / unit, edge / unit
-    height[0], height[255] = 1.0, math.exp(-(edge**2) / 2)
+    height[0], height[255] = 1.0, density(edge)
     right = edge
     for layer in range(254, 0, -1):
-        x = math.sqrt(-2 * math.log(area / right + math.exp(-(right**2) / 2)))
+        x = inverse(area / right + density(right))
         accept[layer + 1] = int(x / right * unit)
-        height[layer], width[layer] = math.exp(-(x**2) / 2), x / unit
+        height[layer], width[layer] = density(x), x / unit
         right = x
     return accept, width, height
 
 
-_EDGE = 3.6541528853610088
-_ACCEPT, _WIDTH, _HEIGHT = _ziggurat()
+_NORMAL_EDGE = 3.6541528853610088
+_NORMAL_ACCEPT, _NORMAL_WIDTH, _NORMAL_HEIGHT = _ziggurat(
+    _NORMAL_EDGE,
+    _NORMAL_EDGE * math.exp(-(_NORMAL_EDGE**2) / 2)
+    + math.sqrt(math.pi / 2) * math.erfc(_NORMAL_EDGE / math.sqrt(2)),
+    lambda x: math.exp(-(x**2) / 2),
+    lambda f: math.sqrt(-2 * math.log(f)),
+)
+_LAPLACE_EDGE = 7.69711747013104972
+_LAPLACE_ACCEPT, _LAPLACE_WIDTH, _LAPLACE_HEIGHT = _ziggurat(
+    _LAPLACE_EDGE,
+    (_LAPLACE_EDGE + 1) * math.exp(-_LAPLACE_EDGE),
+    lambda x: math.exp(-x),
+    lambda f: -math.log(f),
+)
 
 
-@njit(cache=True)
-def _uniform(words, at):
+@_inlined
+def _unit(word):
     """A uniform in [0, 1) with 53 bits."""
-    if at >= words.shape[0]:
-        return 0.5, at + 1
-    return (words[at] >> np.uint64(11)) * 2.0**-53, at + 1
+    return np.int64(word >> np.uint64(11)) * 2.0**-53
 
 
-@njit(cache=True)
-def _normal(words, at):
-    """A standard normal variate. Past the end of `words` the value is void and `at` goes past the end too."""
-    while at < words.shape[0]:
-        word = words[at]
-        at += 1
-        layer = word & np.uint64(0xFF)
-        negative = (word >> np.uint64(8)) & np.uint64(1)
-        abscissa = (word >> np.uint64(9)) & np.uint64(0x000FFFFFFFFFFFFF)
-        x = abscissa * _WIDTH[layer]
-        if abscissa >= _ACCEPT[layer]:
-            if layer == 0:
-                while True:
-                    u, at = _uniform(words, at)
-                    v, at = _uniform(words, at)
-                    beyond = -math.log1p(-u) / _EDGE
-                    if -2 * math.log1p(-v) > beyond * beyond or at > words.shape[0]:
-                        break
-                x = _EDGE + beyond
-            else:
-                u, at = _uniform(words, at)
-                below = _HEIGHT[layer]
-                if below + u * (_HEIGHT[layer - np.uint64(1)] - below) >= math.exp(-0.5 * x * x):
-                    continue
-        if negative:
-            x = -x
-        return x, at
-    return 0.0, words.shape[0] + 1
+@_inlined
+def _split(word):
+    """A word as a layer of 256, a sign and a 52-bit abscissa."""
+    layer = np.int64(word & np.uint64(0xFF))
+    sign = 1.0 - 2.0 * np.int64((word >> np.uint64(8)) & np.uint64(1))
+    return layer, sign, np.int64((word >> np.uint64(9)) & np.uint64(0x000FFFFFFFFFFFFF))
 
 
-@njit(cache=True)
-def _laplace(words, at):
-    """A Laplace variate of scale 1: sign times -log of a uniform m 2^-k, m in [1/2, 1), k geometric."""
-    if at >= words.shape[0]:
-        return 0.0, at + 1
-    word = words[at]
-    at += 1
-    mantissa = 0.5 + (word >> np.uint64(12)) * 2.0**-53
-    coins = (word >> np.uint64(1)) & np.uint64(0x7FF)
-    exponent = 0
-    if coins == 0:
-        if at >= words.shape[0]:
-            return 0.0, at + 1
-        exponent = 11
-        coins = words[at]
-        at += 1
-        if coins == 0:
-            exponent = 75
-            coins = np.uint64(1)
-    while coins & np.uint64(1) == 0:
-        exponent += 1
-        coins >>= np.uint64(1)
-    x = exponent * 0.6931471805599453 - math.log(mantissa)
-    if word & np.uint64(1):
-        x = -x
-    return x, at
+@_inlined
+def _normal(word):
+    """(True, a standard normal variate), or (False, nothing) for the 1.5 % of words that need `_normal_rare`."""
+    layer, sign, abscissa = _split(word)
+    return abscissa < _NORMAL_ACCEPT[layer], abscissa * _NORMAL_WIDTH[layer] * sign
 
 
-@njit(cache=True)
-def _cosine(d, in_cap, cap_cosine, cap_radial, words, at):
-    """The cosine between a uniform direction and a fixed one, given that it is (or is not) at least `cap_cosine`.
+@_inlined
+def _laplace(word):
+    """(True, a Laplace variate of scale 1), or (False, nothing) for the 2 % of words that need `_laplace_rare`."""
+    layer, sign, abscissa = _split(word)
+    return abscissa < _LAPLACE_ACCEPT[layer], abscissa * _LAPLACE_WIDTH[layer] * sign
+
+
+@_compiled
+def _normal_rare(words, at):
+    """The variate of the word at `at` and those after it. Past the end of `words`, `at` goes past it too."""
+    end = words.shape[0]
+    while at + 1 < end:
+        layer, sign, abscissa = _split(words[at])
+        x = abscissa * _NORMAL_WIDTH[layer]
+        if abscissa < _NORMAL_ACCEPT[layer]:
+            return sign * x, at + 1
+        if layer == 0:
+            at += 1
+            while at + 1 < end:
+                x = -math.log1p(-_unit(words[at])) / _NORMAL_EDGE
+                at += 2
+                if -2 * math.log1p(-_unit(words[at - 1])) > x * x:
+                    return sign * (_NORMAL_EDGE + x), at
+            break
+        low, high = _NORMAL_HEIGHT[layer], _NORMAL_HEIGHT[layer - 1]
+        at += 2
+        if low + _unit(words[at - 1]) * (high - low) < math.exp(-0.5 * x * x):
+            return sign * x, at
+    return 0.0, end + 1
+
+
+@_compiled
+def _laplace_rare(words, at):
+    """As `_normal_rare`. The tail of an exponential is the edge plus an exponential: its resolution never coarsens."""
+    end = words.shape[0]
+    start = 0.0
+    while at + 1 < end:
+        layer, sign, abscissa = _split(words[at])
+        x = abscissa * _LAPLACE_WIDTH[layer]
+        if abscissa < _LAPLACE_ACCEPT[layer]:
+            return sign * (start + x), at + 1
+        if layer == 0:
+            start += _LAPLACE_EDGE
+            at += 1
+            continue
+        low, high = _LAPLACE_HEIGHT[layer], _LAPLACE_HEIGHT[layer - 1]
+        at += 2
+        if low + _unit(words[at - 1]) * (high - low) < math.exp(-x):
+            return sign * (start + x), at
+    return 0.0, end + 1
+
+
+@_compiled
+def _cosine(d, in_cap, row, words, at):
+    """The cosine between a uniform direction and a fixed one, given that it is (or is not) in the cap.
 
     For d >= 3 the first two coordinates of a uniform point of the sphere have radius sqrt(1 - U^(2/(d-2))) and a uniform
-    angle. In the cap the radius must be at least the cosine, U < cap_radial = (1 - cosine^2)^((d-2)/2), and the angle at
-    most arccos(cosine); what is left is rejected. For d = 2 the radius is 1, for d = 1 the cosine is a sign.
+    angle. In the cap the radius must be at least the cosine gamma, so U < (1 - gamma^2)^((d-2)/2), and the angle at most
+    arccos(gamma); what is left is rejected. For d = 2 the radius is 1, for d = 1 the cosine is a sign.
     """
     if d == 1:
         return (1.0 if in_cap else -1.0), at
-    widest = math.acos(cap_cosine)
-    while True:
-        u, at = _uniform(words, at)
-        v, at = _uniform(words, at)
+    gamma = row[CAP_COSINE]
+    widest = math.acos(gamma)
+    while at + 1 < words.shape[0]:
+        u = _unit(words[at])
+        v = _unit(words[at + 1])
+        at += 2
         if d == 2:
             return math.cos(v * widest if in_cap else widest + v * (math.pi - widest)), at
         if in_cap:
-            u *= cap_radial
+            u *= row[CAP_RADIAL]
         radius = math.sqrt(1.0 - u ** (2.0 / (d - 2)))
         cosine = radius * math.cos(v * (widest if in_cap else math.pi))
-        if (cosine >= cap_cosine) == in_cap or at > words.shape[0]:
+        if (cosine >= gamma) == in_cap:
             return cosine, at
+    return 0.0, words.shape[0] + 1
 
 
-@njit(cache=True)
+@_compiled
 def _privunit(row, g, words, at):
     """Replace g by an unbiased direction of fixed length (see `mechanisms.PrivUnit`)."""
     d = g.shape[0]
+    end = words.shape[0]
+    if at + 1 >= end:
+        return end + 1
     square = 0.0
     for j in range(d):
         square += g[j] * g[j]
     norm = math.sqrt(square)
-    u, at = _uniform(words, at)
-    v, at = _uniform(words, at)
-    sign = 1.0 if 2 * u < 1.0 + norm / row[NORM_BOUND] else -1.0
+    sign = 1.0 if 2 * _unit(words[at]) < 1.0 + norm / row[NORM_BOUND] else -1.0
+    in_cap = _unit(words[at + 1]) < row[CAP_PROBABILITY]
     if norm > 0:
         for j in range(d):
             g[j] *= sign / norm
     else:
         g[0] = sign
-    cosine, at = _cosine(d, v < row[CAP_PROBABILITY], row[CAP_COSINE], row[CAP_RADIAL], words, at)
+    cosine, at = _cosine(d, in_cap, row, words, at + 2)
     side = np.empty(d)
     along = 0.0
     for j in range(d):
-        side[j], at = _normal(words, at)
-        along += side[j] * g[j]
+        if at >= end:
+            return end + 1
+        accepted, z = _normal(words[at])
+        at += 1
+        if not accepted:
+            z, at = _normal_rare(words, at - 1)
+        side[j] = z
+        along += z * g[j]
     square = 0.0
     for j in range(d):
         side[j] -= along * g[j]
@@ -180,105 +221,129 @@ def _privunit(row, g, words, at):
     return at
 
 
-@njit(cache=True)
-def noise(mechanism, row, g, words, at):
-    """Randomise g in place. Returns the next position in `words`, or one past its length + 1 where they ran out."""
-    grid = row[GRID]
-    scale = row[SCALE] / grid
+@_compiled
+def noise(mechanism, calibration, r, g, words, at):
+    """Randomise g in place by row r of the calibrations. Returns the next position in `words`, or one past its length where they ran out."""
+    end = words.shape[0]
+    grid = calibration[r, GRID]
+    scale = calibration[r, SCALE] / grid
     if mechanism == GAUSSIAN:
         for j in range(g.shape[0]):
-            z, at = _normal(words, at)
+            if at >= end:
+                return end + 1
+            accepted, z = _normal(words[at])
+            at += 1
+            if not accepted:
+                z, at = _normal_rare(words, at - 1)
             g[j] = (np.rint(g[j] / grid) + np.rint(z * scale)) * grid
     elif mechanism == LAPLACE:
         for j in range(g.shape[0]):
-            z, at = _laplace(words, at)
+            if at >= end:
+                return end + 1
+            accepted, z = _laplace(words[at])
+            at += 1
+            if not accepted:
+                z, at = _laplace_rare(words, at - 1)
             g[j] = (np.rint(g[j] / grid) + np.rint(z * scale)) * grid
     elif mechanism == PRIVUNIT:
-        at = _privunit(row, g, words, at)
+        return _privunit(calibration[r], g, words, at)
     return at
 
 
-@njit(cache=True)
+@_inlined
 def _coefficient(spec, u, y, sigma):
     """The derivative of the loss in the linear predictor u, without the weight."""
     loss = int(spec[LOSS])
     if loss == LOGISTIC:
-        return 1.0 / (1.0 + math.exp(-min(max(u, -700.0), 700.0))) - y
-    if loss == HUBER:
+        a = 1.0 / (1.0 + math.exp(-min(max(u, -700.0), 700.0))) - y
+    elif loss == HUBER:
         c = spec[SHAPE]
-        return -min(max((y - u) / sigma, -c), c)
-    if loss == SQUARED:
+        a = -min(max((y - u) / sigma, -c), c)
+    elif loss == SQUARED:
         bound = spec[TARGET_BOUND]
-        return u - min(max(y, -bound), bound)
-    if loss == QUANTILE:
-        return (1.0 if y < u else 0.0) - spec[SHAPE]
-    sign = 2.0 * y - 1.0  # hinge
-    return -sign if sign * u < 1.0 else 0.0
+        a = u - min(max(y, -bound), bound)
+    elif loss == QUANTILE:
+        a = (1.0 if y < u else 0.0) - spec[SHAPE]
+    else:  # hinge
+        sign = 2.0 * y - 1.0
+        a = -sign if sign * u < 1.0 else 0.0
+    return a
 
 
-@njit(cache=True)
-def gradient(spec, theta, x, y, g):
-    """Write the bounded gradient of one record into g (d,). Whatever x and y are, ||g|| is at most the loss's bound.
+@_reordered_inlined
+def gradient(spec, theta, X, y, i, g):
+    """Write the bounded gradient of record i into g, for losses of one linear predictor.
 
-    Mallows weight min(1, 2/||x||^2), or clipping to spec[CLIP]. A record so large that arithmetic overflows gives 0.
+    g has room for one entry past the coefficients (q + 1 in all): Huber's scale, or nothing. Whatever X and y are, ||g|| is
+    at most the loss's bound: Mallows weight min(1, 2/||x||^2), or clipping to spec[CLIP]; a record so large that
+    arithmetic overflows gives 0. No array is touched under a condition (see `_inlined`).
     """
-    p = x.shape[0]
+    p = X.shape[1]
     intercept = int(spec[INTERCEPT])
     q = p + intercept
     square = float(intercept)
+    u = theta[q - 1] * intercept
     for j in range(p):
-        square += x[j] * x[j]
-    if not square < _HUGE:
-        g[:] = 0.0
-        return
+        square += X[i, j] * X[i, j]
+        u += theta[j] * X[i, j]
     clip = spec[CLIP]
-    weight = 1.0
-    if clip == math.inf and square > 2.0:
-        weight = 2.0 / square
-    classes = int(spec[CLASSES])
-    if classes > 1:
-        top = -math.inf
-        for k in range(classes):
-            u = theta[k * q + p] if intercept else 0.0
-            for j in range(p):
-                u += theta[k * q + j] * x[j]
-            g[k * q] = u
-            top = max(top, u)
-        total = 0.0
-        for k in range(classes):
-            g[k * q] = math.exp(g[k * q] - top)
-            total += g[k * q]
-        for k in range(classes):
-            a = (g[k * q] / total - (1.0 if k == int(y) else 0.0)) * weight
-            for j in range(p):
-                g[k * q + j] = a * x[j]
-            if intercept:
-                g[k * q + p] = a
-    else:
-        u = theta[p] if intercept else 0.0
+    weight = 2.0 / square if square > 2.0 and clip == math.inf else 1.0
+    a = _coefficient(spec, u, y[i], theta[theta.shape[0] - 1])
+    scale = 0.5 * (spec[KAPPA] - a * a) * weight if spec[LOSS] == HUBER else 0.0
+    a *= weight
+    size = a * a * square + scale * scale
+    if not (square < _HUGE and size < _HUGE):
+        a = scale = 0.0
+    elif size > clip * clip:
+        a *= clip / math.sqrt(size)
+        scale *= clip / math.sqrt(size)
+    g[q] = scale
+    g[q - 1] = a
+    for j in range(p):
+        g[j] = a * X[i, j]
+
+
+@_compiled
+def gradient_of_classes(spec, theta, X, y, i, g):
+    """As `gradient`, for the multinomial loss: g (d,) has a block for each class."""
+    p = X.shape[1]
+    intercept = int(spec[INTERCEPT])
+    q = p + intercept
+    classes = g.shape[0] // q
+    square = float(intercept)
+    for j in range(p):
+        square += X[i, j] * X[i, j]
+    clip = spec[CLIP]
+    weight = 2.0 / square if square > 2.0 and clip == math.inf else 1.0
+    top = -math.inf
+    for k in range(classes):
+        u = theta[k * q + q - 1] * intercept
         for j in range(p):
-            u += theta[j] * x[j]
-        sigma = theta[q] if spec[LOSS] == HUBER else 1.0
-        a = _coefficient(spec, u, y, sigma)
-        if spec[LOSS] == HUBER:
-            g[q] = 0.5 * (spec[KAPPA] - a * a) * weight
-        a *= weight
+            u += theta[k * q + j] * X[i, j]
+        g[k * q] = u
+        top = max(top, u)
+    total = 0.0
+    for k in range(classes):
+        g[k * q] = math.exp(g[k * q] - top)
+        total += g[k * q]
+    size = 0.0
+    for k in range(classes):
+        a = (g[k * q] / total - (1.0 if k == int(y[i]) else 0.0)) * weight
+        size += a * a * square
+        g[k * q + q - 1] = a
         for j in range(p):
-            g[j] = a * x[j]
-        if intercept:
-            g[p] = a
-    square = 0.0
-    for j in range(g.shape[0]):
-        square += g[j] * g[j]
-    if not square < _HUGE:
-        g[:] = 0.0
-    elif square > clip * clip:
-        shrink = clip / math.sqrt(square)
+            g[k * q + j] = a * X[i, j]
+    shrink = 1.0
+    if not (square < _HUGE and size < _HUGE):
+        shrink = 0.0
+    elif size > clip * clip:
+        shrink = clip / math.sqrt(size)
+    if shrink != 1.0:
         for j in range(g.shape[0]):
-            g[j] *= shrink
+            g[j] = g[j] * shrink if shrink else 0.0
 
 
-@njit(cache=True)
+@_reordered_inlined
 def step(spec, box, state, i, g):
     """Step i (from 1): theta = Proj(theta - eta i^-alpha g), then the running average and the sums of random scaling."""
     theta = state[0]
@@ -307,17 +372,19 @@ def step(spec, box, state, i, g):
             state[3, j] += grow * away * (state[1, j] - state[2, j])
 
 
-@njit(cache=True)
+@_reordered
 def learn(spec, box, state, n, X, y, calibration, words, at):
     """Learn the rows of X in order. Returns how many were learned before `words` ran out, and the next position."""
-    g = np.empty(state.shape[1])
+    theta = state[0]
+    d = theta.shape[0]
+    room = np.empty(d + 1)
+    g = room[:d]
     mechanism = int(spec[MECHANISM])
-    each = calibration.shape[0] > 1
+    each = 1 if calibration.shape[0] > 1 else 0
     for i in range(X.shape[0]):
-        row = calibration[i if each else 0]
         start = at
-        gradient(spec, state[0], X[i], y[i], g)
-        at = noise(mechanism, row, g, words, at)
+        gradient(spec, theta, X, y, i, room)
+        at = noise(mechanism, calibration, i * each, g, words, at)
         if at > words.shape[0]:
             return i, start
         n += 1
@@ -325,15 +392,33 @@ def learn(spec, box, state, n, X, y, calibration, words, at):
     return X.shape[0], at
 
 
-@njit(cache=True)
+@_compiled
+def learn_classes(spec, box, state, n, X, y, calibration, words, at):
+    """As `learn`, for the multinomial loss."""
+    theta = state[0]
+    g = np.empty(theta.shape[0])
+    mechanism = int(spec[MECHANISM])
+    each = 1 if calibration.shape[0] > 1 else 0
+    for i in range(X.shape[0]):
+        start = at
+        gradient_of_classes(spec, theta, X, y, i, g)
+        at = noise(mechanism, calibration, i * each, g, words, at)
+        if at > words.shape[0]:
+            return i, start
+        n += 1
+        step(spec, box, state, n, g)
+    return X.shape[0], at
+
+
+@_compiled
 def randomize(mechanism, calibration, G, words, at):
     """Randomise the rows of G in place. Returns how many were done before `words` ran out, and the next position."""
-    each = calibration.shape[0] > 1
+    each = 1 if calibration.shape[0] > 1 else 0
     g = np.empty(G.shape[1])
     for i in range(G.shape[0]):
         start = at
         g[:] = G[i]
-        at = noise(mechanism, calibration[i if each else 0], g, words, at)
+        at = noise(mechanism, calibration, i * each, g, words, at)
         if at > words.shape[0]:
             return i, start
         G[i] = g

@@ -73,7 +73,6 @@ class Loss:
 
         spec = np.zeros(k.SPEC)
         spec[k.LOSS] = self.code
-        spec[k.CLASSES] = 1
         spec[k.CLIP] = math.inf if self.clip is None else self.clip
         spec[k.TARGET_BOUND] = math.inf
         return spec
@@ -88,12 +87,13 @@ class Loss:
         from streamdp import kernels
 
         theta = np.ascontiguousarray(theta, dtype=float)
-        out = np.empty(theta.shape)
-        kernels.gradient(self._spec_for(theta, x), theta, np.ascontiguousarray(x, dtype=float), float(y), out)
-        return out
-
-    def _spec_for(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
-        return self.spec()
+        row, target, out = (
+            np.array(x, dtype=float, ndmin=2),
+            np.array([y], dtype=float),
+            np.empty(len(theta) + 1),
+        )
+        kernels.gradient(self.spec(), theta, row, target, 0, out)
+        return out[:-1]
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
         """The weighted loss of one record."""
@@ -250,7 +250,11 @@ class Huber(Loss):
             return float(theta[-1]) - sigma - scale * (self.kappa - slope(sigma) ** 2) / 2
 
         high = max(float(theta[-1]), 0.0) + scale * self.c**2 + self.sigma_min
-        sigma = self.sigma_min if excess(self.sigma_min) <= 0 else brentq(excess, self.sigma_min, high, xtol=1e-14)
+        sigma = (
+            self.sigma_min
+            if excess(self.sigma_min) <= 0
+            else brentq(excess, self.sigma_min, high, xtol=1e-14)
+        )
         return np.append(theta[:-1] + scale * slope(sigma) * np.asarray(x), sigma)
 
 
@@ -299,12 +303,13 @@ class Softmax(Loss):
     def size(self, columns: int, classes: int = 2) -> int:
         return columns * classes
 
-    def _spec_for(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
-        from streamdp import kernels as k
+    def gradient(self, theta: np.ndarray, x: np.ndarray, y: float) -> np.ndarray:
+        from streamdp import kernels
 
-        spec = self.spec()
-        spec[k.CLASSES] = len(theta) // len(x)
-        return spec
+        theta = np.ascontiguousarray(theta, dtype=float)
+        row, target, out = np.array(x, dtype=float, ndmin=2), np.array([y], dtype=float), np.empty(len(theta))
+        kernels.gradient_of_classes(self.spec(), theta, row, target, 0, out)
+        return out
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
         u = np.reshape(theta, (-1, len(x))) @ x
@@ -330,7 +335,9 @@ class Softmax(Loss):
                 break
             move = np.linalg.solve(np.eye(len(u)) + t * (np.diag(p) - np.outer(p, p)), slope)
             size = 1.0
-            while objective(u - size * move) > objective(u) - 0.25 * size * float(slope @ move) and size > 1e-8:
+            while (
+                objective(u - size * move) > objective(u) - 0.25 * size * float(slope @ move) and size > 1e-8
+            ):
                 size /= 2
             u = u - size * move
         return np.ravel(blocks - scale * np.outer(softmax(u) - truth, x))
@@ -392,7 +399,9 @@ class Hinge(Loss):
         return -s * min(max((1 - s * u) / t, 0.0), 1.0)
 
 
-LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}
+LOSSES: dict[str, type[Loss]] = {
+    kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)
+}
 
 
 def loss_for(choice: str | Loss) -> Loss:

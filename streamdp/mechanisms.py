@@ -79,28 +79,24 @@ class Mechanism:
 
         Raises `ConfigError` where a row is longer than `bound` or not finite: a longer vector would not be protected.
         """
-        from streamdp import kernels
-
         out = np.array(g, dtype=float, order="C", ndmin=2)
         norms = np.linalg.norm(out, axis=1)
         if not np.all(norms <= self.bound * (1 + 1e-9)):
             raise ConfigError(f"vectors to randomise must be finite and of l2 norm at most {self.bound:g}")
-        rows = self.rows(out.shape[1])
-        draw(rng or Entropy(), out, lambda X, words, at: kernels.randomize(self.code, rows, X, words, at))
+        randomize_rows(self.code, self.rows(out.shape[1]), out, rng or Entropy())
         return out[0] if np.ndim(g) == 1 else out
 
 
-def draw(
-    rng: Rng, X: np.ndarray, loop: Callable[[np.ndarray, np.ndarray, int], tuple[int, int]], start: int = 0
-) -> None:
-    """Run a compiled loop over the rows of X from `start`, refilling the random words as often as it runs out."""
+def randomize_rows(code: int, rows: np.ndarray, G: np.ndarray, rng: Rng) -> None:
+    """Randomise the rows of G (n, d) in place, all by one calibration."""
+    from streamdp import kernels
+
     while True:
-        done, rng.position = loop(X[start:], rng.words, rng.position)
-        start += done
-        if start >= len(X):
+        done, rng.position = kernels.randomize(code, rows, G, rng.words, rng.position)
+        if done == len(G):
             return
-        stuck = done == 0 and rng.position == 0  # a full buffer did not do for one record
-        rng.refill(2 * len(rng.words) if stuck else 0)
+        rng.refill_for(done)
+        G = G[done:]
 
 
 def _grid(scale: np.ndarray | float) -> np.ndarray:
@@ -180,7 +176,9 @@ class Gaussian(Mechanism):
         if amounts is None:
             mu = np.array([_gdp_of(self.budget).mu])
             return _additive(lambda s: s / mu, self.sensitivity or 0.0, d)
-        return _solved(lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts)
+        return _solved(
+            lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -243,7 +241,9 @@ def _cap(epsilon: float, d: int) -> tuple[float, float, float]:
         log_first = (d - 1) / 2 * math.log1p(-(gamma**2)) - math.log(d - 1) - float(betaln(0.5, (d - 1) / 2))
         return math.exp(log_first) * -math.expm1(-epsilon) / denominator, q / denominator
 
-    best = minimize_scalar(lambda gamma: -at(gamma)[0], bounds=(0.0, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
+    best = minimize_scalar(
+        lambda gamma: -at(gamma)[0], bounds=(0.0, 1 - 1e-9), method="bounded", options={"xatol": 1e-9}
+    )
     gamma = float(best.x)
     m, p = at(gamma)
     return 1 / m, gamma, p
@@ -281,4 +281,6 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
         return PrivUnit if isinstance(budget, PureDP) else Gaussian
     if choice in MECHANISMS:
         return MECHANISMS[choice]
-    raise ConfigError(f"mechanism: expected auto, {', '.join(MECHANISMS)} or a Mechanism class, got {choice!r}")
+    raise ConfigError(
+        f"mechanism: expected auto, {', '.join(MECHANISMS)} or a Mechanism class, got {choice!r}"
+    )

@@ -1,7 +1,7 @@
 """One SQLite file of a known format: look before touching, one writer, create whole or not at all, migrate.
 
-All that is particular to SQLite is here. Another database needs these same verbs (lock, create, check, open), and
-nothing of it in `store` or `ledger`.
+All that is particular to SQLite is here. Another database needs these same verbs (lock, create, check, open),
+and nothing of it in `store` or `ledger`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from streamdp.accounting.subject_key import sync_directory
 from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreVersionError
 
 BUSY_TIMEOUT_S = 10.0
-CACHE_KIB = 65536
-# SQLite's primary result codes that speak of the surroundings (locks, rights, disk) and not of the file's content.
+CACHE_KIB = 262144
+# SQLite's primary result codes that speak of the surroundings (locks, rights, disk) and not of the file's
+# content.
 _SURROUNDINGS = {3, 5, 6, 7, 8, 10, 13, 14, 22, 23}
 
 
 @dataclass(frozen=True)
 class Format:
-    """What a file holds: a name for messages, SQLite's `application_id` and `user_version`, tables, migrations.
+    """What a file holds: a name for messages, SQLite's `application_id` and `user_version`, tables,
+    migrations.
 
-    `migrations[v]` takes a file from version v to v + 1 within the one transaction that takes it to `version`.
+    `migrations[v]` takes a file from version v to v + 1 within the one transaction that takes it to
+    `version`.
     """
 
     name: str
@@ -45,15 +48,17 @@ class Format:
 class FileLock:
     """An exclusive lock on `<path>.lock`, held until `release`; the kernel releases it when the process dies.
 
-    Raises `StoreBusyError` where another process, or this one, holds it. The file stays behind on purpose: to remove
-    it would let a third process lock a new file of the same name while the second holds the old one.
+    Raises `StoreBusyError` where another process, or this one, holds it. The file stays behind on purpose: to
+    remove it would let a third process lock a new file of the same name while the second holds the old one.
     """
 
     def __init__(self, path: str) -> None:
         import fcntl  # here, so that streamdp imports where there is no fcntl
 
         try:
-            self._descriptor: int | None = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor: int | None = os.open(
+                path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
         except OSError as error:
             raise StoreError(f"cannot create {path}.lock: {error.strerror}") from None
         try:
@@ -71,16 +76,19 @@ class FileLock:
 def is_new(path: str) -> bool:
     """Whether there is nothing at `path` yet: no file, or an empty one.
 
-    Raises `StoreDamagedError` for a write-ahead log without its database: SQLite would replay it into the new one.
+    Raises `StoreDamagedError` for a write-ahead log without its database: SQLite would replay it into the new
+    one.
     """
     if os.path.exists(path) and os.path.getsize(path) > 0:
         return False
     if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
-        raise StoreDamagedError(f"{path} is missing but {path}-wal is there; restore the one or remove the other")
+        raise StoreDamagedError(
+            f"{path} is missing but {path}-wal is there; restore the one or remove the other"
+        )
     return True
 
 
-def create(path: str, form: Format, fill: Callable[[Connection], None]) -> None:
+def create(path: str, form: Format, fill: Callable[[Connection], object]) -> None:
     """Make the file with its tables, and what `fill` writes, under another name; then give it its own.
 
     A crash leaves no file or a whole one. Only for the holder of the lock.
@@ -109,9 +117,11 @@ def create(path: str, form: Format, fill: Callable[[Connection], None]) -> None:
 
 
 def check_header(path: str, form: Format) -> None:
-    """Read the file's first 100 bytes without SQLite, which may write on opening, and refuse what is not ours.
+    """Read the file's first 100 bytes without SQLite, which may write on opening, and refuse what is not
+    ours.
 
-    Raises `StoreDamagedError` or `StoreVersionError`. Offsets: https://www.sqlite.org/fileformat2.html, section 1.3.
+    Raises `StoreDamagedError` or `StoreVersionError`. Offsets: https://www.sqlite.org/fileformat2.html,
+    section 1.3.
     """
     try:
         with open(path, "rb") as file:
@@ -140,7 +150,7 @@ def _check_version(path: str, form: Format, version: int) -> None:
 
 @contextmanager
 def reading(path: str, form: Format) -> Iterator[Connection]:
-    """A connection that cannot write, after `check_header`. Needs no lock: it sees the last committed state."""
+    """A connection that cannot write, after `check_header`. It needs no lock and sees the last commit."""
     check_header(path, form)
     with store_errors(path):
         connection = connect(path, mode="ro")
@@ -160,7 +170,7 @@ def quick_check(connection: Connection, path: str) -> None:
 
 
 def open_for_writing(path: str, form: Format) -> Connection:
-    """A connection whose commits are on disk when they return, migrated to `form.version`. After all checks."""
+    """A connection whose commits are on disk when they return, to a file migrated to `form.version`."""
     with store_errors(path):
         connection = connect(path)
         try:
@@ -178,7 +188,9 @@ def open_for_writing(path: str, form: Format) -> Connection:
 
 
 def connect(path: str, mode: str = "rw") -> Connection:
-    """One plain connection; transactions begin where SQLAlchemy says so, tables included. "" is a temporary file."""
+    """One plain connection; transactions begin where SQLAlchemy says so, tables included. "" is a temporary
+    file.
+    """
     target = f"file:{quote(os.path.abspath(path))}?mode={mode}" if path else ""
 
     def creator() -> sqlite3.Connection:
@@ -199,7 +211,9 @@ def close(connection: Connection) -> None:
 
 
 def pragma(connection: Connection, text: str) -> Any:
-    """Run a PRAGMA on the driver's connection: most must stand outside a transaction, which SQLAlchemy would begin."""
+    """Run a PRAGMA on the driver's connection: most must stand outside a transaction, which SQLAlchemy would
+    begin.
+    """
     driver: Any = connection.connection.driver_connection
     try:
         row = driver.execute(f"PRAGMA {text}").fetchone()
@@ -210,7 +224,7 @@ def pragma(connection: Connection, text: str) -> Any:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Turn database errors into `StoreError` (lock, rights, full disk) or `StoreDamagedError` (all others)."""
+    """Turn database errors into `StoreError` (lock, rights, full disk) or `StoreDamagedError` (others)."""
     try:
         yield
     except DBAPIError as error:

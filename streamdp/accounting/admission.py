@@ -1,6 +1,7 @@
 """The compiled loop that admits spends against a cap. `ledger` states the rules; here they are arithmetic.
 
-A subject's row holds `ROW` float64 numbers: the four sums of a `Spend`, its number of records, and a check word.
+A subject's row holds `ROW` float64 numbers: the four sums of a `Spend`, its number of records, and a check
+word.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ def gdp_delta(mu_squared: float, epsilon: float) -> float:
 
 @njit(cache=True)
 def fits(
-    epsilon: float, delta: float, mu_squared: float, pure_mu_squared: float, kind: int, cap: float, cap_delta: float
+    epsilon: float,
+    delta: float,
+    mu_squared: float,
+    pure_mu_squared: float,
+    kind: int,
+    cap: float,
+    cap_delta: float,
 ) -> bool:
     """Whether these sums stay within the cap; see `ledger.Ledger` for the derivation."""
     slack = 1 + TOLERANCE
@@ -69,8 +76,8 @@ def admit_in_order(
 ) -> np.ndarray:
     """Admit record after record; a refused one adds nothing, so that a later smaller one may still fit.
 
-    `slots` (n,) are row numbers, -1 where there is nobody to charge; `terms` (n, 4) or (1, 4) are what each record
-    adds; `rows` (m, ROW) and `touched` (m,) change in place. Returns (n,) booleans.
+    `slots` (n,) are row numbers, -1 where there is nobody to charge; `terms` (n, 4) or (1, 4) are what each
+    record adds; `rows` (m, ROW) and `touched` (m,) change in place. Returns (n,) booleans.
     """
     admitted = np.ones(len(slots), dtype=np.bool_)
     step = 0 if len(terms) == 1 else 1
@@ -93,10 +100,12 @@ def admit_in_order(
 
 @njit(cache=True)
 def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """A 64-bit check of each row and whose it is, so that a damaged page cannot hand out a new budget unnoticed.
+    """A 64-bit check of each row and whose it is, so that a damaged page cannot hand out a new budget
+    unnoticed.
 
-    `keys` (n, 2) and `words` (n, ROW) are uint64 views. Multiply and shift, the mixing step of splitmix64: any one
-    changed bit changes the result. It guards against decay, not against a forger, who could as well delete the file.
+    `keys` (n, 2) and `words` (n, ROW) are uint64 views. Multiply and shift, the mixing step of splitmix64:
+    any one changed bit changes the result. It guards against decay, not against a forger, who could as well
+    delete the file.
     """
     out = np.empty(len(words), dtype=np.uint64)
     for i in range(len(words)):

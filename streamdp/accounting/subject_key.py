@@ -1,9 +1,9 @@
 """The secret key under which subjects are hashed, and where it lives.
 
-Subjects are names, addresses, account numbers: there are few of them and they can be guessed. An unkeyed hash lets
-whoever steals the database hash every candidate and see who took part, and how often. Under a key of 256 random bits
-the database alone answers no such guess, which is why the key is kept beside it and never in it: copy or back up the
-database without `<path>.key`, or give the key by the environment and keep it on no disk.
+Subjects are names, addresses, account numbers: there are few of them and they can be guessed. An unkeyed hash
+lets whoever steals the database hash every candidate and see who took part, and how often. Under a key of 256
+random bits the database alone answers no such guess, which is why the key is kept beside it and never in it:
+copy or back up the database without `<path>.key`, or give the key by the environment and keep it on no disk.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def given_key(path: str, key: bytes | None) -> bytes | None:
 def make_key(path: str) -> bytes:
     """Draw a key and write it to `<path>.key`, readable by the owner only, on disk before this returns.
 
-    Written under another name and linked to its own, so that the name never holds half a key. Raises `StoreError`
-    where it cannot be written; an existing key is never replaced.
+    Written under another name and linked to its own, so that the name never holds half a key. Raises
+    `StoreError` where it cannot be written; an existing key is never replaced.
     """
     key = secrets.token_bytes(KEY_BYTES)
     draft = f"{path}.key.{os.getpid()}"

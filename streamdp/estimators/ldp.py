@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -27,10 +28,10 @@ from streamdp.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.entropy import Entropy, SeededEntropy, entropy
 from streamdp.errors import ConfigError, NotAvailable, SchemaError
 from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
-from streamdp.guarantees import Budget, Guarantee, parse_budget, widest
+from streamdp.guarantees import Budget, amount, parse_budget
 from streamdp.inference import random_scaling_interval
 from streamdp.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
-from streamdp.mechanisms import Mechanism, NoNoise, draw, mechanism_for
+from streamdp.mechanisms import Mechanism, NoNoise, mechanism_for, randomize_rows
 from streamdp.steps import PowerStep
 
 if TYPE_CHECKING:
@@ -74,22 +75,26 @@ class Randomizer:
             raise SchemaError("expected finite numbers, got NaN or an infinity")
         gradient = self.loss.gradient(self.theta, row, y)[None, :]
         kind = mechanism_for(self.mechanism, spend)
-        mechanism = kind(self.budget if budget is None else spend, self.loss.bound, self.loss.sensitivity)
-        rows = mechanism.rows(len(self.theta), None if budget is None else _amounts(spend))
-
-        def loop(G: np.ndarray, words: np.ndarray, at: int) -> tuple[int, int]:
-            from streamdp import kernels
-
-            return kernels.randomize(kind.code, rows, G, words, at)
-
-        draw(self.rng, gradient, loop)
+        mechanism = _mechanism(kind, spend, self.loss.bound, self.loss.sensitivity)
+        d = len(self.theta)
+        randomize_rows(
+            kind.code,
+            mechanism.rows(d) if budget is None else _rows_of_record(mechanism, d),
+            gradient,
+            self.rng,
+        )
         return Report(gradient[0], spend)
 
 
-def _amounts(budget: Budget) -> np.ndarray:
-    from streamdp.guarantees import amount
+@lru_cache(maxsize=4096)
+def _mechanism(kind: type[Mechanism], budget: Budget, bound: float, sensitivity: float) -> Mechanism:
+    return kind(budget, bound, sensitivity)
 
-    return np.array([amount(budget)])
+
+@lru_cache(maxsize=4096)
+def _rows_of_record(mechanism: Mechanism, d: int) -> np.ndarray:
+    """The calibration of a record that brings its own budget: rounded as `learn_arrays` rounds it."""
+    return mechanism.rows(d, np.array([amount(mechanism.budget)]))
 
 
 class _LDP(StreamEstimator):
@@ -116,10 +121,14 @@ class _LDP(StreamEstimator):
         if isinstance(self._loss, Squared) and self._loss.radius is not None:
             radius = self._domain.radius if isinstance(self._domain, L2Ball) else np.inf
             if radius > self._loss.radius:
-                raise ConfigError(f"Squared: its bound assumes domain=L2Ball({self._loss.radius:g}) or smaller")
+                raise ConfigError(
+                    f"Squared: its bound assumes domain=L2Ball({self._loss.radius:g}) or smaller"
+                )
         self._rng = entropy(self.seed)
         self._set_up(budget)
-        self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
+        self._mechanism_of(
+            self._budget
+        )  # a budget that cannot be served is an error now, not at the first record
 
     def _resolve_loss(self) -> Loss:
         loss = loss_for(self.loss)
@@ -137,7 +146,6 @@ class _LDP(StreamEstimator):
         d = self._loss.size(p + int(self.intercept), self._outputs())
         spec = self._loss.spec()
         spec[k.INTERCEPT] = bool(self.intercept)
-        spec[k.CLASSES] = self._outputs()
         spec[k.MECHANISM] = mechanism_for(self.mechanism, self._budget).code
         spec[k.ETA], spec[k.ALPHA], spec[k.AVERAGED] = self._step.eta, self._step.alpha, self._averaged
         self._box = np.empty((2, d))
@@ -153,38 +161,37 @@ class _LDP(StreamEstimator):
         self._state[0] = self._state[1] = self._state[2] = self._loss.start(d)
         self._merged = False
         self._default_rows = self._mechanism_of(self._budget).rows(d)
-        self._kernel = k.learn
+        self._kernel = k.learn_classes if isinstance(self._loss, Softmax) else k.learn
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
-        kind = mechanism_for(self.mechanism, budget)
-        return kind(budget, self._loss.bound, self._loss.sensitivity)
+        return _mechanism(
+            mechanism_for(self.mechanism, budget), budget, self._loss.bound, self._loss.sensitivity
+        )
 
     def _check(self, budget: Budget) -> None:
-        if budget is not self._budget:
-            self._mechanism_of(budget)
+        self._mechanism_of(budget)
 
-    def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        rows = self._default_rows
-        spec = self._spec
+    def _learn_rows(
+        self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
+    ) -> None:
+        rows, spec = self._default_rows, self._spec
         if budget is not None or amounts is not None:
             mechanism = self._mechanism_of(budget or self._budget)
-            rows = mechanism.rows(self._state.shape[1], _amounts(budget) if budget is not None else amounts)
+            d = self._state.shape[1]
+            rows = mechanism.rows(d, amounts) if budget is None else _rows_of_record(mechanism, d)
             if mechanism.code != spec[_mechanism_index()]:
                 spec = spec.copy()
                 spec[_mechanism_index()] = mechanism.code
-        rng, state, box, n = self._rng, self._state, self._box, self.n_seen
-        done = 0
-        total = len(X)
+        rng, n = self._rng, self.n_seen
         while True:
-            here = rows if len(rows) == 1 else rows[done:]
-            k, rng.position = self._kernel(
-                spec, box, state, n + done, X[done:], y[done:], here, rng.words, rng.position
+            done, rng.position = self._kernel(
+                spec, self._box, self._state, n, X, y, rows, rng.words, rng.position
             )
-            done += k
-            if done >= total:
+            if done == len(X):
                 return
-            stuck = k == 0 and rng.position == 0
-            rng.refill(2 * len(rng.words) if stuck else 0)
+            rng.refill_for(done)
+            n, X, y = n + done, X[done:], y[done:]
+            rows = rows if len(rows) == 1 else rows[done:]
 
     # -- the two halves -----------------------------------------------------------------------------------------
 
@@ -207,14 +214,16 @@ class _LDP(StreamEstimator):
         self._need_features("absorb")
         g = np.ascontiguousarray(report.gradient, dtype=float)
         if g.shape != self._state[0].shape or not np.isfinite(g).all():
-            raise SchemaError(f"report: expected a finite vector of shape {self._state[0].shape}, got shape {g.shape}")
+            raise SchemaError(
+                f"report: expected a finite vector of shape {self._state[0].shape}, got shape {g.shape}"
+            )
         from streamdp import kernels
 
         kernels.step(self._spec, self._box, self._state, self.n_seen + 1, g)
         self._count(1, report.budget)
 
     def _need_features(self, what: str) -> None:
-        if self._fetch is None:
+        if not self._names:
             raise NotAvailable(f"{what}: declare `features` first, or learn a record")
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -238,7 +247,7 @@ class _LDP(StreamEstimator):
 
         For more than two classes a dict by class of dicts by name.
         """
-        if self._fetch is None:
+        if not self._names:
             return {}
         names = [*self._names, *(["(intercept)"] if self.intercept else [])]
         return self._named(self.theta, names)
@@ -279,17 +288,19 @@ class _LDP(StreamEstimator):
         for what, mine in (("estimator", type(self).__name__), ("loss", self._loss.name)):
             if state[what] != mine:
                 raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
-        if self._fetch is not None and list(self._names) != list(state["features"]):
+        if self._names and list(self._names) != list(state["features"]):
             raise ConfigError("state: its features are not this estimator's")
-        if self._fetch is None:
+        if not self._names:
             self._declare(list(state["features"]))
         numbers = np.array(state["state"], dtype=float)
         if numbers.shape != self._state.shape or not np.isfinite(numbers).all():
-            raise ConfigError(f"state: expected finite numbers of shape {self._state.shape}, got {numbers.shape}")
+            raise ConfigError(
+                f"state: expected finite numbers of shape {self._state.shape}, got {numbers.shape}"
+            )
         self._state[:] = numbers
         self._merged = bool(state["merged"])
         self.n_seen, self.n_refused = int(state["n_seen"]), int(state["n_refused"])
-        self._spent = tuple(parse_budget(text) for text in state["spent"])
+        self._set_spent(parse_budget(text) for text in state["spent"])
 
     def merged(self, *others: Self) -> Self:
         """A new estimator: the average of this and others, weighted by records, for learners of disjoint records.
@@ -305,20 +316,15 @@ class _LDP(StreamEstimator):
                 raise ConfigError("merged: expected estimators of one type, loss and features")
         total = sum(part.n_seen for part in parts)
         result = self.clone()
-        if self._fetch is not None and result._fetch is None:
+        if self._names and not result._names:
             result._declare(self._names)
         if total:
             result._state[:2] = sum(part._state[:2] * (part.n_seen / total) for part in parts)
         result._merged = True
         result.n_seen = total
         result.n_refused = sum(part.n_refused for part in parts)
-        result._spent = widest(budget for part in parts for budget in part._spent)
+        result._set_spent(budget for part in parts for budget in part._spent)
         return result
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The widest budget of any single record learned so far: that holds for each of them."""
-        return super().guarantee
 
 
 def _mechanism_index() -> int:
@@ -483,20 +489,29 @@ class LDPSGDRegressor(_Regressor):
 
 class LDPASGDRegressor(_Averaged, _Regressor):
     __doc__ = _document(
-        "LDPASGDRegressor", "Regression by LDP-ASGD: the averaged iterate.", False, "eq. 3.3, Theorems 2, 4 and 6"
+        "LDPASGDRegressor",
+        "Regression by LDP-ASGD: the averaged iterate.",
+        False,
+        "eq. 3.3, Theorems 2, 4 and 6",
     )
     _averaged = True
 
 
 class LDPSGDClassifier(_Classifier):
     __doc__ = _document(
-        "LDPSGDClassifier", "Classification by LDP-SGD: the last iterate.", True, "eq. 3.2, Theorems 1, 3 and 5"
+        "LDPSGDClassifier",
+        "Classification by LDP-SGD: the last iterate.",
+        True,
+        "eq. 3.2, Theorems 1, 3 and 5",
     )
     _averaged = False
 
 
 class LDPASGDClassifier(_Averaged, _Classifier):
     __doc__ = _document(
-        "LDPASGDClassifier", "Classification by LDP-ASGD: the averaged iterate.", True, "eq. 3.3, Theorems 2, 4 and 6"
+        "LDPASGDClassifier",
+        "Classification by LDP-ASGD: the averaged iterate.",
+        True,
+        "eq. 3.3, Theorems 2, 4 and 6",
     )
     _averaged = True

@@ -1,0 +1,318 @@
+"""Records from CSV and JSON lines files, gzip or not, at rest, growing, or on standard input; dead letters to a file."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import os
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+import polars as pl
+
+from connectors.csvgrammar import CSVGrammar
+from connectors.jsonrows import encode_json
+from connectors.recordfile import MAX_RECORD_BYTES, RecordFile, Records, cut_lines
+from streamdp.errors import ConfigError, SchemaError, SourceError
+from streamdp.records import Batch, DeadLetter, Encoder
+
+_BOM = codecs.BOM_UTF8
+
+
+class CSVSource(RecordFile):
+    """A CSV file with a header, quoted as RFC 4180 says; a `records.Source`.
+
+    The header holds the encoder's columns in any order, and others, which are ignored. Lines end in LF or CRLF. A
+    row number counts records, the header being 1: it is the line number where no field holds a line end.
+
+    Parameters
+    ----------
+    path
+        A file, plain or gzip, or `-` for standard input.
+    encoder
+        What the records mean, such as a `streamdp.preprocessing.Schema`.
+    delimiter
+        One ASCII character between fields.
+    follow
+        Wait for more at the end of a plain file that grows, until `close()`.
+    max_bad_share
+        `TooManyBadRecords` is raised if more than this share of the records so far became dead letters and they are
+        `min_bad` or more, or if a file ends without one good record. None: never.
+    keep_payload
+        Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
+
+    Raises `SourceError` if the file cannot be opened and `SchemaError` if its header lacks a column. A record that
+    cannot be used is a dead letter: `empty_line`, `too_few_fields`, `too_many_fields`, `not_utf8`,
+    `malformed_quotes` (the record is then its first line, and reading goes on with the next), `too_long`, or a
+    reason of the encoder.
+    """
+
+    _header_rows = 1
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        encoder: Encoder,
+        *,
+        delimiter: str = ",",
+        follow: bool = False,
+        max_bad_share: float | None = 0.1,
+        min_bad: int = 100,
+        keep_payload: bool = False,
+    ) -> None:
+        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+            raise ConfigError("expected one ASCII character, no quote and no line end, as delimiter")
+        self._delimiter = delimiter
+        self._grammar = CSVGrammar(delimiter)
+        super().__init__(
+            path,
+            encoder,
+            follow=follow,
+            max_bad_share=max_bad_share,
+            min_bad=min_bad,
+            keep_payload=keep_payload,
+        )
+
+    def _read_header(self, data: bytes, ended: bool) -> int | None:
+        unended = ended and bool(data) and not data.endswith(b"\n")
+        records = self._grammar.split(data + b"\n" if unended else data, ended)
+        if len(records.ends) == 0:
+            if len(data) > MAX_RECORD_BYTES:
+                raise self._bad_header(f"first line is over {MAX_RECORD_BYTES} bytes long")
+            return None
+        length = int(records.ends[0]) - unended
+        if 0 in records.flaws:
+            raise self._bad_header("header has quotes that do not match")
+        try:
+            line = records.raw([0])[0].removeprefix(_BOM).decode()
+        except UnicodeDecodeError:
+            raise self._bad_header("header is not UTF-8 text") from None
+        names = [name.strip() for name in self._grammar.fields(line)]
+        absent = [c for c in self._encoder.columns if c not in names]
+        twice = [c for c in self._encoder.columns if names.count(c) > 1]
+        if absent or twice:
+            self._stream.close()
+            what, columns = ("lacks", absent) if absent else ("repeats", twice)
+            raise SchemaError(
+                f"{self.path}: the header {what} the declared {', '.join(map(repr, columns))}; mend the header or "
+                "the schema (is the delimiter right?)"
+            )
+        self._width = len(names)
+        self._places = {c: names.index(c) for c in self._encoder.columns}
+        self._head = blake2b(line.encode(), digest_size=8).hexdigest()
+        return length
+
+    def _bad_header(self, what: str) -> SourceError:
+        self._stream.close()
+        return SourceError(f"{self.path}: the {what}; expected a line of column names")
+
+    def _split(self, data: bytes, ended: bool) -> Records:
+        return self._grammar.split(data, ended) if b'"' in data else cut_lines(data)
+
+    def _decode(self, records: Records, rows: np.ndarray) -> Batch:
+        """By polars what is plain, by hand what is not or what polars could not read as a number.
+
+        The fast way may refuse more than the slow one, never accept more or read another value.
+        """
+        everything = np.ones(len(rows), dtype=bool)
+        frame = None
+        plain = everything
+        if not records.flaws and b'"' not in records.data and records.data.isascii():
+            frame = self._parse(records, everything)
+        if frame is None or self._width - 1 not in self._places.values():
+            # A short record shows as a null in the last column; where that is not read, count the fields.
+            plain = self._grammar.plain(records, self._width) & _utf8(records)
+            frame = self._parse(records, plain) if not plain.all() or frame is None else frame
+        if frame is None:
+            return self._decode_by_hand(records, rows, everything)
+        suspect = np.zeros(frame.height, dtype=bool)
+        numeric = self._encoder.numeric_columns
+        for name, place in self._places.items():
+            column = frame.get_column(name)
+            if (name in numeric or place == self._width - 1) and column.null_count():
+                suspect |= column.is_null().to_numpy()
+        if not suspect.any() and plain.all():
+            return self._encoder.encode(frame, rows, {})
+        plain[np.flatnonzero(plain)[suspect]] = False
+        batch = self._encoder.encode(frame.filter(~suspect), rows[plain], {})
+        return _merge(batch, self._decode_by_hand(records, rows, ~plain))
+
+    def _parse(self, records: Records, which: np.ndarray) -> pl.DataFrame | None:
+        """Some records by polars, declared columns only; None where it does not see the records that we see."""
+        data = records.data
+        if not which.all():
+            lengths = np.diff(records.ends, prepend=0)
+            data = np.frombuffer(data, np.uint8)[np.repeat(which, lengths)].tobytes()
+        if not data:
+            return None
+        numeric = self._encoder.numeric_columns
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._width)), pl.String)
+        types |= {str(place): pl.Float64 for c, place in self._places.items() if c in numeric}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                frame = pl.read_csv(
+                    data,
+                    has_header=False,
+                    schema=types,
+                    columns=sorted(self._places.values()),
+                    separator=self._delimiter,
+                    quote_char='"' if b'"' in data else None,
+                    ignore_errors=True,
+                )
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            return None
+        if frame.height != np.count_nonzero(which):
+            return None
+        return frame.select(pl.col(str(place)).alias(c) for c, place in self._places.items())
+
+    def _decode_by_hand(self, records: Records, rows: np.ndarray, which: np.ndarray) -> Batch:
+        """Some records one by one: what each field is, and the reason where a record has none."""
+        indices = np.flatnonzero(which).tolist()
+        kept: list[int] = []
+        values: list[list[str]] = []
+        dead: list[DeadLetter] = []
+        for i, raw in zip(indices, records.raw(indices), strict=True):
+            reason = records.flaws.get(i)
+            fields: list[str] = []
+            if reason is None and not raw:
+                reason = "empty_line"
+            if reason is None:
+                try:
+                    fields = self._grammar.fields(raw.decode())
+                except UnicodeDecodeError:
+                    reason = "not_utf8"
+            if reason is None and len(fields) != self._width:
+                reason = "too_few_fields" if len(fields) < self._width else "too_many_fields"
+            if reason is None:
+                kept.append(i)
+                values.append(fields)
+            else:
+                dead.append(DeadLetter(int(rows[i]), reason))
+        frame = pl.DataFrame(
+            {c: [fields[place] for fields in values] for c, place in self._places.items()},
+            schema=dict.fromkeys(self._places, pl.String),
+        )
+        batch = self._encoder.encode(frame, rows[kept], {})
+        return replace(batch, dead=_by_position([*batch.dead, *dead]))
+
+
+def _utf8(records: Records) -> np.ndarray:
+    """(n,) bool: all True if the records are UTF-8; else True for those that are ASCII."""
+    try:
+        records.data.decode()
+    except UnicodeDecodeError:
+        high = np.frombuffer(records.data, np.uint8) >= 128
+        return ~np.logical_or.reduceat(high, records.starts)
+    return np.ones(len(records.ends), dtype=bool)
+
+
+def _by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
+    return sorted(dead, key=lambda letter: letter.position)
+
+
+def _merge(a: Batch, b: Batch) -> Batch:
+    """Two batches of the same encoder as one, in the order of positions."""
+    order = np.argsort(np.concatenate((a.positions, b.positions)), kind="stable")
+    subjects, budgets = None, None
+    if a.subjects is not None and b.subjects is not None:
+        both = [*a.subjects, *b.subjects]
+        subjects = [both[i] for i in order.tolist()]
+    if a.budgets is not None and b.budgets is not None:
+        budgets = np.concatenate((a.budgets, b.budgets))[order]
+    return Batch(
+        features=a.features,
+        X=np.concatenate((a.X, b.X))[order],
+        y=np.concatenate((a.y, b.y))[order],
+        positions=np.concatenate((a.positions, b.positions))[order],
+        position=a.position,
+        subjects=subjects,
+        budgets=budgets,
+        dead=_by_position([*a.dead, *b.dead]),
+    )
+
+
+class JSONLSource(RecordFile):
+    """A file of JSON objects, one a line; each has the encoder's columns as keys. A `records.Source`.
+
+    Parameters
+    ----------
+    path
+        A file, plain or gzip, or `-` for standard input.
+    encoder
+        What the records mean, such as a `streamdp.preprocessing.Schema`.
+    follow
+        Wait for more at the end of a plain file that grows, until `close()`.
+    max_bad_share
+        `TooManyBadRecords` is raised if more than this share of the records so far became dead letters and they are
+        `min_bad` or more, or if a file ends without one good record. None: never.
+    keep_payload
+        Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
+
+    A row number is a line number. Raises `SourceError` if the file cannot be opened. A line that cannot be used is a
+    dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.
+    """
+
+    _header_rows = 0
+
+    def _read_header(self, data: bytes, ended: bool) -> int | None:
+        if data == _BOM[: len(data)] and len(data) < len(_BOM) and not ended:
+            return None
+        return len(_BOM) if data.startswith(_BOM) else 0
+
+    def _split(self, data: bytes, ended: bool) -> Records:
+        return cut_lines(data)
+
+    def _decode(self, records: Records, rows: np.ndarray) -> Batch:
+        good = [i for i in range(len(rows)) if i not in records.flaws]
+        batch = encode_json(records.raw(good), rows[good], {}, self._encoder)
+        flawed = [DeadLetter(int(rows[i]), reason) for i, reason in records.flaws.items()]
+        return replace(batch, dead=_by_position([*batch.dead, *flawed]))
+
+
+class DeadLetterFile:
+    """Dead letters appended to a file as JSON lines: position, reason, column, and the payload (base64) if kept.
+
+    Letters are written through at `commit()`; after a crash, those of records read again come again. The file is
+    made readable by its owner only, as payloads are personal data. Raises `SourceError` if it cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        self._file = os.fdopen(descriptor, "a", encoding="ascii")
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Append letters; they reach the file at the next `commit()`, or before."""
+        try:
+            for letter in letters:
+                item = {"position": letter.position, "reason": letter.reason, "column": letter.column}
+                if letter.payload is not None:
+                    item["payload"] = base64.b64encode(letter.payload).decode("ascii")
+                self._file.write(json.dumps(item) + "\n")
+        except OSError as error:
+            raise self._cannot_write(error) from None
+
+    def commit(self) -> None:
+        """Write through to the disk."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._cannot_write(error) from None
+
+    def close(self) -> None:
+        """Commit and close. Safe to call twice."""
+        if not self._file.closed:
+            self.commit()
+            self._file.close()
+
+    def _cannot_write(self, error: OSError) -> SourceError:
+        return SourceError(f"cannot write dead letters to {self.path}: {error.strerror or type(error).__name__}")

@@ -1,0 +1,313 @@
+"""What every file of records has in common: blocks, batches that are slices of them, positions, bad records.
+
+A file is read in blocks of a few megabytes. A block is cut at record ends, decoded at once, and handed out in slices,
+so every batch ends at a byte offset where a later run can go on, whatever the sizes of blocks and batches were.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from connectors.bytestream import ByteStream
+from streamdp.errors import ConfigError, SourceError, TooManyBadRecords
+from streamdp.records import Batch, DeadLetter, Encoder, Position
+
+BLOCK_BYTES = 1 << 22
+MAX_RECORD_BYTES = 1 << 20
+"""A longer record is a dead letter: `too_long`. It bounds memory, and what one stray quote can swallow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Complete records: `data` ends with the last of them, `ends` is (n,) int64, `flaws` are reasons by index."""
+
+    data: bytes
+    ends: np.ndarray
+    flaws: dict[int, str]
+    in_order: bool = True
+    """For CSV: every quote in `data` is where a quote belongs."""
+
+    @property
+    def starts(self) -> np.ndarray:
+        return np.concatenate(([0], self.ends[:-1]))
+
+    def raw(self, rows: Iterable[int]) -> list[bytes]:
+        """The bytes of some records, without their line ends."""
+        starts, data = self.starts, self.data
+        cut = [data[starts[i] : self.ends[i] - 1] for i in rows]
+        return [r[:-1] if r.endswith(b"\r") else r for r in cut]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Decoded records, and for each (good or dead) the offset in the file that follows it."""
+
+    batch: Batch
+    dead_rows: np.ndarray
+    ends: np.ndarray
+    first_row: int
+
+
+class RecordFile(ABC):
+    """A file of records, one after another; a `records.Source`. Subclasses know the format.
+
+    A position is {"offset": bytes after unpacking, "row": records so far (a header is one), "bad": dead letters so
+    far by reason, "head": fingerprint of the header}.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        encoder: Encoder,
+        *,
+        follow: bool = False,
+        max_bad_share: float | None = 0.1,
+        min_bad: int = 100,
+        keep_payload: bool = False,
+    ) -> None:
+        if max_bad_share is not None and not 0 <= max_bad_share <= 1:
+            raise ConfigError(f"expected max_bad_share in [0, 1] or None, got {max_bad_share}")
+        self.path = os.fspath(path)
+        if follow and self.path == "-":
+            raise ConfigError("standard input cannot be followed: it ends where it ends")
+        self._encoder = encoder
+        self._follow = follow
+        self._max_bad_share = max_bad_share
+        self._min_bad = min_bad
+        self._keep_payload = keep_payload
+        self._nothing = encoder.encode(
+            pl.DataFrame(schema=dict.fromkeys(encoder.columns, pl.String)), np.zeros(0, np.int64), {}
+        )
+        self._closed = False
+        self._open()
+
+    def _open(self) -> None:
+        self._stream = ByteStream(self.path, follow=self._follow)
+        self._ended = False  # the stream gave its last byte
+        self._tail = b""  # read, but not yet decoded; starts at byte `_tail_offset` and row `_tail_row`
+        self._tail_offset = 0
+        self._tail_row = 0
+        self._in_overlong = False  # the tail is the rest of a record that is already too long
+        self._has_header = False
+        self._head = ""
+        self._block: _Block | None = None
+        self._taken = 0
+        self._offset = 0
+        self._row = 0
+        self._bad: Counter[str] = Counter()
+        if self.path != "-":  # a wrong header shows at once; on standard input, only when it comes
+            self._fill(0.0)
+
+    @property
+    def position(self) -> Position:
+        """The position after the last polled record."""
+        return {"offset": self._offset, "row": self._row, "bad": dict(self._bad), "head": self._head}
+
+    @property
+    def finished(self) -> bool:
+        """True once everything was polled; not before too many bad records at the end were reported."""
+        read_out = self._ended and not self._tail and not self._in_overlong and self._block is None
+        return self._closed or (read_out and not self._too_many_bad())
+
+    def poll(self, max_records: int, timeout_s: float) -> Batch:
+        """At most `max_records` records, dead letters included; empty if there is none within `timeout_s` seconds.
+
+        Raises `TooManyBadRecords` in the poll after the one that went over the limit, so what was good before can be
+        committed; `SourceError` if the file cannot be read.
+        """
+        if self._too_many_bad():
+            reason, count = self._bad.most_common(1)[0]
+            raise TooManyBadRecords(
+                f"{self.path}: {self._bad.total()} of {self._records} records cannot be decoded, most often for "
+                f"{reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See the dead letters, mend "
+                "the file or the schema, or raise max_bad_share."
+            )
+        deadline = time.monotonic() + timeout_s
+        while self._block is None and not self._closed:
+            progress = self._fill(max(0.0, deadline - time.monotonic()))
+            self._block = self._next_block()
+            if not progress and self._block is None:
+                break
+        return self._slice(max_records)
+
+    def seek(self, position: Position) -> None:
+        """Continue at `position`. Raises `SourceError` if this file cannot be the one the position came from."""
+        offset, row, bad = position.get("offset"), position.get("row"), position.get("bad")
+        if not (isinstance(offset, int) and isinstance(row, int) and isinstance(bad, dict) and offset >= 0):
+            raise SourceError(f"{self.path}: expected the position of a file, got another one")
+        if position == self.position:
+            return
+        if self.path == "-":
+            raise SourceError("standard input cannot be read again from an earlier position; give a file instead")
+        self._stream.close()
+        self._open()
+        if offset == 0:
+            return
+        if self._has_header and position.get("head") != self._head:
+            raise SourceError(
+                f"{self.path} has another header than the file this job has read so far: it was replaced. Give the "
+                "original file, or start a new job."
+            )
+        self._stream.close()
+        self._stream = ByteStream(self.path, follow=self._follow)
+        self._stream.skip(offset - 1)
+        self._ended = False
+        self._tail = self._stream.read(1, 0.0) or b""
+        self._offset, self._row, self._bad = offset, row, Counter(bad)
+        if self._tail == b"\n":
+            self._tail, self._tail_offset, self._tail_row = b"", offset, row
+            return
+        # The last record had no line end when it was read. More may have come since, but not of that record.
+        after = self._stream.read(2, 0.0) or b""
+        line_end = re.match(rb"\r?\n", after)
+        if after and not line_end:
+            raise SourceError(f"{self.path} has no record end at byte {offset}: it was replaced. Start a new job.")
+        skipped = line_end.end() if line_end else 0
+        self._tail, self._tail_offset, self._tail_row = after[skipped:], offset + skipped, row
+
+    def commit(self, position: Position) -> None:  # noqa: B027
+        """Nothing: a file has no broker to tell."""
+
+    def close(self) -> None:
+        """Stop, also while following. Safe to call twice."""
+        self._closed = True
+        self._stream.close()
+
+    @property
+    def _records(self) -> int:
+        return self._row - self._header_rows
+
+    def _too_many_bad(self) -> bool:
+        bad = self._bad.total()
+        if self._max_bad_share is None or bad <= self._max_bad_share * self._records:
+            return False
+        all_bad_at_end = self._ended and bad == self._records
+        return bad >= self._min_bad or all_bad_at_end
+
+    def _fill(self, timeout_s: float) -> bool:
+        """Read until the tail is a block long or nothing more is there. True if bytes or the end came."""
+        pieces, size, progress = [self._tail], len(self._tail), False
+        while size < BLOCK_BYTES and not self._ended:
+            data = self._stream.read(BLOCK_BYTES - size, 0.0 if progress else timeout_s)
+            if data is None:
+                break
+            progress = True
+            self._ended = not data
+            pieces.append(data)
+            size += len(data)
+        self._tail = b"".join(pieces) if len(pieces) > 1 else self._tail
+        if not self._has_header:
+            self._drop_header()
+        return progress
+
+    def _drop_header(self) -> None:
+        length = self._read_header(self._tail, self._ended)
+        if length is not None:
+            self._has_header = True
+            self._tail = self._tail[length:]
+            self._tail_offset = self._offset = length
+            self._tail_row = self._row = self._header_rows
+
+    def _next_block(self) -> _Block | None:
+        """Decode the complete records of the tail; None if there is none."""
+        if not self._has_header:
+            return None
+        if self._in_overlong:
+            return self._end_overlong()
+        if not self._tail:
+            return None
+        unended = self._ended and not self._tail.endswith(b"\n")
+        records = self._split(self._tail + b"\n" if unended else self._tail, self._ended)
+        if len(records.ends) == 0:
+            if len(self._tail) > MAX_RECORD_BYTES:
+                self._in_overlong = True
+                self._tail_offset += len(self._tail)
+                self._tail = b""
+            return None
+        rows = np.arange(self._tail_row + 1, self._tail_row + 1 + len(records.ends))
+        batch = self._decode(records, rows)
+        if self._keep_payload and batch.dead:
+            payloads = records.raw(letter.position - self._tail_row - 1 for letter in batch.dead)
+            dead = [replace(d, payload=payload) for d, payload in zip(batch.dead, payloads, strict=True)]
+            batch = replace(batch, dead=dead)
+        ends = records.ends + self._tail_offset
+        if unended:
+            ends[-1] -= 1
+        self._tail = self._tail[records.ends[-1] :]
+        return self._advance(batch, ends)
+
+    def _end_overlong(self) -> _Block | None:
+        newline = self._tail.find(b"\n")
+        if newline < 0 and not self._ended:
+            self._tail_offset += len(self._tail)
+            self._tail = b""
+            return None
+        length = newline + 1 or len(self._tail)
+        self._in_overlong = False
+        self._tail = self._tail[length:]
+        batch = replace(self._nothing, dead=[DeadLetter(self._tail_row + 1, "too_long")])
+        return self._advance(batch, np.array([self._tail_offset + length]))
+
+    def _advance(self, batch: Batch, ends: np.ndarray) -> _Block:
+        dead_rows = np.array([letter.position for letter in batch.dead], dtype=np.int64)
+        block = _Block(batch, dead_rows, ends, self._tail_row + 1)
+        self._tail_offset = int(ends[-1])
+        self._tail_row += len(ends)
+        return block
+
+    def _slice(self, max_records: int) -> Batch:
+        block = self._block
+        if block is None:
+            return replace(self._nothing, position=self.position)
+        start, stop = self._taken, min(self._taken + max_records, len(block.ends))
+        edges = (block.first_row + start, block.first_row + stop)
+        good = slice(*np.searchsorted(block.batch.positions, edges).tolist())
+        dead = block.batch.dead[slice(*np.searchsorted(block.dead_rows, edges).tolist())]
+        self._offset, self._row = int(block.ends[stop - 1]), edges[1] - 1
+        self._bad.update(letter.reason for letter in dead)
+        self._taken = stop
+        if stop == len(block.ends):
+            self._block, self._taken = None, 0
+        whole = block.batch
+        return Batch(
+            features=whole.features,
+            X=whole.X[good],
+            y=whole.y[good],
+            positions=whole.positions[good],
+            position=self.position,
+            subjects=None if whole.subjects is None else whole.subjects[good],
+            budgets=None if whole.budgets is None else whole.budgets[good],
+            dead=dead,
+        )
+
+    _header_rows: int
+
+    @abstractmethod
+    def _read_header(self, data: bytes, ended: bool) -> int | None:
+        """Read the header, if the format has one; its length in bytes, or None if more bytes are needed."""
+
+    @abstractmethod
+    def _split(self, data: bytes, ended: bool) -> Records:
+        """Cut `data` (line-ended if `ended`) at record ends; the result may depend on nothing but where it starts."""
+
+    @abstractmethod
+    def _decode(self, records: Records, rows: np.ndarray) -> Batch:
+        """Encode complete records; `rows` are their numbers, (n,) int64."""
+
+
+def cut_lines(data: bytes) -> Records:
+    """Records that are lines."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+    if len(ends) == 0:
+        return Records(b"", ends, {})
+    too_long = np.flatnonzero(np.diff(ends, prepend=0) > MAX_RECORD_BYTES).tolist()
+    return Records(data[: ends[-1]], ends, dict.fromkeys(too_long, "too_long"))

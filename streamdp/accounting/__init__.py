@@ -1,0 +1,1 @@
+"""Who has spent how much, and what that amounts to."""

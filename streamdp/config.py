@@ -1,0 +1,414 @@
+"""A job in writing: what is public about the data, which model learns, from where, and under which cap.
+
+`Definition` is what makes the model: it goes into the store as text (it holds no paths and no secrets) and its
+fingerprint must not change between runs. `JobConfig` adds where things are and how often to commit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from streamdp.errors import BudgetError, ConfigError
+from streamdp.guarantees import Budget, parse_budget, with_amount
+
+if TYPE_CHECKING:
+    from connectors.files import DeadLetterFile
+    from streamdp.accounting.ledger import Ledger
+    from streamdp.domains import Domain
+    from streamdp.estimators.base import StreamEstimator
+    from streamdp.losses import Loss
+    from streamdp.preprocessing import Schema
+    from streamdp.records import Encoder, Source
+
+ESTIMATORS = ("LDPASGDClassifier", "LDPASGDRegressor", "LDPSGDClassifier", "LDPSGDRegressor")
+
+
+def _budget_text(value: Any) -> str:
+    """A budget in its one spelling, so that `eps=1.0` and `epsilon=1` make the same fingerprint."""
+    return str(parse_budget(value))
+
+
+BudgetText = Annotated[str, BeforeValidator(_budget_text)]
+
+
+class _Misfit(ValueError):
+    """Two settings that contradict each other; `key` is the one to name."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class _Model(BaseModel):
+    # Inputs stay out of error messages: a setting may be a secret, and the key and the line find it.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class TargetConfig(_Model):
+    """The column to predict: a number (cut to `bounds`, divided by `scale`), or one of `classes`."""
+
+    column: str
+    classes: list[str] | None = None
+    bounds: tuple[float, float] | None = None
+    scale: float | None = None
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return [_label(item) for item in value] if isinstance(value, list) else value
+
+
+def _label(item: Any) -> Any:
+    """The text a CSV file would hold for a label that YAML read as a truth value or a whole number."""
+    return str(item) if isinstance(item, bool | int) else item
+
+
+class SchemaConfig(_Model):
+    """The declared public schema; `features` gives each column bounds [low, high] or a list of categories."""
+
+    features: dict[str, tuple[float, float] | list[str]] = Field(min_length=1)
+    target: TargetConfig
+    subject: str | None = None
+    budget: str | None = None
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _bounds_or_categories(cls, value: Any) -> Any:
+        """Tell the two apart here, for one message instead of one for each branch of the union."""
+        if not isinstance(value, dict):
+            return value
+        for name, declared in value.items():
+            numbers = isinstance(declared, list | tuple) and all(
+                isinstance(item, int | float) and not isinstance(item, bool) for item in declared
+            )
+            texts = isinstance(declared, list | tuple) and all(isinstance(item, str) for item in declared)
+            if not declared or not (texts or (numbers and len(declared) == 2)):
+                raise ValueError(
+                    f"{name!r}: expected two numbers [low, high], or a list of categories as text"
+                    " (put quotes around a category that looks like a number or a truth value)"
+                )
+        return value
+
+    def build(self) -> Schema:
+        from streamdp.preprocessing import Schema
+
+        return Schema(
+            self.features,
+            self.target.column,
+            target_bounds=self.target.bounds,
+            target_scale=1.0 if self.target.scale is None else self.target.scale,
+            classes=self.target.classes,
+            subject=self.subject,
+            budget=self.budget,
+        )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self.build()
+        return self
+
+
+class DomainConfig(_Model):
+    """Where theta is kept: `ball: R`, or `box: [low, high]`."""
+
+    ball: float | None = None
+    box: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.ball is None) == (self.box is None):
+            raise ValueError("expected ball: R, or box: [low, high]")
+        self.build()
+        return self
+
+    def build(self) -> Domain:
+        from streamdp.domains import Box, L2Ball
+
+        return L2Ball(self.ball) if self.ball is not None else Box(*self.box)  # type: ignore[misc]
+
+
+class ModelConfig(_Model):
+    """The estimator and its parameters, under the names that its constructor has; unset ones take its defaults.
+
+    `loss` is a name, or a mapping with `name` and the loss's own parameters. `seed` is for tests: not private.
+    """
+
+    estimator: Literal[ESTIMATORS]  # type: ignore[valid-type]
+    loss: str | dict[str, Any] | None = None
+    budget: BudgetText = "eps=1"
+    mechanism: Literal["auto", "laplace", "gaussian", "privunit", "none"] | None = None
+    eta: float | None = None
+    alpha: float | None = None
+    domain: DomainConfig | None = None
+    intercept: bool | None = None
+    seed: int | None = None
+
+    @field_validator("loss")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        if value is not None:
+            build_loss(value)
+        return value
+
+
+def build_loss(choice: str | Mapping[str, Any]) -> Loss:
+    """A loss from its name or from `{name: ..., parameter: ...}`. Raises `ConfigError` that lists what there is."""
+    from streamdp.losses import LOSSES
+
+    parameters = {"name": choice} if isinstance(choice, str) else dict(choice)
+    name = parameters.pop("name", None)
+    if name not in LOSSES:
+        raise ConfigError(f"expected one of {', '.join(LOSSES)}")
+    known = signature(LOSSES[name]).parameters
+    for key, value in parameters.items():
+        if key not in known:
+            raise ConfigError(f"{name} has the parameters {', '.join(known)}, and no {key!r}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ConfigError(f"{key} of {name} must be a number")
+    return LOSSES[name](**parameters)
+
+
+class Definition(_Model):
+    """What makes the model what it is. Its text holds nothing secret."""
+
+    schema_: SchemaConfig = Field(alias="schema")
+    model: ModelConfig
+    cap: BudgetText | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        classifier = self.model.estimator.endswith("Classifier")
+        if classifier != (self.schema_.target.classes is not None):
+            need = "a schema.target with classes" if classifier else "a schema.target without classes"
+            raise _Misfit("model", f"{self.model.estimator} needs {need}")
+        if self.cap is not None and self.schema_.subject is None:
+            raise _Misfit("cap", "needs schema.subject, the column that says whose record it is")
+        try:
+            self.build_estimator()
+        except (ConfigError, BudgetError) as error:
+            raise _Misfit("model", str(error)) from None
+        self._check_cap()
+        return self
+
+    def _check_cap(self) -> None:
+        """A cap that cannot count the job's kind of budget is an error now, and not at the first record."""
+        if self.cap is not None:
+            from streamdp.accounting.ledger import Ledger
+
+            try:
+                with Ledger(self.cap) as ledger:
+                    admitted = ledger.admit("anyone", parse_budget(self.model.budget))
+            except BudgetError as error:
+                raise _Misfit("cap", str(error)) from None
+            if not admitted:
+                raise _Misfit("cap", f"{self.cap} is below model.budget {self.model.budget}: no record would fit")
+
+    @property
+    def cap_budget(self) -> Budget | None:
+        return None if self.cap is None else parse_budget(self.cap)
+
+    def definition(self) -> Definition:
+        """This, without what a subclass adds."""
+        return Definition.model_construct(schema_=self.schema_, model=self.model, cap=self.cap)
+
+    def text(self) -> str:
+        """JSON of the definition, for the store; `read_definition` reads it back."""
+        return self.definition().model_dump_json(by_alias=True, exclude_none=True)
+
+    def fingerprint(self) -> str:
+        """A digest of what must not change between the runs of a job.
+
+        The default budget's amount may change (each record has its own anyway), its kind and delta may not. A seed
+        counts as a seed, whichever number: state that was learned without privacy never becomes private.
+        """
+        kind = str(with_amount(parse_budget(self.model.budget), 1.0))
+        seed = None if self.model.seed is None else 0
+        model = self.model.model_copy(update={"budget": kind, "seed": seed})
+        fixed = Definition.model_construct(schema_=self.schema_, model=model, cap=self.cap)
+        text = fixed.model_dump_json(by_alias=True, exclude_none=True)
+        return blake2b(text.encode(), digest_size=16, person=b"streamdp-job").hexdigest()
+
+    def build_schema(self) -> Schema:
+        """The encoder of the job's records."""
+        return self.schema_.build()
+
+    def build_estimator(self, ledger: Ledger | None = None) -> StreamEstimator:
+        """The estimator, empty. Raises `ConfigError` and `BudgetError` for parameters out of range."""
+        import streamdp.estimators
+
+        model = self.model
+        given: dict[str, Any] = {
+            key: getattr(model, key)
+            for key in ("mechanism", "eta", "alpha", "intercept", "seed")
+            if getattr(model, key) is not None
+        }
+        if model.loss is not None:
+            given["loss"] = build_loss(model.loss)
+        if model.domain is not None:
+            given["domain"] = model.domain.build()
+        if self.schema_.target.classes is not None:
+            given["classes"] = list(self.schema_.target.classes)
+        build = getattr(streamdp.estimators, model.estimator)
+        estimator: StreamEstimator = build(
+            budget=model.budget, features=list(self.build_schema().feature_names), ledger=ledger, **given
+        )
+        return estimator
+
+
+class SourceConfig(_Model):
+    """Where the records come from; `path` is a file, or `-` for standard input. See `connectors.files`.
+
+    `max_bad_share` may be null for no limit; `keep_payload` puts raw bad records, personal data, into `dead_letters`.
+    """
+
+    type: Literal["csv", "jsonl"] = "csv"
+    path: str
+    follow: bool = False
+    delimiter: str | None = Field(None, min_length=1, max_length=1)
+    max_bad_share: float | None = Field(None, ge=0, le=1)
+    dead_letters: str | None = None
+    keep_payload: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.delimiter is not None and self.type != "csv":
+            raise ValueError("delimiter is for type: csv")
+        if self.follow and self.path == "-":
+            raise ValueError("follow is for files; standard input ends when its writer closes it")
+        if self.keep_payload and self.dead_letters is None:
+            raise ValueError("keep_payload needs dead_letters, the file to keep them in")
+        return self
+
+
+class CommitConfig(_Model):
+    """Commit after this many records, or after this many seconds with any, whichever comes first."""
+
+    records: int = Field(10_000, ge=1)
+    seconds: float = Field(5.0, gt=0)
+
+
+class JobConfig(Definition):
+    """A whole `job.yaml`."""
+
+    job: str = Field(min_length=1)
+    source: SourceConfig
+    store: str | None = None
+    commit: CommitConfig = CommitConfig()
+    publish: str | None = None
+    holdout: str | None = None
+
+    @property
+    def store_path(self) -> str:
+        """The store's file, `<job>.db` by default."""
+        return f"{self.job}.db" if self.store is None else self.store
+
+    def build_source(self, encoder: Encoder) -> Source:
+        """Open the source. Raises `SourceError`, and `SchemaError` for a header that lacks a declared column."""
+        from connectors.files import CSVSource, JSONLSource
+
+        source = self.source
+        given: dict[str, Any] = {"follow": source.follow, "keep_payload": source.keep_payload}
+        if "max_bad_share" in source.model_fields_set:
+            given["max_bad_share"] = source.max_bad_share
+        if source.type == "jsonl":
+            return JSONLSource(source.path, encoder, **given)
+        return CSVSource(source.path, encoder, delimiter=source.delimiter or ",", **given)
+
+    def build_dead_letters(self) -> DeadLetterFile | None:
+        """The file of dead letters, if there is to be one. Raises `SourceError` where it cannot be written."""
+        from connectors.files import DeadLetterFile
+
+        return None if self.source.dead_letters is None else DeadLetterFile(self.source.dead_letters)
+
+    def located(self, folder: Path) -> JobConfig:
+        """With relative paths resolved against `folder`."""
+
+        def at(path: str | None) -> str | None:
+            return path if path in (None, "-") else os.path.normpath(folder / str(path))
+
+        source = self.source.model_copy(
+            update={"path": at(self.source.path), "dead_letters": at(self.source.dead_letters)}
+        )
+        return self.model_copy(
+            update={
+                "source": source,
+                "store": at(self.store_path),
+                "publish": at(self.publish),
+                "holdout": at(self.holdout),
+            }
+        )
+
+
+def load_config(path: str | os.PathLike[str]) -> JobConfig:
+    """Read a `job.yaml`; relative paths in it are relative to its folder.
+
+    Raises `ConfigError` that names the file, the line and the key, and never shows a value.
+    """
+    from streamdp.strict_yaml import Document
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected UTF-8 text") from None
+    document = Document(text, str(path))
+    try:
+        config = JobConfig.model_validate(document.data)
+    except ValidationError as error:
+        place, message = _first_problem(error)
+        raise ConfigError(f"{path}, line {document.line(place)}: {message}") from None
+    return config.located(Path(path).resolve().parent)
+
+
+def make_config(settings: Mapping[str, Any]) -> JobConfig:
+    """A job from nested settings as `job.yaml` has them; paths stay as they are. Raises `ConfigError`."""
+    try:
+        return JobConfig.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(_first_problem(error)[1]) from None
+
+
+def read_definition(text: str) -> Definition:
+    """A definition from `Definition.text`. Raises `ConfigError`."""
+    try:
+        return Definition.model_validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(f"the store's configuration: {_first_problem(error)[1]}") from None
+
+
+def _first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
+    """Where the first problem is, and what it is in one line."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    place = problem["loc"]
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, _Misfit):
+        place = (cause.key,)
+    match problem["type"]:
+        case "extra_forbidden":
+            message = "unknown setting"
+        case "missing":
+            message = "missing setting"
+        case "value_error":
+            message = str(cause)
+        case "model_type" | "model_attributes_type":
+            message = "expected a mapping of settings"
+        case _:
+            message = problem["msg"][:1].lower() + problem["msg"][1:]
+    name = ".".join(str(step) for step in place)
+    return place, f"{name}: {message}" if name else message

@@ -1,0 +1,86 @@
+"""Privacy audits by attack: a lower bound on what was lost, from samples of two neighbouring inputs.
+
+The attacker sees one score per run and tells the inputs apart by a threshold. The threshold is chosen on one half of
+the runs and judged on the other, so that the Clopper-Pearson limits hold as if it had been fixed beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import beta
+
+_CANDIDATES = 2000
+
+
+def epsilon_lower_bound(
+    scores_a: np.ndarray, scores_b: np.ndarray, delta: float = 0.0, confidence: float = 0.999
+) -> float:
+    """An epsilon that the mechanism does not beat: P(epsilon >= this) >= confidence, for (epsilon, delta)-DP.
+
+    For every event, P_a <= e^eps P_b + delta; so eps >= log((P_a - delta) / P_b), with P_a at its lower and P_b at its
+    upper Clopper-Pearson limit. Events are {score >= t} and {score < t}, and a and b may change places. At least 0.
+
+    Parameters
+    ----------
+    scores_a, scores_b
+        (n,) independent scores of the two inputs; best a monotone function of the likelihood ratio.
+    delta
+        The delta that the claim allows.
+    confidence
+        Of the returned bound.
+    """
+
+    def loss(p_low: np.ndarray, q_high: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(p_low - delta, 1e-300) / q_high)
+
+    return _attack(scores_a, scores_b, loss, confidence)
+
+
+def mu_lower_bound(scores_a: np.ndarray, scores_b: np.ndarray, confidence: float = 0.999) -> float:
+    """A mu that the mechanism does not beat, for mu-GDP: a test of level q has power at most Phi(Phi^-1(q) + mu)."""
+
+    def loss(p_low: np.ndarray, q_high: np.ndarray) -> np.ndarray:
+        return ndtri(np.maximum(p_low, 1e-300)) - ndtri(np.minimum(q_high, 1 - 1e-16))
+
+    return _attack(scores_a, scores_b, loss, confidence)
+
+
+def _attack(
+    scores_a: np.ndarray,
+    scores_b: np.ndarray,
+    loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    confidence: float,
+) -> float:
+    risk = (1 - confidence) / 2  # one limit for each of the two probabilities
+    a, b = np.asarray(scores_a, dtype=float), np.asarray(scores_b, dtype=float)
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise ValueError("scores must be finite")
+    train_a, test_a = np.sort(a[::2]), np.sort(a[1::2])
+    train_b, test_b = np.sort(b[::2]), np.sort(b[1::2])
+    pooled = np.sort(np.concatenate([train_a, train_b]))
+    at = np.unique(np.concatenate([np.linspace(0, 1, _CANDIDATES), np.geomspace(1e-6, 0.01, 200)]))
+    at = np.unique(np.concatenate([at, 1 - at]))
+    thresholds = np.unique(pooled[(at * (len(pooled) - 1)).astype(int)])
+
+    def losses(t: np.ndarray, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        n, m = len(x), len(y)
+        over_x, over_y = n - np.searchsorted(x, t), m - np.searchsorted(y, t)
+        events = [(over_x, n, over_y, m), (over_y, m, over_x, n)]
+        events += [(n - over_x, n, m - over_y, m), (m - over_y, m, n - over_x, n)]
+        return [loss(_lower(k, size, risk), _upper(c, other, risk)) for k, size, c, other in events]
+
+    trained = losses(thresholds, train_a, train_b)
+    event = int(np.argmax([np.max(values) for values in trained]))
+    best = thresholds[[int(np.argmax(trained[event]))]]
+    return max(0.0, float(losses(best, test_a, test_b)[event][0]))
+
+
+def _lower(k: np.ndarray, n: int, risk: float) -> np.ndarray:
+    return np.where(k == 0, 0.0, beta.ppf(risk, np.maximum(k, 1), n - k + 1))
+
+
+def _upper(k: np.ndarray, n: int, risk: float) -> np.ndarray:
+    return np.where(k == n, 1.0, beta.ppf(1 - risk, k + 1, np.maximum(n - k, 1)))
