@@ -1,0 +1,10 @@
+"""Sources of records and sinks of dead letters, behind the protocols of `streamdp.records`.
+
+Kafka is in `connectors.kafka`, as it needs an extra.
+"""
+
+from connectors.files import CSVSource, DeadLetterFile, JSONLSource
+from connectors.jsonrows import encode_json
+from connectors.memory import ABORT, BAD, END, MemorySource
+
+__all__ = ["ABORT", "BAD", "END", "CSVSource", "DeadLetterFile", "JSONLSource", "MemorySource", "encode_json"]

@@ -84,7 +84,7 @@ class CSVSource(RecordFile):
             if len(data) > MAX_RECORD_BYTES:
                 raise self._bad_header(f"first line is over {MAX_RECORD_BYTES} bytes long")
             return None
-        length = int(records.ends[0]) - unended
+        length = min(int(records.ends[0]), len(data))
         if 0 in records.flaws:
             raise self._bad_header("header has quotes that do not match")
         try:

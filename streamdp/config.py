@@ -279,8 +279,8 @@ class SourceConfig(_Model):
     type: Literal["csv", "jsonl"] = "csv"
     path: str
     follow: bool = False
-    delimiter: str | None = Field(None, min_length=1, max_length=1)
-    max_bad_share: float | None = Field(None, ge=0, le=1)
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    max_bad_share: float | None = Field(default=None, ge=0, le=1)
     dead_letters: str | None = None
     keep_payload: bool = False
 
@@ -298,8 +298,8 @@ class SourceConfig(_Model):
 class CommitConfig(_Model):
     """Commit after this many records, or after this many seconds with any, whichever comes first."""
 
-    records: int = Field(10_000, ge=1)
-    seconds: float = Field(5.0, gt=0)
+    records: int = Field(default=10_000, ge=1)
+    seconds: float = Field(default=5.0, gt=0)
 
 
 class JobConfig(Definition):

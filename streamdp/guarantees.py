@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_expit, log_ndtr, ndtr, ndtri_exp
 
 from streamdp.errors import BudgetError
 
@@ -147,7 +147,7 @@ class GaussianDP:
         The trade-off curve of epsilon-DP is two chords that meet at ((1+e^eps)^-1, (1+e^eps)^-1). The curve G_mu is
         convex, starts and ends where the chords do, and goes through the corner for this mu; so it lies below them.
         """
-        return GaussianDP(float(-2 * ndtri(1 / (1 + math.exp(guarantee.epsilon)))))
+        return GaussianDP(float(-2 * ndtri_exp(log_expit(-guarantee.epsilon))))  # in logarithms: e^eps may overflow
 
 
 Budget = PureDP | ApproxDP | GaussianDP

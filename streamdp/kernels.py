@@ -411,6 +411,15 @@ def learn_classes(spec, box, state, n, X, y, calibration, words, at):
 
 
 @_compiled
+def gradients(spec, theta, X, y, G):
+    """Write the gradients of all rows at one theta into G (n, d), for losses of one linear predictor."""
+    room = np.empty(G.shape[1] + 1)
+    for i in range(X.shape[0]):
+        gradient(spec, theta, X, y, i, room)
+        G[i] = room[: G.shape[1]]
+
+
+@_compiled
 def randomize(mechanism, calibration, G, words, at):
     """Randomise the rows of G in place. Returns how many were done before `words` ran out, and the next position."""
     each = 1 if calibration.shape[0] > 1 else 0

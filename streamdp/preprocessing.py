@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from river import base, compose, preprocessing
+from river import base
 
 from streamdp.errors import SchemaError
 from streamdp.records import Batch, DeadLetter, Position, Subject
@@ -36,7 +36,7 @@ def _bounds(name: str, bounds: Iterable[float]) -> Bounds:
         low, high = (float(b) for b in bounds)
     except (TypeError, ValueError):
         raise SchemaError(f"{name!r}: expected public bounds (low, high)") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not (low < high and math.isfinite(high - low)):
         raise SchemaError(f"{name!r}: expected finite public bounds with low < high, got ({low:g}, {high:g})")
     return low, high
 
@@ -290,9 +290,9 @@ def _numbers(column: pl.Series, faults: _Faults) -> np.ndarray:
 
 
 def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """(n,) values clipped to [low, high] and mapped linearly to [-1, 1]."""
-    half = high / 2 - low / 2  # halved first: high - low may overflow
-    return np.clip((values - (low / 2 + high / 2)) / half, -1.0, 1.0)
+    """(n,) values mapped linearly from [low, high] to [-1, 1], and clipped."""
+    with np.errstate(over="ignore"):  # far outside the bounds: infinite, then clipped
+        return np.clip((values - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
 
 
 class _Faults:
@@ -343,12 +343,12 @@ class BoundsScaler(base.MiniBatchTransformer):
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"bounds": {"feature": (0.0, 1.0)}}
 
-    def transform_one(self, x: dict[str, Any]) -> dict[str, Any]:
+    def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
         """A new dict with the bounded features scaled."""
         out = dict(x)
         for name, (low, high) in self._checked.items():
             if name in out:
-                out[name] = min(max((out[name] - (low / 2 + high / 2)) / (high / 2 - low / 2), -1.0), 1.0)
+                out[name] = min(max((out[name] - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -386,7 +386,7 @@ class CategoryEncoder(base.MiniBatchTransformer):
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"categories": {"feature": ["a", "b"]}}
 
-    def transform_one(self, x: dict[str, Any]) -> dict[str, Any]:
+    def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
         """A new dict with 0/1 features in place of the listed ones."""
         out = {name: value for name, value in x.items() if name not in self._checked}
         for name, listed in self._checked.items():
@@ -434,6 +434,8 @@ def warn_data_dependent(pipeline: base.Estimator) -> tuple[str, ...]:
 
 
 def _data_dependent(step: Any) -> Iterator[Any]:
+    from river import compose, preprocessing  # here: they take a second to load, and only pipelines need them
+
     if isinstance(step, compose.Pipeline):
         for inner in step.steps.values():
             yield from _data_dependent(inner)

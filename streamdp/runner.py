@@ -147,7 +147,12 @@ class Runner:
         self._stopping = False
         self._committed = Counts()
         self._counts = Counts()
-        self._position: Position = source.position
+        self._position = self._committed_position = source.position
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called or a signal came."""
+        return self._stopping
 
     def stop(self) -> None:
         """Ask the loop to finish the batch at hand, commit and return. From any thread."""
@@ -171,7 +176,7 @@ class Runner:
             self._estimator.load_state_dict(snapshot.state)
             self._resume(self._source, snapshot.position)
             self._counts = self._committed = snapshot.counts
-            self._position = snapshot.position
+            self._position = self._committed_position = snapshot.position
         self._committed_at = self._clock()
 
     def _loop(self, max_records: int | None) -> None:
@@ -187,12 +192,11 @@ class Runner:
             except SourceError:
                 self._commit()
                 raise
+            self._position = batch.position  # it may move without a record
             if len(batch) or batch.dead:
                 self._learn(batch)
-            if (
-                self._pending >= self._commit_records
-                or self._clock() - self._committed_at >= self._commit_seconds
-            ):
+            late = self._clock() - self._committed_at >= self._commit_seconds
+            if self._pending >= self._commit_records or (late and self._pending):
                 self._commit()
         self._commit()
 
@@ -213,16 +217,17 @@ class Runner:
             refused=counts.refused + estimator.n_refused - refused,
             dead=counts.dead + len(batch.dead),
         )
-        self._position = batch.position
         self._report()
 
     def _commit(self) -> None:
         """Commit and publish, if there is something to commit and the state may leave memory now."""
-        if self._pending and self._estimator.at_boundary:
+        # Another input may end at the very same position; a position may move without a record.
+        moved = self._pending or self._position != self._committed_position
+        if moved and self._estimator.at_boundary:
             if self._dead_letters is not None:
                 self._dead_letters.commit()
             self._store.commit(self._estimator.state_dict(), self._position, self._counts)
-            self._committed = self._counts
+            self._committed, self._committed_position = self._counts, self._position
             self._source.commit(self._position)
             if self._publish:
                 snapshot = self._store.load()
@@ -231,8 +236,6 @@ class Runner:
                     publish(snapshot)
             self._report()
             self._committed_at = self._clock()
-        elif not self._pending:
-            self._committed_at = self._clock()  # the seconds count from the first record that waits
 
     def _report(self) -> None:
         if self._on_progress is not None:

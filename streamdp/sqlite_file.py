@@ -23,7 +23,7 @@ from streamdp.accounting.subject_key import sync_directory
 from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreVersionError
 
 BUSY_TIMEOUT_S = 10.0
-CACHE_KIB = 262144
+CACHE_KIB = 65536
 # SQLite's primary result codes that speak of the surroundings (locks, rights, disk) and not of the file's
 # content.
 _SURROUNDINGS = {3, 5, 6, 7, 8, 10, 13, 14, 22, 23}
@@ -56,21 +56,18 @@ class FileLock:
         import fcntl  # here, so that streamdp imports where there is no fcntl
 
         try:
-            self._descriptor: int | None = os.open(
-                path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"cannot create {path}.lock: {error.strerror}") from None
+        self._file = os.fdopen(descriptor, "rb")  # closes, and so unlocks, with an owner that is only dropped
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.release()
             raise StoreBusyError(f"{path} is in use; stop the other one, or wait for it to end") from None
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._file.close()
 
 
 def is_new(path: str) -> bool:
@@ -82,9 +79,7 @@ def is_new(path: str) -> bool:
     if os.path.exists(path) and os.path.getsize(path) > 0:
         return False
     if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
-        raise StoreDamagedError(
-            f"{path} is missing but {path}-wal is there; restore the one or remove the other"
-        )
+        raise StoreDamagedError(f"{path} is missing but {path}-wal is there; restore the one or remove the other")
     return True
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from sqlalchemy import (
@@ -82,9 +82,7 @@ def _add_commits(connection: Connection) -> None:
     """Format 1 kept no history: begin it with the snapshot there is."""
     _commits.create(connection)
     columns = [column.name for column in _commits.columns]
-    connection.execute(
-        insert(_commits).from_select(columns, select(*(_snapshot.c[name] for name in columns)))
-    )
+    connection.execute(insert(_commits).from_select(columns, select(*(_snapshot.c[name] for name in columns))))
 
 
 MIGRATIONS = {1: _add_commits}
@@ -110,7 +108,7 @@ class Commit:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """A committed state with everything that was committed with it. `seq` counts commits from 1."""
 
@@ -121,7 +119,7 @@ class Snapshot:
     committed_at: float
     counts: Counts
     position: Position
-    state: Mapping[str, Any]
+    state: dict[str, Any]
 
 
 class Store:
@@ -206,9 +204,7 @@ class Store:
                 )
             if capped != (job.key_fingerprint is not None):
                 made, opened = ("without", "with") if capped else ("with", "without")
-                raise StoreMismatchError(
-                    f"{self.path} was made {made} a cap on spends, and is opened {opened} one"
-                )
+                raise StoreMismatchError(f"{self.path} was made {made} a cap on spends, and is opened {opened} one")
             _read_snapshot(connection, self.path)
             return matching_key(self.path, found, job.key_fingerprint) if capped else None
 
@@ -236,7 +232,7 @@ class Store:
             "learned": counts.learned,
             "refused": counts.refused,
             "dead": counts.dead,
-            "position": json.dumps(position),
+            "position": _position_text(position),
         }
         encoded = encode_state(dict(state))
         connection = self._open_connection()
@@ -311,6 +307,13 @@ def _file_path(url_or_path: str | os.PathLike[str]) -> str:
     return os.path.realpath(text)
 
 
+def _position_text(position: Position) -> str:
+    try:
+        return json.dumps(position)
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"a position must be plain JSON values: {error}") from None
+
+
 def _job_row(connection: Connection, path: str) -> Row[Any]:
     rows = connection.execute(select(_jobs)).all()
     if len(rows) != 1:
@@ -323,7 +326,11 @@ def _read_snapshot(connection: Connection, path: str) -> Snapshot | None:
     if row is None:
         return None
     job = _job_row(connection, path)
-    if _checksum(job.job, job.fingerprint, row._mapping, row.state) != row.checksum:
+    try:
+        intact = _checksum(job.job, job.fingerprint, row._mapping, row.state) == row.checksum
+    except (TypeError, ValueError):  # a damaged column may come back as bytes, or as text that is none
+        intact = False
+    if not intact:
         raise StoreDamagedError(f"the snapshot in {path} fails its checksum; restore a copy of the database")
     return Snapshot(
         job=job.job,
@@ -333,7 +340,7 @@ def _read_snapshot(connection: Connection, path: str) -> Snapshot | None:
         committed_at=row.committed_at,
         counts=Counts(row.learned, row.refused, row.dead),
         position=json.loads(row.position),
-        state=MappingProxyType(decode_state(row.state)),
+        state=decode_state(row.state),
     )
 
 

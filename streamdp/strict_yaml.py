@@ -1,8 +1,9 @@
 """YAML that says what it looks like, and remembers its lines.
 
 PyYAML reads YAML 1.1, where `no` is false, `010` is eight, `1:30` is ninety and `1e-6` is text. A schema declares
-categories such as the country NO, so plain scalars are read by the core schema of YAML 1.2 here (section 10.3.2), and
-a key given twice is an error instead of a silent choice.
+categories such as the country NO, so plain scalars are read by the core schema of YAML 1.2 here (section 10.3.2), but
+for infinities, NaN and digits after a leading zero, which stay text. A key given twice is an error instead of a silent
+choice.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ for _tag, _pattern, _first in (
     ("int", r"^[-+]?(?:0|[1-9][0-9]*)$", list("-+0123456789")),
     (
         "float",
-        r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$",
+        r"^[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$",
         list("-+.0123456789"),
     ),
 ):

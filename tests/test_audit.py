@@ -31,7 +31,7 @@ from streamdp import (
 from streamdp import kernels as k
 from streamdp.entropy import SeededEntropy
 from streamdp.guarantees import Budget, amount, with_amount
-from streamdp.mechanisms import Mechanism, draw
+from streamdp.mechanisms import Mechanism
 
 TRIALS = 1_000_000
 
@@ -159,6 +159,7 @@ def test_privunit_protects_short_vectors_too(norms: tuple[float, float]) -> None
 
 @njit
 def last_steps(
+    learn: Callable,
     spec: np.ndarray,
     box: np.ndarray,
     start: np.ndarray,
@@ -181,10 +182,10 @@ def last_steps(
         first = at
         done = last
         if last > 0:
-            done, at = k.learn(spec, box, state, n, X[:last], y[:last], before, words, at)
+            done, at = learn(spec, box, state, n, X[:last], y[:last], before, words, at)
         if done == last:
             out[trial] = state[0]
-            done, at = k.learn(spec, box, state, n + last, X[last:], y[last:], final, words, at)
+            done, at = learn(spec, box, state, n + last, X[last:], y[last:], final, words, at)
             out[trial] -= state[0]
         else:
             done = 0
@@ -199,10 +200,15 @@ def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray
     out = np.empty((trials, d))
     spec, box, start = model._spec, model._box, model._state
 
-    def loop(part: np.ndarray, words: np.ndarray, at: int) -> tuple[int, int]:
-        return last_steps(spec, box, start, model.n_seen, X, y, rows, words, at, part)
-
-    draw(SeededEntropy(seed, 1 << 16), out, loop)
+    rng, left = SeededEntropy(seed, 1 << 16), out
+    while True:
+        done, rng.position = last_steps(
+            model._kernel, spec, box, start, model.n_seen, X, y, rows, rng.words, rng.position, left
+        )
+        if done == len(left):
+            break
+        left = left[done:]
+        rng.refill()
     return out / model._step(model.n_seen + n)
 
 

@@ -162,7 +162,7 @@ def test_insurance_is_determined_by_the_seed() -> None:
 def test_flights_are_all_there_in_schedule_order(flights: pl.DataFrame) -> None:
     assert flights.height == 336_776
     assert flights.columns == [
-        "month", "day", "hour", "dep_delay", "arr_delay", "distance", "carrier", "carrier_group",
+        "month", "day", "hour", "season", "dep_delay", "arr_delay", "distance", "carrier", "carrier_group",
         "origin", "tailnum", "late", "budget",
     ]  # fmt: skip
     when = flights.select(pl.col("month") * 10_000 + pl.col("day") * 100 + pl.col("hour")).to_series()

@@ -91,7 +91,7 @@ class Ledger:
         self._lock: sqlite_file.FileLock | None = None
         self.cap = parse_budget(cap)
         if path is None:
-            self._start(check_key(key) if key else secrets.token_bytes(32), _temporary())
+            self._start(secrets.token_bytes(32) if key is None else check_key(key), _temporary())
             return
         path = os.path.realpath(path)
         self._lock = sqlite_file.FileLock(path)
@@ -255,9 +255,7 @@ class Ledger:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise NotAvailable(
-            "a ledger cannot be pickled: two copies would each grant the cap; pickle with ledger=None"
-        )
+        raise NotAvailable("a ledger cannot be pickled: two copies would each grant the cap; pickle with ledger=None")
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.cap)!r})"
@@ -293,9 +291,7 @@ def matching_key(path: str, found: bytes | None, fingerprint: bytes | None) -> b
     Under another key every subject would be a new one, with a new budget.
     """
     if found is None:
-        raise StoreMismatchError(
-            f"the subject key of {path} is missing: restore {path}.key or set {ENVIRONMENT}"
-        )
+        raise StoreMismatchError(f"the subject key of {path} is missing: restore {path}.key or set {ENVIRONMENT}")
     if key_fingerprint(found) != fingerprint:
         raise StoreMismatchError(f"this is not the subject key that {path} was made with; give the right one")
     return found
@@ -334,6 +330,4 @@ def _cap_numbers(cap: Budget, budget: Budget) -> tuple[int, float, float]:
             return admission.APPROX, epsilon, delta
         case GaussianDP(mu), PureDP() | GaussianDP():
             return admission.GAUSSIAN, mu * mu, 0.0
-    raise BudgetError(
-        f"a cap of {cap} cannot count {type(budget).__name__}; one of ApproxDP (eps=E,delta=D) counts all kinds"
-    )
+    raise BudgetError(f"a cap of {cap} cannot count {type(budget).__name__}; one of ApproxDP (eps=E,delta=D) can")

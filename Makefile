@@ -1,0 +1,43 @@
+# Two commands do all the set-up on a fresh machine with Python >= 3.11 and make: `make demo` and `make test`.
+# The environment is .venv beside this file; paths are relative, so a folder with spaces in its name works.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test check format bench theory campaign clean
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "streamdp needs Python >= 3.11: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python -m examples.flights
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m 'not campaign'
+
+check: $(STAMP)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+format: $(STAMP)
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.speed --write
+
+theory: $(STAMP)
+	$(BIN)/python -m benchmarks.theory --write
+
+campaign: $(STAMP)
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf .venv demo-output

@@ -1,0 +1,5 @@
+"""`python -m streamdp`: the `streamdp` command."""
+
+from streamdp.cli import main
+
+main()

@@ -1,0 +1,397 @@
+"""The `streamdp` command. Heavy modules are imported where a command needs them, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from streamdp.errors import (
+    BudgetError,
+    BudgetExceeded,
+    ConfigError,
+    NotAtBoundary,
+    NotAvailable,
+    SchemaError,
+    SourceError,
+    StoreError,
+    StreamDPError,
+)
+
+if TYPE_CHECKING:
+    from streamdp.config import JobConfig
+    from streamdp.records import Position, Source
+
+EXIT_CODES: dict[type[Exception], int] = {
+    ConfigError: 2,
+    SourceError: 3,
+    SchemaError: 3,
+    StoreError: 4,
+    BudgetError: 5,
+    BudgetExceeded: 5,
+    NotAvailable: 6,
+    NotAtBoundary: 6,
+}
+
+_CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 an error nobody foresaw; 2 wrong usage
+or configuration; 3 the source or its data; 4 the store; 5 a record's budget; 6 not available (yet); 130 interrupted
+twice. Errors are one line on standard error and never show a value of a record.""".replace("\n", " ")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Learn continuously from a stream of personal records under differential privacy.\n\n" + _CODES,
+)
+
+StorePath = Annotated[str, typer.Argument(metavar="STORE", help="The job's store, such as late.db.")]
+AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from streamdp import __version__
+
+        typer.echo(f"streamdp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    what: Annotated[
+        str, typer.Argument(metavar="JOB.YAML|DATA", help="A job, or a CSV or JSONL file, or - for CSV on stdin.")
+    ],
+    max_records: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
+    stdin: Annotated[
+        Literal["new", "replay"] | None,
+        typer.Option(help="To resume from standard input: it holds new records, or the last input from its start."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Its classes, as in False,True; without, it is a number.")] = None,
+    target_bounds: Annotated[str | None, typer.Option(help="Public bounds of a number to predict, LOW:HIGH.")] = None,
+    target_scale: Annotated[float | None, typer.Option(help="Divide it by this public constant.")] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=LOW:HIGH or COLUMN=A|B|C; once for each feature.")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="The column that says whose record it is.")] = None,
+    budget_column: Annotated[str | None, typer.Option(help="The column with what a record may spend.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="What others may spend: eps=E, eps=E,delta=D or mu=M.")
+    ] = None,
+    cap: Annotated[str | None, typer.Option(help="What a subject may spend in all.")] = None,
+    estimator: Annotated[str | None, typer.Option(help="Such as LDPASGDClassifier, which is the default.")] = None,
+    loss: Annotated[str | None, typer.Option(help="The loss by name.")] = None,
+    mechanism: Annotated[str | None, typer.Option(help="The mechanism by name.")] = None,
+    eta: Annotated[float | None, typer.Option(help="First step size.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="How fast steps shrink.")] = None,
+    job: Annotated[str | None, typer.Option(help="The job's name; the file's by default.")] = None,
+    store: Annotated[str | None, typer.Option(help="The store's file; JOB.db by default.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between CSV fields.")] = None,
+    follow: Annotated[bool | None, typer.Option("--follow", help="Wait for more at the end of the file.")] = None,
+    max_bad_share: Annotated[float | None, typer.Option(help="Stop over this share of bad records.")] = None,
+    dead_letters: Annotated[str | None, typer.Option(help="A file for the places of bad records.")] = None,
+    commit_records: Annotated[int | None, typer.Option(help="Commit after so many records.")] = None,
+    commit_seconds: Annotated[float | None, typer.Option(help="Commit after so many seconds.")] = None,
+    publish: Annotated[str | None, typer.Option(help="A JSON file to replace after every commit.")] = None,
+    holdout: Annotated[str | None, typer.Option(help="A PUBLIC file to measure the model on.")] = None,
+) -> None:
+    """Run a job until its source ends: from JOB.YAML, or from a data file with everything given by options."""
+    settings: dict[str, Any] = {
+        "job": job,
+        "store": store,
+        "cap": cap,
+        "publish": publish,
+        "holdout": holdout,
+        "schema": {
+            "target": {"column": target, "classes": classes, "bounds": target_bounds, "scale": target_scale},
+            "features": feature,
+            "subject": subject,
+            "budget": budget_column,
+        },
+        "model": {
+            "estimator": estimator,
+            "loss": loss,
+            "budget": budget,
+            "mechanism": mechanism,
+            "eta": eta,
+            "alpha": alpha,
+        },
+        "source": {
+            "delimiter": delimiter,
+            "follow": follow,
+            "max_bad_share": max_bad_share,
+            "dead_letters": dead_letters,
+        },
+        "commit": {"records": commit_records, "seconds": commit_seconds},
+    }
+    _run(_configuration(what, _given(settings)), max_records, stdin)
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given."""
+    nested = {key: _given(value) if isinstance(value, dict) else value for key, value in settings.items()}
+    return {key: value for key, value in nested.items() if value not in (None, {})}
+
+
+def _configuration(what: str, settings: dict[str, Any]) -> JobConfig:
+    """From the YAML file alone, or from options alone: mixed, nobody could say later which job it was."""
+    from streamdp.config import load_config, make_config
+
+    if what.endswith((".yaml", ".yml")):
+        if settings:
+            raise ConfigError(f"{what} holds the whole job: with it, only --max-records and --stdin can be given")
+        return load_config(what)
+    schema = settings.get("schema", {})
+    if "column" not in schema.get("target", {}) or "features" not in schema:
+        raise ConfigError(f"{what} is not a .yaml job, so --target and at least one --feature must be given")
+    schema["features"] = dict(map(_feature, schema["features"]))
+    target = schema["target"]
+    if "classes" in target:
+        target["classes"] = target["classes"].split(",")
+    if "bounds" in target:
+        target["bounds"] = _bounds("--target-bounds", target["bounds"])
+    model = settings.setdefault("model", {})
+    model.setdefault("estimator", "LDPASGDClassifier" if "classes" in target else "LDPASGDRegressor")
+    name = Path(what).name
+    settings["source"] = settings.get("source", {}) | {
+        "path": what,
+        "type": "jsonl" if name.removesuffix(".gz").endswith((".jsonl", ".ndjson")) else "csv",
+    }
+    settings.setdefault("job", "stdin" if what == "-" else name.split(".")[0] or name)
+    return make_config(settings)
+
+
+def _feature(text: str) -> tuple[str, Any]:
+    column, equals, declared = text.partition("=")
+    if not (column and equals and declared):
+        raise ConfigError(f"--feature {text!r}: expected COLUMN=LOW:HIGH or COLUMN=A|B|C")
+    return column, declared.split("|") if "|" in declared else _bounds(f"--feature {column}", declared)
+
+
+def _bounds(option: str, text: str) -> list[float]:
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        raise ConfigError(f"{option}: expected two numbers as LOW:HIGH, got {text!r}") from None
+    return [low, high]
+
+
+def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
+    from contextlib import ExitStack
+
+    from streamdp.progress import display_for_stdout
+    from streamdp.publish import Holdout, Publisher
+    from streamdp.runner import Runner
+    from streamdp.store import Store
+
+    if stdin is not None and config.source.path != "-":
+        raise ConfigError("--stdin is for jobs that read standard input")
+    with ExitStack() as stack:
+        source = config.build_source(config.build_schema())
+        stack.callback(source.close)
+        holdout = None if config.holdout is None else Holdout(config)
+        store = stack.enter_context(
+            Store(config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text())
+        )
+        estimator: Any = config.build_estimator(store.ledger)
+        dead_letters = config.build_dead_letters()
+        if dead_letters is not None:
+            stack.callback(dead_letters.close)
+        display = stack.enter_context(display_for_stdout())
+        if (before := store.load()) is not None:
+            display.resumed(before.counts)
+        runner = Runner(
+            source,
+            estimator,
+            store,
+            commit_records=config.commit.records,
+            commit_seconds=config.commit.seconds,
+            dead_letters=dead_letters,
+            publish=[Publisher(config.publish, holdout, (display.committed,))],
+            on_progress=display.progress,
+            resume=_resume(config.source.path, stdin),
+        )
+        counts = runner.run(max_records)
+        display.finished(counts, "stopped" if runner.stopping else "done")
+
+
+def _resume(path: str, stdin: str | None) -> Any:
+    """How a source gets to the last position. Standard input cannot be sought, and only its user knows what it is."""
+    from streamdp.runner import seek
+
+    def refuse(source: Source, position: Position) -> None:
+        raise SourceError(
+            "this job has learned from standard input before, and it cannot be read again; say --stdin new if it now"
+            " holds only records that come after, or --stdin replay if it is the last input from its beginning"
+        )
+
+    def begin(source: Source, position: Position) -> None:
+        """The input is new: it is read from where it stands."""
+
+    def replay(source: Source, position: Position) -> None:
+        while source.position["row"] < position["row"] and not source.finished:
+            source.poll(max(1, position["row"] - source.position["row"] - 1), 1.0)  # 1 less: the header is a row
+        if source.position != position:
+            raise SourceError("standard input is not the input that this job has read so far; nothing was learned")
+
+    if path != "-":
+        return seek
+    return {None: refuse, "new": begin, "replay": replay}[stdin]
+
+
+@app.command()
+def status(store: StorePath, as_json: AsJSON = False) -> None:
+    """What a job has learned so far."""
+    from datetime import UTC, datetime
+
+    from streamdp.publish import committed
+
+    model = committed(store)
+    snapshot = model.snapshot
+    rows = {
+        "job": snapshot.job,
+        "commits": snapshot.seq,
+        "committed at": datetime.fromtimestamp(snapshot.committed_at, UTC).isoformat(timespec="seconds"),
+        "learned": snapshot.counts.learned,
+        "refused": snapshot.counts.refused,
+        "dead": snapshot.counts.dead,
+        "position": snapshot.position,
+        "guarantee": str(model.estimator.guarantee),
+        "cap": model.definition.cap,
+    }
+    if as_json:
+        _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
+        return
+    for name, value in rows.items():
+        typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
+
+
+@app.command()
+def statement(store: StorePath) -> None:
+    """The privacy statement of the committed model."""
+    from streamdp.publish import committed
+
+    typer.echo(committed(store).estimator.statement())
+
+
+@app.command()
+def weights(
+    store: StorePath,
+    level: Annotated[float, typer.Option(help="Of the intervals: 0.8, 0.9, 0.95, 0.98 or 0.99.")] = 0.95,
+    as_json: AsJSON = False,
+) -> None:
+    """The weights of the committed model, with confidence intervals where the estimator has them."""
+    from dataclasses import asdict
+
+    from streamdp.publish import committed
+    from streamdp.publish import weights as list_weights
+
+    found = list_weights(committed(store).estimator, level)
+    if as_json:
+        _print_json([{key: value for key, value in asdict(w).items() if value is not None} for w in found])
+        return
+    names = [w.name if w.label is None else f"{w.label}: {w.name}" for w in found]
+    width = max(map(len, names), default=0)
+    for name, w in zip(names, found, strict=True):
+        interval = "" if w.low is None else f"  [{w.low:+.4f}, {w.high:+.4f}]"
+        typer.echo(f"{name:{width}}  {w.value:+.4f}{interval}")
+    typer.echo(f"{100 * level:g} % intervals" if found and found[0].low is not None else "no intervals")
+
+
+@app.command()
+def predict(
+    store: StorePath,
+    delimiter: Annotated[str, typer.Option(help="Between CSV fields.")] = ",",
+    column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
+) -> None:
+    """Read CSV rows from standard input and write them with predictions of the committed model added."""
+    from streamdp.predict import predict_csv
+    from streamdp.publish import committed
+
+    if len(delimiter) != 1 or not delimiter.isascii():
+        raise ConfigError("--delimiter: expected one ASCII character")
+    model = committed(store)
+    for stream in (sys.stdin, sys.stdout):  # bytes that are not UTF-8 go through as they came
+        stream.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
+    bad = predict_csv(model, sys.stdin, sys.stdout, delimiter=delimiter, column=column)
+    if bad:
+        typer.echo(f"streamdp: {bad} rows do not fit the schema and have no prediction", err=True)
+
+
+@app.command()
+def plan(
+    loss: Annotated[str, typer.Option(help="The loss by name.")],
+    d: Annotated[int, typer.Option(min=1, help="How many parameters.")],
+    budget: Annotated[str, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D, mu=M.")],
+    error: Annotated[float | None, typer.Option(help="The error to reach: how many records?")] = None,
+    records: Annotated[int | None, typer.Option(min=1, help="So many records: which error?")] = None,
+) -> None:
+    """How many records reach a target error ||theta_n - theta*||, or which error so many records reach."""
+    from streamdp.guarantees import parse_budget
+    from streamdp.planner import plan_error, plan_records
+
+    try:
+        spend = parse_budget(budget)
+    except BudgetError as problem:
+        raise ConfigError(f"--budget: {problem}") from None
+    if error is not None and records is None:
+        typer.echo(f"{plan_records(loss, d, spend, error):,} records")
+    elif records is not None and error is None:
+        typer.echo(f"error {plan_error(loss, d, spend, records):.4g}")
+    else:
+        raise ConfigError("give --error, to learn how many records it takes, or --records, to learn the error")
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2))
+
+
+def main() -> None:
+    """Run the command and exit with its code; see `streamdp --help`."""
+    sys.exit(_main())
+
+
+def _main() -> int:
+    try:
+        return app(standalone_mode=False, prog_name="streamdp") or 0
+    except StreamDPError as error:
+        code = next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+        return _fail(str(error), code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted; what was committed is kept", 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        # Typer brings its usage errors under changing names; all of them can format themselves.
+        if hasattr(error, "format_message"):
+            return _fail(f"{error.format_message()} Try --help.", 2)
+        if os.environ.get("STREAMDP_TRACEBACK"):
+            raise
+        # An unforeseen error may quote a record, so its text stays out.
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        place = "" if frame is None else f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
+        hint = "STREAMDP_TRACEBACK=1 shows all of it, values included"
+        return _fail(f"unforeseen {type(error).__name__}{place}; {hint}", 1)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"streamdp: {' '.join(message.split())}", file=sys.stderr)
+    return code

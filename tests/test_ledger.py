@@ -1,0 +1,280 @@
+"""The ledger admits exactly what a plain-Python model of the caps admits, keeps no names, and loses no spend."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import sqlite3
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdp.accounting import admission
+from streamdp.accounting import ledger as ledger_module
+from streamdp.accounting.ledger import Ledger
+from streamdp.accounting.subject_key import ENVIRONMENT, hash_subject
+from streamdp.errors import (
+    BudgetError,
+    ConfigError,
+    NotAvailable,
+    SchemaError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreMismatchError,
+)
+from streamdp.guarantees import ApproxDP, Budget, GaussianDP, PureDP, Spend, gdp_delta, with_amount
+
+KEY = bytes(range(32))
+
+
+def model_fits(spend: Spend, cap: Budget) -> bool:
+    """The caps as their docstring states them, over `Spend` and `guarantees.gdp_delta`."""
+    slack = 1 + 1e-9
+    match cap:
+        case PureDP(epsilon):
+            return spend.epsilon <= epsilon * slack
+        case GaussianDP(mu):
+            return spend.mu_squared + spend.pure_mu_squared <= (mu * slack) ** 2
+        case ApproxDP(epsilon, delta):
+            if spend.epsilon > epsilon * slack or spend.delta > delta * slack:
+                return False
+            if spend.mu_squared == 0:
+                return True
+            needed = gdp_delta(math.sqrt(spend.mu_squared), epsilon * slack - spend.epsilon)
+            return needed <= delta * slack - spend.delta
+
+
+def kinds(cap: Budget) -> list[Budget]:
+    match cap:
+        case PureDP():
+            return [PureDP(1)]
+        case GaussianDP():
+            return [PureDP(1), GaussianDP(1)]
+    return [PureDP(1), GaussianDP(1), ApproxDP(1, 1e-7)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), cap=st.sampled_from([PureDP(3), GaussianDP(1.5), ApproxDP(3, 1e-5), ApproxDP(8, 0.01)]))
+def test_admission_is_the_model_in_order(data: st.DataObject, cap: Budget) -> None:
+    model: dict[str | None, Spend] = {}
+    refused = 0
+    with Ledger(cap) as ledger:
+        for _ in range(data.draw(st.integers(1, 6))):
+            kind = data.draw(st.sampled_from(kinds(cap)))
+            n = data.draw(st.integers(0, 12))
+            subjects = data.draw(st.lists(st.sampled_from(["a", "b", "ü", None]), min_size=n, max_size=n))
+            amounts = np.array(data.draw(st.lists(st.floats(0.05, 2.0), min_size=n, max_size=n)))
+            admitted = ledger.admit_many(subjects, kind, amounts)
+            for subject, value, got in zip(subjects, amounts.tolist(), admitted.tolist(), strict=True):
+                after = model.get(subject, Spend()) + with_amount(kind, value)
+                wanted = subject is None or model_fits(after, cap)
+                assert got == wanted
+                refused += not wanted
+                if wanted and subject is not None:
+                    model[subject] = after
+            data.draw(st.sampled_from([ledger.commit, lambda: None]))()
+        assert ledger.n_subjects == len(model)
+        assert ledger.n_refused == refused
+        for subject, spend in model.items():
+            assert subject is not None
+            got_spend = ledger.spent(subject)
+            assert got_spend.records == spend.records
+            assert (got_spend.epsilon, got_spend.delta) == (spend.epsilon, spend.delta)
+            assert got_spend.mu_squared == pytest.approx(spend.mu_squared, rel=1e-12)
+            assert got_spend.pure_mu_squared == pytest.approx(spend.pure_mu_squared, rel=1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 5.0, 40.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.5, 3.0, 40.0, 900.0])
+def test_compiled_gdp_delta_is_the_one_of_guarantees(mu: float, epsilon: float) -> None:
+    assert admission.gdp_delta(mu * mu, epsilon) == pytest.approx(gdp_delta(mu, epsilon), rel=1e-8, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("cap", "spend", "n"),
+    [
+        (PureDP(3), PureDP(0.1), 30),
+        (GaussianDP(1), GaussianDP(0.1), 100),
+        (ApproxDP(3, 3e-6), ApproxDP(0.1, 1e-7), 30),
+    ],
+)
+def test_a_cap_holds_as_many_spends_as_arithmetic_says(cap: Budget, spend: Budget, n: int) -> None:
+    ledger = Ledger(cap)
+    assert ledger.admit_many(["a"] * (n + 1), spend).tolist() == [True] * n + [False]
+
+
+def test_a_refused_record_adds_nothing_and_a_smaller_one_still_fits() -> None:
+    ledger = Ledger("eps=3")
+    assert ledger.admit_many(["a"] * 4, PureDP(1), np.array([2.0, 2.0, 1.0, 0.01])).tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert ledger.spent("a") == Spend.of([PureDP(2), PureDP(1)])
+
+
+def test_approx_cap_counts_gaussian_spends_at_the_epsilon_that_is_left() -> None:
+    ledger = Ledger(ApproxDP(2, 1e-6))
+    assert ledger.admit("a", PureDP(1.5))
+    mu = GaussianDP.from_approx(ApproxDP(0.5, 1e-6)).mu
+    assert not ledger.admit("a", GaussianDP(mu * 1.0001))
+    assert ledger.admit("a", GaussianDP(mu * 0.9999))
+    assert not ledger.admit("a", PureDP(0.01))
+
+
+@pytest.mark.parametrize(
+    ("cap", "budget"),
+    [
+        (PureDP(3), ApproxDP(1, 1e-6)),
+        (PureDP(3), GaussianDP(1)),
+        (GaussianDP(3), ApproxDP(1, 1e-6)),
+    ],
+)
+def test_a_kind_the_cap_cannot_count_raises_before_anything_changes(cap: Budget, budget: Budget) -> None:
+    ledger = Ledger(cap)
+    with pytest.raises(BudgetError):
+        ledger.admit_many(["a", "b"], budget)
+    assert ledger.spent("a") == Spend()
+    assert ledger.n_subjects == ledger.n_refused == 0
+
+
+@pytest.mark.parametrize("amounts", [[1.0, 0.0], [1.0, -1.0], [1.0, math.inf], [1.0]])
+def test_bad_amounts_raise_before_anything_changes(amounts: list[float]) -> None:
+    ledger = Ledger("eps=3")
+    with pytest.raises(BudgetError):
+        ledger.admit_many(["a", "b"], PureDP(1), np.array(amounts))
+    with pytest.raises(SchemaError, match="int"):
+        ledger.admit_many(["a", 7], PureDP(1))  # type: ignore[list-item]
+    assert ledger.n_subjects == 0
+
+
+def test_missing_amounts_are_the_budgets_own_and_extremes_fit_no_cap() -> None:
+    ledger = Ledger("mu=2")
+    assert ledger.admit_many(["a", "a"], GaussianDP(2), np.array([math.nan, 0.1])).tolist() == [True, False]
+    assert not ledger.admit("b", GaussianDP(1e200))
+    assert not ledger.admit("b", PureDP(800))
+    assert ledger.admit("b", PureDP(1e-17))
+
+
+def test_text_and_its_bytes_are_one_subject_and_lone_surrogates_count() -> None:
+    ledger = Ledger("eps=1")
+    assert ledger.admit("ü", PureDP(1))
+    assert not ledger.admit("ü".encode(), PureDP(1))
+    assert ledger.admit("\udce9", PureDP(1))
+    assert not ledger.admit("\udce9", PureDP(1))
+
+
+def test_without_a_subject_nobody_is_charged() -> None:
+    ledger = Ledger("eps=1")
+    assert ledger.admit_many([None] * 5, PureDP(1)).all()
+    assert ledger.n_subjects == 0
+
+
+def test_rollback_forgets_what_was_not_committed() -> None:
+    ledger = Ledger("eps=1")
+    ledger.admit("a", PureDP(1))
+    ledger.commit()
+    ledger.admit_many(["a", "b"], PureDP(1))
+    ledger.rollback()
+    assert (ledger.n_subjects, ledger.n_refused) == (1, 0)
+    assert ledger.spent("b") == Spend()
+    assert not ledger.admit("a", PureDP(1))
+
+
+def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "PENDING_SUBJECTS", 100)
+    paged, whole = Ledger("eps=1"), Ledger("eps=1")
+    rng = np.random.default_rng(1)
+    for size in (1, 3, 1500, 40, 40, 2100, 7):
+        subjects = [str(i) for i in rng.integers(0, 3000, size)]
+        amounts = rng.uniform(0.1, 0.9, size)
+        expected = [whole.admit(s, PureDP(a)) for s, a in zip(subjects, amounts, strict=True)]
+        assert paged.admit_many(subjects, PureDP(1), amounts).tolist() == expected
+        assert len(paged._slots) <= 100 + size + 1
+    assert paged.n_subjects == whole.n_subjects
+
+
+def test_clones_share_the_ledger_and_pickling_is_refused() -> None:
+    ledger = Ledger("eps=1")
+    assert copy.deepcopy({"ledger": ledger})["ledger"] is ledger
+    assert copy.copy(ledger) is ledger
+    with pytest.raises(NotAvailable):
+        pickle.dumps(ledger)
+
+
+def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    subjects = [f"someone-{i}@example.org" for i in range(300)]
+    with Ledger("eps=1", path=path) as ledger:
+        ledger.admit_many(subjects, PureDP(0.6))
+        ledger.commit()
+        written = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # the log still there
+    written += b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"someone-" not in written
+    key = bytes.fromhex((tmp_path / "spends.db.key").read_text())
+    assert hash_subject(subjects[0], key) in written  # the scan does see what is stored
+    assert (tmp_path / "spends.db.key").stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
+    with Ledger("eps=1", path=path) as ledger:
+        assert ledger.n_subjects == 300
+        assert not ledger.admit_many(subjects, PureDP(0.6)).any()
+
+
+def test_wrong_or_missing_keys_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "spends.db"
+    with pytest.raises(ConfigError):
+        Ledger("eps=1", path=path, key=b"short")
+    Ledger("eps=1", path=path, key=KEY).close()
+    assert not (tmp_path / "spends.db.key").exists()
+    with pytest.raises(StoreMismatchError, match="missing"):
+        Ledger("eps=1", path=path)
+    with pytest.raises(StoreMismatchError):
+        Ledger("eps=1", path=path, key=KEY[::-1])
+    monkeypatch.setenv(ENVIRONMENT, KEY.hex())
+    Ledger("eps=1", path=path).close()
+    monkeypatch.setenv(ENVIRONMENT, "not hexadecimal")
+    with pytest.raises(ConfigError, match=ENVIRONMENT):
+        Ledger("eps=1", path=path)
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    (tmp_path / "alias.db").symlink_to(path)
+    with Ledger("eps=1", path=path), pytest.raises(StoreBusyError):
+        Ledger("eps=1", path=tmp_path / "alias.db")
+    ledger = Ledger("eps=1", path=path)
+    ledger.close()
+    ledger.close()
+    with pytest.raises(StoreError, match="closed"):
+        ledger.admit("a", PureDP(1))
+
+
+def test_another_thread_may_use_it_after_this_one() -> None:
+    ledger = Ledger("eps=1")
+    thread = threading.Thread(target=ledger.admit, args=("a", PureDP(1)))
+    thread.start()
+    thread.join()
+    assert not ledger.admit("a", PureDP(1))
+
+
+def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    with Ledger("eps=1", path=path, key=KEY) as ledger:
+        ledger.admit("a", PureDP(1))
+    database = sqlite3.connect(path)
+    (spend,) = database.execute("SELECT spend FROM spends").fetchone()
+    for bit in range(0, 8 * len(spend), 5):
+        changed = bytearray(spend)
+        changed[bit // 8] ^= 1 << bit % 8
+        database.execute("UPDATE spends SET spend = ?", [bytes(changed)])
+        database.commit()
+        with Ledger("eps=1", path=path, key=KEY) as ledger, pytest.raises(StoreDamagedError):
+            ledger.admit("a", PureDP(1))
+    database.close()
