@@ -56,17 +56,17 @@ class ByteStream:
         self._unread = head
 
     def read(self, size: int, timeout_s: float) -> bytes | None:
-        """About `size` bytes; b"" at the end of the stream; None if nothing came within `timeout_s` seconds."""
+        """At most `size` bytes; b"" at the end of the stream; None if nothing came within `timeout_s` seconds."""
         if self._unread:
-            data, self._unread = self._unread[:size], self._unread[size:]
-            return data
+            return self._take(size)
         try:
             if self._follow:
                 return self._read_growing(size, timeout_s)
             if self._path == "-" and not self._wait(timeout_s):
                 return None
             if self._gunzip is not None:
-                return self._read_gzip()
+                self._unread = self._read_gzip()
+                return self._take(size)
             data = self._raw.read(size) or b""
         except OSError as error:
             raise SourceError(f"cannot read {self._path}: {error.strerror or type(error).__name__}") from None
@@ -86,8 +86,6 @@ class ByteStream:
         else:
             while left > 0 and (chunk := self.read(min(left, 1 << 20), 0.0)):
                 left -= len(chunk)
-                if left < 0:
-                    self._unread = chunk[left:]
         if left > 0:
             raise SourceError(
                 f"{self._path} is shorter than the position to resume at (byte {offset}): it was cut or replaced. "
@@ -98,6 +96,10 @@ class ByteStream:
         """Close the file; standard input stays open. Safe to call twice."""
         if self._path != "-":
             self._raw.close()
+
+    def _take(self, size: int) -> bytes:
+        data, self._unread = self._unread[:size], self._unread[size:]
+        return data
 
     def _wait(self, timeout_s: float) -> bool:
         try:

@@ -44,6 +44,14 @@ class CSVGrammar:
         found = self._field.findall(self._delimiter + record)
         return [quoted.replace('""', '"') or plain for quoted, plain in found]
 
+    def may_be_plain(self, records: Records, width: int) -> bool:
+        """A cheap look: ASCII without quotes, and as many delimiters as records of `width` fields have together."""
+        data = records.data
+        if records.flaws or b'"' in data or not data.isascii():
+            return False
+        delimiters = np.count_nonzero(np.frombuffer(data, np.uint8) == ord(self._delimiter))
+        return bool(delimiters == (width - 1) * len(records.ends))
+
     def plain(self, records: Records, width: int) -> np.ndarray:
         """(n,) bool: records of `width` fields on one line that any CSV reader takes apart in the same way."""
         data = np.frombuffer(records.data, np.uint8)

@@ -119,21 +119,22 @@ class CSVSource(RecordFile):
         The fast way may refuse more than the slow one, never accept more or read another value.
         """
         everything = np.ones(len(rows), dtype=bool)
-        frame = None
-        plain = everything
-        if not records.flaws and b'"' not in records.data and records.data.isascii():
+        last = next((c for c, place in self._places.items() if place == self._width - 1), None)
+        frame, plain = None, everything
+        if self._grammar.may_be_plain(records, self._width):
             frame = self._parse(records, everything)
-        if frame is None or self._width - 1 not in self._places.values():
-            # A short record shows as a null in the last column; where that is not read, count the fields.
+        if frame is None or last is None or frame.get_column(last).null_count():
+            # As many delimiters as they should be, and a value in each last field: then each record has its fields.
+            # Otherwise count them, as polars takes short records and long ones without a word.
             plain = self._grammar.plain(records, self._width) & _utf8(records)
-            frame = self._parse(records, plain) if not plain.all() or frame is None else frame
+            if frame is None or not plain.all():
+                frame = self._parse(records, plain)
         if frame is None:
             return self._decode_by_hand(records, rows, everything)
         suspect = np.zeros(frame.height, dtype=bool)
-        numeric = self._encoder.numeric_columns
-        for name, place in self._places.items():
+        for name in self._encoder.numeric_columns:
             column = frame.get_column(name)
-            if (name in numeric or place == self._width - 1) and column.null_count():
+            if column.null_count():
                 suspect |= column.is_null().to_numpy()
         if not suspect.any() and plain.all():
             return self._encoder.encode(frame, rows, {})

@@ -1,5 +1,8 @@
 """streamdp: learn continuously from streams of personal records under differential privacy."""
 
+from importlib import import_module
+from typing import Any
+
 from streamdp.domains import Box, L2Ball, RealSpace
 from streamdp.estimators import (
     LDPASGDClassifier,
@@ -12,6 +15,16 @@ from streamdp.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
 from streamdp.mechanisms import Gaussian, Laplace, PrivUnit
 
 __version__ = "0.1.0"
+
+# Loaded when first asked for: SQL and progress bars are not needed to learn.
+_LATE = {"Ledger": "streamdp.accounting.ledger", "Runner": "streamdp.runner", "Store": "streamdp.store"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
+    raise AttributeError(f"module 'streamdp' has no attribute {name!r}")
+
 
 __all__ = [
     "ApproxDP",
@@ -27,12 +40,15 @@ __all__ = [
     "LDPSGDClassifier",
     "LDPSGDRegressor",
     "Laplace",
+    "Ledger",
     "Logistic",
     "PrivUnit",
     "PureDP",
     "Quantile",
     "RealSpace",
+    "Runner",
     "Softmax",
     "Squared",
+    "Store",
     "parse_budget",
 ]

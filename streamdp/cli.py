@@ -87,9 +87,7 @@ def run(
     ] = None,
     subject: Annotated[str | None, typer.Option(help="The column that says whose record it is.")] = None,
     budget_column: Annotated[str | None, typer.Option(help="The column with what a record may spend.")] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="What others may spend: eps=E, eps=E,delta=D or mu=M.")
-    ] = None,
+    budget: Annotated[str | None, typer.Option(help="What others may spend: eps=E, eps=E,delta=D or mu=M.")] = None,
     cap: Annotated[str | None, typer.Option(help="What a subject may spend in all.")] = None,
     estimator: Annotated[str | None, typer.Option(help="Such as LDPASGDClassifier, which is the default.")] = None,
     loss: Annotated[str | None, typer.Option(help="The loss by name.")] = None,

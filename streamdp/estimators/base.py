@@ -7,6 +7,7 @@ A subclass brings `_learn_rows(X, y, budget, amounts)` and `coefficients` and in
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -158,6 +159,18 @@ class StreamEstimator(river_base.Estimator):
             raise SchemaError(f"X: expected {len(self._names)} columns, got {X.shape[1]}")
         return X
 
+    def _look_upstream(self) -> None:
+        """Warn of data-dependent steps where the caller of `learn_one` is a River pipeline.
+
+        A step of a pipeline is never told what stands before it, so the caller's frame is asked, once.
+        """
+        caller = sys._getframe(2).f_locals.get("self")
+        if "upstream" not in self._warned and type(caller).__module__.startswith("river.compose"):
+            from streamdp.preprocessing import warn_data_dependent
+
+            self._warned.add("upstream")
+            warn_data_dependent(caller)
+
     # -- learning ----------------------------------------------------------------------------------------------
 
     def learn_one(
@@ -184,6 +197,8 @@ class StreamEstimator(river_base.Estimator):
         Raises `SchemaError` for a bad record and `BudgetError` for a budget the mechanism cannot serve, both before
         anything is learned or spent. A record over its subject's cap is counted in `n_refused` and learns nothing.
         """
+        if self.n_seen == 0:
+            self._look_upstream()
         self._pack_row(x)
         self._target[0] = self._encode_target(y)
         spend = self._budget
@@ -198,6 +213,8 @@ class StreamEstimator(river_base.Estimator):
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """Learn the rows of a DataFrame in order: the same result as `learn_one` in a loop, with the same noise."""
+        if self.n_seen == 0:
+            self._look_upstream()
         self._learn_batch(self._frame(X), np.array([self._encode_target(v) for v in y]), None, None)
 
     def learn_arrays(
