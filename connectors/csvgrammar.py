@@ -24,7 +24,7 @@ class CSVGrammar:
         quoted = r'"(?:[^"]++|"")*+'
         field = rf'(?>{quoted}"|[^"\n{d}][^\n{d}]*+|)'
         self._record = re.compile(rf"{field}(?:{d}{field})*+\r?\n".encode())
-        self._in_quotes = re.compile(rf'(?:{field}{d})*+{quoted}(?:"\r?)?\Z'.encode())
+        self._start_of_record = re.compile(rf'(?:{field}{d})*+(?:{quoted}(?:"\r?)?|{field})\Z'.encode())
         self._field = re.compile(rf'{d}(?:"((?:[^"]++|"")*+)"|([^{d}]*+))')
         self._delimiter = delimiter
 
@@ -107,7 +107,7 @@ class CSVGrammar:
             else:
                 newline = data.find(b"\n", start)
                 room = len(data) - start < MAX_RECORD_BYTES
-                if newline < 0 or (room and not ended and self._in_quotes.match(data, start)):
+                if newline < 0 or (room and not ended and self._start_of_record.match(data, start)):
                     break  # the rest of the record is still to come
                 flaws[len(ends)] = "too_long" if newline + 1 - start > MAX_RECORD_BYTES else "malformed_quotes"
                 start = newline + 1

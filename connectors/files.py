@@ -1,4 +1,4 @@
-"""Records from CSV and JSON lines files, gzip or not, at rest, growing, or on standard input; dead letters to a file."""
+"""Records from CSV and JSON lines files, gzip or not, at rest or growing, or on standard input; a dead letter file."""
 
 from __future__ import annotations
 

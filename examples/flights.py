@@ -20,8 +20,8 @@ from rich.table import Table
 from streamdp import datasets
 from streamdp.config import JobConfig, load_config
 from streamdp.publish import Holdout, Publisher, committed, weights
-from streamdp.runner import Runner, total
 from streamdp.runner import Progress as JobProgress
+from streamdp.runner import Runner, total
 from streamdp.store import Counts, Snapshot, Store
 
 HERE = Path(__file__).parent
@@ -60,9 +60,7 @@ def private(config: JobConfig, holdout: Holdout, measure: str, progress: Progres
     with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
         estimator: Any = config.build_estimator(store.ledger)
         publisher = Publisher(config.publish, holdout, (listen,))
-        runner = Runner(
-            source, estimator, store, dead_letters=dead_letters, publish=[publisher], on_progress=show
-        )
+        runner = Runner(source, estimator, store, dead_letters=dead_letters, publish=[publisher], on_progress=show)
         started = time.perf_counter()
         run.counts = runner.run()
         run.seconds = time.perf_counter() - started
@@ -141,9 +139,7 @@ def figure(path: Path, panels: list[tuple[str, list[Run], float]]) -> None:
         for run, color in zip(runs, ("tab:blue", "tab:gray"), strict=True):
             values = 1 - np.array(run.values) if accuracy else np.array(run.values)
             axis.plot(run.records, values, label=run.name, color=color)
-        axis.axhline(
-            1 - best_constant if accuracy else best_constant, color="tab:red", ls="--", label="best constant"
-        )
+        axis.axhline(1 - best_constant if accuracy else best_constant, color="tab:red", ls="--", label="best constant")
         axis.set(title=title, xlabel="records of the stream", ylim=(0, None))
         axis.set_ylabel("share misclassified in December" if accuracy else "mean absolute error in December, minutes")
         axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")

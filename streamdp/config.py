@@ -298,7 +298,7 @@ class SourceConfig(_Model):
 class CommitConfig(_Model):
     """Commit after this many records, or after this many seconds with any, whichever comes first."""
 
-    records: int = Field(default=10_000, ge=1)
+    records: int = Field(default=100_000, ge=1)
     seconds: float = Field(default=5.0, gt=0)
 
 

@@ -21,14 +21,15 @@ a power of two h, fixed by the calibration (loss, dimension, budget) and by noth
   post-processing of the ideal mechanism at g'. Rounding moves each coordinate by at most h/2, so two gradients at
   distance S come to at most S + sqrt(d) h; the mechanisms calibrate to that. It costs 2^-20 of the scale.
 
-What is left of floating point: Z is computed by a ziggurat with 52-bit abscissas and a relative error near 2^-52, so the
-mass of one cell of the grid is off by a relative 2^-28 or so, far below what any attack can measure. The tail of Laplace
-noise is the edge of the ziggurat plus a fresh exponential (which forgets), as often as needed, so its resolution does
-not coarsen and it has no holes. The Gaussian's tail has holes only beyond 10 standard deviations, a mass of 1e-23. PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16: the answer
-differs from the rounded ideal one only where a coordinate falls within an arithmetic error (about 2^-49) of the
-border of a cell, a mass of about d 2^-32, which is the delta one should add to its pure epsilon if the arithmetic is
-counted as part of the mechanism. Timing is not covered: the samplers reject, so their running time depends on the
-noise (though not on the gradient).
+What is left of floating point: Z is computed by a ziggurat with 52-bit abscissas and a relative error near 2^-52, so
+the mass of one cell of the grid is off by a relative 2^-28 or so, far below what any attack can measure. The tail of
+Laplace noise is the edge of the ziggurat plus a fresh exponential (which forgets), as often as needed, so its
+resolution does not coarsen and it has no holes. The Gaussian's tail has holes only beyond 10 standard deviations, a
+mass of 1e-23. PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16: the answer differs from
+the rounded ideal one only where a coordinate falls within an arithmetic error (about 2^-49) of the border of a cell,
+a mass of about d 2^-32, which is the delta one should add to its pure epsilon if the arithmetic is counted as part of
+the mechanism. Timing is not covered: the samplers reject, so their running time depends on the noise (though not on
+the gradient).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Entropy(_Words):
 
     def _fill(self, out: np.ndarray) -> None:
         key = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16)))
-        view = memoryview(out).cast("B")
+        view = out.data.cast("B")
         key.encryptor().update_into(bytes(len(view)), view)
 
     def _forget(self) -> None:

@@ -130,13 +130,9 @@ class GaussianDP:
         low, high = 1e-12, 1.0
         while gdp_delta(high, guarantee.epsilon) < guarantee.delta:
             high *= 2
-        root = brentq(
-            lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13
-        )
+        root = brentq(lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13)
         mu = float(root)
-        while (
-            gdp_delta(mu, guarantee.epsilon) > guarantee.delta
-        ):  # the root may sit a rounding error too high
+        while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:  # the root may sit a rounding error too high
             mu *= 1 - 1e-13
         return GaussianDP(mu)
 
@@ -154,7 +150,7 @@ Budget = PureDP | ApproxDP | GaussianDP
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """delta_mu(epsilon) of mu-GDP; both factors of the second term are kept in logarithms so that it never overflows."""
+    """delta_mu(epsilon) of mu-GDP; both factors of the second term are in logarithms, so it never overflows."""
     first = ndtr(-epsilon / mu + mu / 2)
     second = math.exp(min(0.0, epsilon + log_ndtr(-epsilon / mu - mu / 2)))
     return float(max(0.0, first - second))

@@ -5,10 +5,10 @@ AAAI 2022. With bar_s the average of the first s iterates,
 
     V_n = n^-2 sum_{s=1}^n s^2 (bar_s - bar_n)(bar_s - bar_n)'
 
-makes (bar_n - theta*)_j / sqrt(V_jj / n) converge to a law free of unknowns, W(1) / sqrt(int (W(r) - r W(1))^2 dr) for a
-Brownian motion W. Only the diagonal is kept, by a weighted Welford update: the mean m of bar_s under weights s^2 and
-the sum M of weighted squared deviations from it, so sum s^2 (bar_s - bar_n)^2 = M + (sum s^2)(m - bar_n)^2: O(d) state.
-The iterates are private, so the interval is post-processing and spends nothing.
+makes (bar_n - theta*)_j / sqrt(V_jj / n) converge to a law free of unknowns, W(1) / sqrt(int (W(r) - r W(1))^2 dr)
+for a Brownian motion W. Only the diagonal is kept, by a weighted Welford update: the mean m of bar_s under weights
+s^2 and the sum M of weighted squared deviations from it, so sum s^2 (bar_s - bar_n)^2 = M + (sum s^2)(m - bar_n)^2:
+O(d) state. The iterates are private, so the interval is post-processing and spends nothing.
 """
 
 from __future__ import annotations

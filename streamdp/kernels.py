@@ -31,8 +31,9 @@ CALIBRATION = 6
 
 _HUGE = 1e300
 
-# Only functions of scalars are inlined: numba counts references on arrays at every inlined or branching use, which costs
-# more than drawing a variate does. So the common case of each sampler is a function of one word, and the rare case a call.
+# Only functions of scalars are inlined: numba counts references on arrays at every inlined or branching use, which
+# costs more than drawing a variate does. So the common case of each sampler is a function of one word, and the rare
+# case a call.
 _compiled = njit(cache=True, error_model="numpy")
 _inlined = njit(cache=True, error_model="numpy", inline="always")
 # Sums of gradients and steps may be reordered to use vector instructions; noise may not, its rounding is part of the
@@ -66,8 +67,7 @@ def _ziggurat(edge, area, density, inverse):
 _NORMAL_EDGE = 3.6541528853610088
 _NORMAL_ACCEPT, _NORMAL_WIDTH, _NORMAL_HEIGHT = _ziggurat(
     _NORMAL_EDGE,
-    _NORMAL_EDGE * math.exp(-(_NORMAL_EDGE**2) / 2)
-    + math.sqrt(math.pi / 2) * math.erfc(_NORMAL_EDGE / math.sqrt(2)),
+    _NORMAL_EDGE * math.exp(-(_NORMAL_EDGE**2) / 2) + math.sqrt(math.pi / 2) * math.erfc(_NORMAL_EDGE / math.sqrt(2)),
     lambda x: math.exp(-(x**2) / 2),
     lambda f: math.sqrt(-2 * math.log(f)),
 )
@@ -157,9 +157,9 @@ def _laplace_rare(words, at):
 def _cosine(d, in_cap, row, words, at):
     """The cosine between a uniform direction and a fixed one, given that it is (or is not) in the cap.
 
-    For d >= 3 the first two coordinates of a uniform point of the sphere have radius sqrt(1 - U^(2/(d-2))) and a uniform
-    angle. In the cap the radius must be at least the cosine gamma, so U < (1 - gamma^2)^((d-2)/2), and the angle at most
-    arccos(gamma); what is left is rejected. For d = 2 the radius is 1, for d = 1 the cosine is a sign.
+    For d >= 3 the first two coordinates of a uniform point of the sphere have radius sqrt(1 - U^(2/(d-2))) and a
+    uniform angle. In the cap the radius must be at least the cosine gamma, so U < (1 - gamma^2)^((d-2)/2), and the
+    angle at most arccos(gamma); what is left is rejected. For d = 2 the radius is 1, for d = 1 the cosine is a sign.
     """
     if d == 1:
         return (1.0 if in_cap else -1.0), at
@@ -223,7 +223,10 @@ def _privunit(row, g, words, at):
 
 @_compiled
 def noise(mechanism, calibration, r, g, words, at):
-    """Randomise g in place by row r of the calibrations. Returns the next position in `words`, or one past its length where they ran out."""
+    """Randomise g in place by row r of the calibrations.
+
+    Returns the next position in `words`, or one past its length where they ran out.
+    """
     end = words.shape[0]
     grid = calibration[r, GRID]
     scale = calibration[r, SCALE] / grid
@@ -274,9 +277,9 @@ def _coefficient(spec, u, y, sigma):
 def gradient(spec, theta, X, y, i, g):
     """Write the bounded gradient of record i into g, for losses of one linear predictor.
 
-    g has room for one entry past the coefficients (q + 1 in all): Huber's scale, or nothing. Whatever X and y are, ||g|| is
-    at most the loss's bound: Mallows weight min(1, 2/||x||^2), or clipping to spec[CLIP]; a record so large that
-    arithmetic overflows gives 0. No array is touched under a condition (see `_inlined`).
+    g has room for one entry past the coefficients (q + 1 in all): Huber's scale, or nothing. Whatever X and y are,
+    ||g|| is at most the loss's bound: Mallows weight min(1, 2/||x||^2), or clipping to spec[CLIP]; a record so large
+    that arithmetic overflows gives 0. No array is touched under a condition (see `_inlined`).
     """
     p = X.shape[1]
     intercept = int(spec[INTERCEPT])
@@ -345,7 +348,7 @@ def gradient_of_classes(spec, theta, X, y, i, g):
 
 @_reordered_inlined
 def step(spec, box, state, i, g):
-    """Step i (from 1): theta = Proj(theta - eta i^-alpha g), then the running average and the sums of random scaling."""
+    """Step i (from 1): theta = Proj(theta - eta i^-alpha g), then its average and the sums of random scaling."""
     theta = state[0]
     d = theta.shape[0]
     alpha = spec[ALPHA]
@@ -392,7 +395,7 @@ def learn(spec, box, state, n, X, y, calibration, words, at):
     return X.shape[0], at
 
 
-@_compiled
+@_reordered
 def learn_classes(spec, box, state, n, X, y, calibration, words, at):
     """As `learn`, for the multinomial loss."""
     theta = state[0]

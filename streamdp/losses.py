@@ -1,8 +1,8 @@
 """Losses: each knows its gradient, value, prox and constants.
 
 A loss of one record (x, y) at theta is l(x'theta, y) w(x). By default w is the Mallows weight min(1, 2/||x||^2), which
-bounds the gradient without bias in a model that is right, since it depends on x only; `clip=C` scales the whole gradient
-down to norm C instead (w = 1), which is biased (Shi et al. 2025, Figure 1). With the Mallows weight
+bounds the gradient without bias in a model that is right, since it depends on x only; `clip=C` scales the whole
+gradient down to norm C instead (w = 1), which is biased (Shi et al. 2025, Figure 1). With the Mallows weight
 
     ||x|| w(x) <= sqrt(2)   (both factors are largest at ||x|| = sqrt(2))   and   ||x||^2 w(x) <= 2.
 
@@ -250,11 +250,7 @@ class Huber(Loss):
             return float(theta[-1]) - sigma - scale * (self.kappa - slope(sigma) ** 2) / 2
 
         high = max(float(theta[-1]), 0.0) + scale * self.c**2 + self.sigma_min
-        sigma = (
-            self.sigma_min
-            if excess(self.sigma_min) <= 0
-            else brentq(excess, self.sigma_min, high, xtol=1e-14)
-        )
+        sigma = self.sigma_min if excess(self.sigma_min) <= 0 else brentq(excess, self.sigma_min, high, xtol=1e-14)
         return np.append(theta[:-1] + scale * slope(sigma) * np.asarray(x), sigma)
 
 
@@ -335,9 +331,7 @@ class Softmax(Loss):
                 break
             move = np.linalg.solve(np.eye(len(u)) + t * (np.diag(p) - np.outer(p, p)), slope)
             size = 1.0
-            while (
-                objective(u - size * move) > objective(u) - 0.25 * size * float(slope @ move) and size > 1e-8
-            ):
+            while objective(u - size * move) > objective(u) - 0.25 * size * float(slope @ move) and size > 1e-8:
                 size /= 2
             u = u - size * move
         return np.ravel(blocks - scale * np.outer(softmax(u) - truth, x))
@@ -347,7 +341,8 @@ class Softmax(Loss):
 class Quantile(Loss):
     """The pinball loss of quantile tau in (0, 1): l(u) = (tau - 1{y < u}) (y - u); tau = 1/2 is half the absolute loss.
 
-    The subgradient 1{u > y} - tau has modulus at most M = max(tau, 1 - tau): C0 = sqrt(2) M, S = 2 sqrt(2) M. Non-smooth.
+    The subgradient 1{u > y} - tau has modulus at most M = max(tau, 1 - tau): C0 = sqrt(2) M, S = 2 sqrt(2) M.
+    Non-smooth.
     """
 
     tau: float = 0.5
@@ -399,9 +394,7 @@ class Hinge(Loss):
         return -s * min(max((1 - s * u) / t, 0.0), 1.0)
 
 
-LOSSES: dict[str, type[Loss]] = {
-    kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)
-}
+LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}
 
 
 def loss_for(choice: str | Loss) -> Loss:

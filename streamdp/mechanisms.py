@@ -176,9 +176,7 @@ class Gaussian(Mechanism):
         if amounts is None:
             mu = np.array([_gdp_of(self.budget).mu])
             return _additive(lambda s: s / mu, self.sensitivity or 0.0, d)
-        return _solved(
-            lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts
-        )
+        return _solved(lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts)
 
 
 @lru_cache(maxsize=4096)
@@ -201,8 +199,8 @@ class PrivUnit(Mechanism):
     Shorter gradients: u is g/||g|| with probability (1 + ||g||/C0)/2 and -g/||g|| otherwise (Duchi, Jordan, Wainwright
     2018, section 4.2.3), so C0 E u = g. Privacy holds because the output's density is then an average of two densities
     of the same family, and averages of numbers in [a, a e^epsilon] stay there. E||answer||^2 is C0^2/m^2 whatever the
-    length, so E||noise||^2 = C0^2/m^2 - ||g||^2. The other way, a further coordinate that fills the norm up to C0, costs
-    one dimension; this one keeps d. Only the bound C0 enters: the sensitivity is not used.
+    length, so E||noise||^2 = C0^2/m^2 - ||g||^2. The other way, a further coordinate that fills the norm up to C0,
+    costs one dimension; this one keeps d. Only the bound C0 enters: the sensitivity is not used.
 
     >>> round(PrivUnit(PureDP(1)).variance(6), 1)
     34.5
@@ -281,6 +279,4 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
         return PrivUnit if isinstance(budget, PureDP) else Gaussian
     if choice in MECHANISMS:
         return MECHANISMS[choice]
-    raise ConfigError(
-        f"mechanism: expected auto, {', '.join(MECHANISMS)} or a Mechanism class, got {choice!r}"
-    )
+    raise ConfigError(f"mechanism: expected auto, {', '.join(MECHANISMS)} or a Mechanism class, got {choice!r}")

@@ -1,11 +1,11 @@
 """How many records for which error, before any are collected.
 
-The averaged iterate obeys sqrt(n)(bar_n - theta*) -> N(0, A^-1 S A^-1) with A the Hessian of the expected loss at theta*
-and S = E[gradient gradient'] + E[noise noise'] (Shi et al. 2025, Corollary 1), so its root mean squared error
-sqrt(E||bar_n - theta*||^2) is sqrt(tr(A^-1 S A^-1) / n) once n is large. A and S depend on the data's law, which is not known before;
-the plan uses the papers' reference model: d features, independent standard normal, an intercept, all coefficients 1,
-and for regression normal noise of standard deviation 2. Scaled like that, real data of the same d needs a similar
-order of records, not the same number; at small n the true error is larger than the plan's.
+The averaged iterate obeys sqrt(n)(bar_n - theta*) -> N(0, A^-1 S A^-1) with A the Hessian of the expected loss at
+theta* and S = E[gradient gradient'] + E[noise noise'] (Shi et al. 2025, Corollary 1), so its root mean squared error
+sqrt(E||bar_n - theta*||^2) is sqrt(tr(A^-1 S A^-1) / n) once n is large. A and S depend on the data's law, which is
+not known before; the plan uses the papers' reference model: d features, independent standard normal, an intercept,
+all coefficients 1, and for regression normal noise of standard deviation 2. Scaled like that, real data of the same d
+needs a similar order of records, not the same number; at small n the true error is larger than the plan's.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
         return G.mean(axis=0)
 
     h = 0.05
-    hessian = np.array([(mean_gradient(theta + h * e) - mean_gradient(theta - h * e)) / (2 * h) for e in np.eye(len(theta))])
+    moves = h * np.eye(len(theta))
+    hessian = np.array([(mean_gradient(theta + e) - mean_gradient(theta - e)) / (2 * h) for e in moves])
     hessian = (hessian + hessian.T) / 2
     mean_gradient(theta)
     second = G.T @ G / len(G)

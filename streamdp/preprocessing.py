@@ -159,9 +159,7 @@ class Schema:
             position=position,
             subjects=None if subjects is None else [subjects[i] for i in good.tolist()],
             budgets=None if budgets is None else budgets[good],
-            dead=[
-                DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()
-            ],
+            dead=[DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()],
         )
 
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:
@@ -353,9 +351,7 @@ class BoundsScaler(base.MiniBatchTransformer):
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
         """A new DataFrame with the bounded features scaled."""
-        return X.assign(
-            **{n: _scale(X[n].to_numpy(float), *b) for n, b in self._checked.items() if n in X.columns}
-        )
+        return X.assign(**{n: _scale(X[n].to_numpy(float), *b) for n, b in self._checked.items() if n in X.columns})
 
 
 class CategoryEncoder(base.MiniBatchTransformer):

@@ -7,7 +7,6 @@ notice a scale that is 10 % too small wherever the share asked for is 0.9 or mor
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -314,9 +313,7 @@ def test_the_harness_is_learn_one(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_learning_a_record_keeps_its_claim_and_half_its_noise_does_not(
-    case: Case
-) -> None:
+def test_learning_a_record_keeps_its_claim_and_half_its_noise_does_not(case: Case) -> None:
     """The observer sees theta before and after the record, at the start that makes the two records most different."""
     model = case.model()
     budget = model._budget

@@ -245,7 +245,9 @@ entries = st.floats(-1, 1, allow_subnormal=True)
 @pytest.mark.parametrize(("kind", "budget"), ADDITIVE, ids=str)
 @given(g=st.lists(entries, min_size=1, max_size=6), seed=st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
-def test_every_output_is_a_multiple_of_the_grid(kind: type[Mechanism], budget: Budget, g: list[float], seed: int) -> None:
+def test_every_output_is_a_multiple_of_the_grid(
+    kind: type[Mechanism], budget: Budget, g: list[float], seed: int
+) -> None:
     """Whatever the gradient; and the grid depends on nothing but calibration and dimension."""
     mechanism = kind(budget, bound=3.0, sensitivity=5.0)
     grid = mechanism.rows(len(g))[0, k.GRID]
@@ -328,6 +330,11 @@ def stream(model: object, n: int, p: int) -> tuple[np.ndarray, np.ndarray, list]
     return X, index.astype(float), [labels[i] for i in index]
 
 
+def one_by_one(model, names: list[str], X: np.ndarray, targets: list, budgets: list) -> None:
+    for row, target, budget in zip(X.tolist(), targets, budgets, strict=True):
+        model.learn_one(dict(zip(names, row, strict=True)), target, budget=budget)
+
+
 @pytest.mark.parametrize("p", [1, 4, 11])
 @pytest.mark.parametrize("make", MODELS)
 def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
@@ -337,8 +344,7 @@ def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
     order = [names.index(name) for name in sorted(names)]
     one, many, arrays, pieces = make(), make(), make(), make()
     with pytest.warns(UserWarning, match="no features were declared"):
-        for row, target in zip(X.tolist(), targets, strict=True):
-            one.learn_one(dict(zip(names, row, strict=True)), target)
+        one_by_one(one, names, X, targets, [None] * n)
     with pytest.warns(UserWarning, match="no features were declared"):
         many.learn_many(pd.DataFrame(X, columns=names), pd.Series(targets))
     arrays.learn_arrays(X[:, order], y)
@@ -364,8 +370,7 @@ def test_the_same_with_a_budget_for_each_record(make) -> None:
         for e in amounts.tolist()
     ]
     with pytest.warns(UserWarning, match="no features were declared"):
-        for row, target, spend in zip(X.tolist(), targets, own, strict=True):
-            one.learn_one(dict(zip(names, row, strict=True)), target, budget=spend)
+        one_by_one(one, names, X, targets, own)
     arrays.learn_arrays(X, y, budgets=amounts)
     for part in np.split(np.arange(n), [1, 300]):
         pieces.learn_arrays(X[part], y[part], budgets=amounts[part])

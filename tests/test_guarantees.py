@@ -33,7 +33,6 @@ budgets: st.SearchStrategy[Budget] = st.one_of(
 )
 
 
-
 def delta_of(budget: Budget) -> float:
     return budget.delta if isinstance(budget, ApproxDP) else 0.0
 

@@ -96,9 +96,7 @@ def test_float_columns_give_the_same_as_text():
     assert set(SCHEMA.numeric_columns) == {"age", "wage"}
 
 
-@given(
-    st.floats(-1e300, 1e300), st.floats(1e-3, 1e300), st.floats(allow_nan=False, allow_infinity=False, width=64)
-)
+@given(st.floats(-1e300, 1e300), st.floats(1e-3, 1e300), st.floats(allow_nan=False, allow_infinity=False, width=64))
 @settings(max_examples=100, deadline=None)
 def test_scaled_features_stay_in_bounds_and_agree_with_the_river_scaler(low, width, value):
     high = low + width
@@ -234,9 +232,10 @@ def test_every_data_dependent_step_is_named():
 
 
 def test_steps_by_public_constants_do_not_warn():
-    pipeline = (
-        (compose.Select("a") | BoundsScaler({"a": (0, 1)})) + (compose.Select("c") | CategoryEncoder({"c": ["x", "y"]}))
-    ) | compose.FuncTransformer(dict) | feature_extraction.PolynomialExtender() | linear_model.LinearRegression()  # fmt: skip
+    scaled = compose.Select("a") | BoundsScaler({"a": (0, 1)})
+    encoded = compose.Select("c") | CategoryEncoder({"c": ["x", "y"]})
+    expanded = compose.FuncTransformer(dict) | feature_extraction.PolynomialExtender()
+    pipeline = (scaled + encoded) | expanded | linear_model.LinearRegression()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert warn_data_dependent(pipeline) == ()

@@ -16,15 +16,15 @@ def in_words(budget: Budget) -> str:
     match budget:
         case PureDP(epsilon):
             return (
-                f"epsilon = {epsilon:g}: no output is more than {math.exp(epsilon):.3g} times as likely with one record "
-                "as with any other in its place"
+                f"epsilon = {epsilon:g}: no output is more than {math.exp(epsilon):.3g} times as likely with one "
+                "record as with any other in its place"
             )
         case ApproxDP(epsilon, delta):
-            return f"(epsilon, delta) = ({epsilon:g}, {delta:g}): as epsilon = {epsilon:g}, but for events of mass {delta:g}"
+            return f"(epsilon, delta) = ({epsilon:g}, {delta:g}): epsilon = {epsilon:g} but for a mass of {delta:g}"
         case GaussianDP(mu):
             return (
-                f"mu = {mu:g} (Gaussian DP): as hard to tell one record from another as one draw of N(0, 1) from one of "
-                f"N({mu:g}, 1); implies epsilon = {budget.epsilon(1e-6):.3g} at delta = 1e-6"
+                f"mu = {mu:g} (Gaussian DP): as hard to tell one record from another as one draw of N(0, 1) from "
+                f"one of N({mu:g}, 1); implies epsilon = {budget.epsilon(1e-6):.3g} at delta = 1e-6"
             )
 
 

@@ -77,9 +77,7 @@ class StreamEstimator(river_base.Estimator):
     def _make_buffers(self) -> None:
         self._row = np.zeros((1, len(self._names)))
         self._target = np.zeros(1)
-        self._view = memoryview(self._row).cast(
-            "B"
-        )  # packing into a view is three times as fast as into the array
+        self._view = memoryview(self._row).cast("B")  # packing into a view is three times as fast as into the array
 
     # -- schema ------------------------------------------------------------------------------------------------
 
@@ -99,9 +97,7 @@ class StreamEstimator(river_base.Estimator):
 
     def _adopt(self, names: Sequence[Any]) -> None:
         """Take the names of the first record as public schema, sorted."""
-        self._warn(
-            "adopted", "no features were declared: the names of the first record are taken as public schema"
-        )
+        self._warn("adopted", "no features were declared: the names of the first record are taken as public schema")
         self._declare(sorted(names, key=str))
 
     def _warn(self, about: str, message: str) -> None:
@@ -125,9 +121,7 @@ class StreamEstimator(river_base.Estimator):
         except (StructError, TypeError, ValueError, OverflowError):
             for name, value in zip(self._names, values, strict=True):
                 if not isinstance(value, int | float | np.number | np.bool_):
-                    raise SchemaError(
-                        f"feature {name!r}: expected a number, got {type(value).__name__}"
-                    ) from None
+                    raise SchemaError(f"feature {name!r}: expected a number, got {type(value).__name__}") from None
             raise SchemaError("a feature is not a number that fits a double") from None
         if not math.isfinite(sum(values)):
             bad = [name for name, value in zip(self._names, values, strict=True) if not math.isfinite(value)]
@@ -165,7 +159,9 @@ class StreamEstimator(river_base.Estimator):
         A step of a pipeline is never told what stands before it, so the caller's frame is asked, once.
         """
         caller = sys._getframe(2).f_locals.get("self")
-        if "upstream" not in self._warned and type(caller).__module__.startswith("river.compose"):
+        if caller is None or "upstream" in self._warned:
+            return
+        if type(caller).__module__.startswith("river.compose"):
             from streamdp.preprocessing import warn_data_dependent
 
             self._warned.add("upstream")
@@ -291,9 +287,7 @@ class StreamEstimator(river_base.Estimator):
     def _check(self, budget: Budget) -> None:
         """Raise `BudgetError` where the mechanism cannot serve this budget."""
 
-    def _learn_rows(
-        self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
-    ) -> None:
+    def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """Learn clean rows. `budget` is one for all (None: the default), or `amounts` has one number a row."""
         raise NotImplementedError
 
@@ -325,18 +319,14 @@ class StreamEstimator(river_base.Estimator):
         if self.ledger is None:
             people = "no cap is kept, so the spends of a person's records add up (epsilons add, mu^2 add)"
         else:
-            people = (
-                f"records with a subject are refused once the person's total would pass {self.ledger.cap}"
-            )
+            people = f"records with a subject are refused once the person's total would pass {self.ledger.cap}"
         caveats = []
         if self.seed is not None:
             caveats.append("the noise comes from a seed, for tests; whoever knows it can take the noise off")
         if self.features is None:
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
-            caveats.append(
-                "delta is the mass of outcomes for which nothing is promised; keep it well below 1/n"
-            )
+            caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
         return statement(
             self.guarantee,
             learned=self.n_seen,

@@ -74,7 +74,7 @@ class Randomizer:
         if not (np.isfinite(row).all() and np.isfinite(y)):
             raise SchemaError("expected finite numbers, got NaN or an infinity")
         gradient = self.loss.gradient(self.theta, row, y)[None, :]
-        kind = mechanism_for(self.mechanism, spend)
+        kind: Any = mechanism_for(self.mechanism, spend)
         mechanism = _mechanism(kind, spend, self.loss.bound, self.loss.sensitivity)
         d = len(self.theta)
         randomize_rows(
@@ -87,7 +87,7 @@ class Randomizer:
 
 
 @lru_cache(maxsize=4096)
-def _mechanism(kind: type[Mechanism], budget: Budget, bound: float, sensitivity: float) -> Mechanism:
+def _mechanism(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Any:
     return kind(budget, bound, sensitivity)
 
 
@@ -101,8 +101,8 @@ class _LDP(StreamEstimator):
     """The learner's half, and both in a row."""
 
     trust = (
-        "nobody, where the randomizer runs on the person's side; otherwise the process that calls learn_one, which sees "
-        "each record and forgets it"
+        "nobody, where the randomizer runs on the person's side; otherwise the process that calls learn_one, "
+        "which sees each record and forgets it"
     )
     _averaged: ClassVar[bool]
     _losses: ClassVar[tuple[type[Loss], ...]]
@@ -121,14 +121,10 @@ class _LDP(StreamEstimator):
         if isinstance(self._loss, Squared) and self._loss.radius is not None:
             radius = self._domain.radius if isinstance(self._domain, L2Ball) else np.inf
             if radius > self._loss.radius:
-                raise ConfigError(
-                    f"Squared: its bound assumes domain=L2Ball({self._loss.radius:g}) or smaller"
-                )
+                raise ConfigError(f"Squared: its bound assumes domain=L2Ball({self._loss.radius:g}) or smaller")
         self._rng = entropy(self.seed)
         self._set_up(budget)
-        self._mechanism_of(
-            self._budget
-        )  # a budget that cannot be served is an error now, not at the first record
+        self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
 
     def _resolve_loss(self) -> Loss:
         loss = loss_for(self.loss)
@@ -164,16 +160,13 @@ class _LDP(StreamEstimator):
         self._kernel = k.learn_classes if isinstance(self._loss, Softmax) else k.learn
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
-        return _mechanism(
-            mechanism_for(self.mechanism, budget), budget, self._loss.bound, self._loss.sensitivity
-        )
+        kind: Any = mechanism_for(self.mechanism, budget)
+        return _mechanism(kind, budget, self._loss.bound, self._loss.sensitivity)
 
     def _check(self, budget: Budget) -> None:
         self._mechanism_of(budget)
 
-    def _learn_rows(
-        self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None
-    ) -> None:
+    def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         rows, spec = self._default_rows, self._spec
         if budget is not None or amounts is not None:
             mechanism = self._mechanism_of(budget or self._budget)
@@ -184,9 +177,7 @@ class _LDP(StreamEstimator):
                 spec[_mechanism_index()] = mechanism.code
         rng, n = self._rng, self.n_seen
         while True:
-            done, rng.position = self._kernel(
-                spec, self._box, self._state, n, X, y, rows, rng.words, rng.position
-            )
+            done, rng.position = self._kernel(spec, self._box, self._state, n, X, y, rows, rng.words, rng.position)
             if done == len(X):
                 return
             rng.refill_for(done)
@@ -214,9 +205,7 @@ class _LDP(StreamEstimator):
         self._need_features("absorb")
         g = np.ascontiguousarray(report.gradient, dtype=float)
         if g.shape != self._state[0].shape or not np.isfinite(g).all():
-            raise SchemaError(
-                f"report: expected a finite vector of shape {self._state[0].shape}, got shape {g.shape}"
-            )
+            raise SchemaError(f"report: expected a finite vector of shape {self._state[0].shape}, got shape {g.shape}")
         from streamdp import kernels
 
         kernels.step(self._spec, self._box, self._state, self.n_seen + 1, g)
@@ -294,9 +283,7 @@ class _LDP(StreamEstimator):
             self._declare(list(state["features"]))
         numbers = np.array(state["state"], dtype=float)
         if numbers.shape != self._state.shape or not np.isfinite(numbers).all():
-            raise ConfigError(
-                f"state: expected finite numbers of shape {self._state.shape}, got {numbers.shape}"
-            )
+            raise ConfigError(f"state: expected finite numbers of shape {self._state.shape}, got {numbers.shape}")
         self._state[:] = numbers
         self._merged = bool(state["merged"])
         self.n_seen, self.n_refused = int(state["n_seen"]), int(state["n_refused"])
