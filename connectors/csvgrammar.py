@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from connectors.recordfile import MAX_RECORD_BYTES, Records
+from connectors.recordfile import MAX_RECORD_BYTES, Records, count_byte, find_byte
 
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
@@ -49,15 +49,13 @@ class CSVGrammar:
         data = records.data
         if records.flaws or b'"' in data or not data.isascii():
             return False
-        delimiters = np.count_nonzero(np.frombuffer(data, np.uint8) == ord(self._delimiter))
-        return bool(delimiters == (width - 1) * len(records.ends))
+        return count_byte(data, self._delimiter.encode()) == (width - 1) * len(records.ends)
 
     def plain(self, records: Records, width: int) -> np.ndarray:
         """(n,) bool: records of `width` fields on one line that any CSV reader takes apart in the same way."""
-        data = np.frombuffer(records.data, np.uint8)
-        quotes = np.flatnonzero(data == _QUOTE)
-        delimiters = np.flatnonzero(data == ord(self._delimiter))
-        lines = np.flatnonzero(data == _NEWLINE)
+        quotes = find_byte(records.data, b'"')
+        delimiters = find_byte(records.data, self._delimiter.encode())
+        lines = find_byte(records.data, b"\n")
         if len(quotes) and records.in_order:
             delimiters = delimiters[_is_even(np.searchsorted(quotes, delimiters))]
         plain = _per_record(delimiters, records.ends) == width - 1
@@ -75,8 +73,8 @@ class CSVGrammar:
         line end or quote closes or interrupts it. Nothing else may occur.
         """
         text = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(text == _QUOTE)
-        lines = np.flatnonzero(text == _NEWLINE)
+        quotes = find_byte(data, b'"')
+        lines = find_byte(data, b"\n")
         ends = lines[_is_even(np.searchsorted(quotes, lines))] + 1
         if len(ends) == 0 or (ended and ends[-1] < len(data)):
             return None

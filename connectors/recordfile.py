@@ -11,8 +11,9 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -96,6 +97,7 @@ class RecordFile(ABC):
         self._tail = b""  # read, but not yet decoded; starts at byte `_tail_offset` and row `_tail_row`
         self._tail_offset = 0
         self._tail_row = 0
+        self._rest = b""  # read, and comes after the tail
         self._in_overlong = False  # the tail is the rest of a record that is already too long
         self._has_header = False
         self._head = ""
@@ -115,8 +117,7 @@ class RecordFile(ABC):
     @property
     def finished(self) -> bool:
         """True once everything was polled; not before too many bad records at the end were reported."""
-        read_out = self._ended and not self._tail and not self._in_overlong and self._block is None
-        return self._closed or (read_out and not self._too_many_bad())
+        return self._closed or (self._read_out and not self._too_many_bad())
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """At most `max_records` records, dead letters included; empty if there is none within `timeout_s` seconds.
@@ -161,6 +162,7 @@ class RecordFile(ABC):
         self._stream = ByteStream(self.path, follow=self._follow)
         self._stream.skip(offset - 1)
         self._ended = False
+        self._rest = b""
         self._tail = self._stream.read(1, 0.0) or b""
         self._offset, self._row, self._bad = offset, row, Counter(bad)
         if self._tail == b"\n":
@@ -186,16 +188,21 @@ class RecordFile(ABC):
     def _records(self) -> int:
         return self._row - self._header_rows
 
+    @property
+    def _read_out(self) -> bool:
+        return self._ended and not self._tail and not self._in_overlong and self._block is None
+
     def _too_many_bad(self) -> bool:
         bad = self._bad.total()
         if self._max_bad_share is None or bad <= self._max_bad_share * self._records:
             return False
-        all_bad_at_end = self._ended and bad == self._records
+        all_bad_at_end = self._read_out and bad == self._records
         return bad >= self._min_bad or all_bad_at_end
 
     def _fill(self, timeout_s: float) -> bool:
         """Read until the tail is a block long or nothing more is there. True if bytes or the end came."""
-        pieces, size, progress = [self._tail], len(self._tail), False
+        pieces: list[Any] = [self._tail, self._rest]
+        size, progress = len(self._tail) + len(self._rest), False
         while size < BLOCK_BYTES and not self._ended:
             data = self._stream.read(BLOCK_BYTES - size, 0.0 if progress else timeout_s)
             if data is None:
@@ -204,7 +211,12 @@ class RecordFile(ABC):
             self._ended = not data
             pieces.append(data)
             size += len(data)
-        self._tail = b"".join(pieces) if len(pieces) > 1 else self._tail
+        cut = pieces[-1].rfind(b"\n") + 1 if size >= BLOCK_BYTES else 0
+        if cut:  # mostly a record end: then the block is the tail itself, and is not copied again
+            pieces[-1], self._rest = memoryview(pieces[-1])[:cut], pieces[-1][cut:]
+        else:
+            self._rest = b""
+        self._tail = b"".join(pieces)
         if not self._has_header:
             self._drop_header()
         return progress
@@ -304,9 +316,27 @@ class RecordFile(ABC):
         """Encode complete records; `rows` are their numbers, (n,) int64."""
 
 
+def find_byte(data: bytes, byte: bytes) -> np.ndarray:
+    """The places of a byte, (k,) int64."""
+    found = [np.flatnonzero(hits) + start for start, hits in _hits(data, byte)]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+
+def count_byte(data: bytes, byte: bytes) -> int:
+    """How often a byte occurs; faster than `bytes.count` where it is frequent."""
+    return sum(int(np.count_nonzero(hits)) for _, hits in _hits(data, byte))
+
+
+def _hits(data: bytes, byte: bytes) -> Iterator[tuple[int, np.ndarray]]:
+    """Masks of pieces of the data with their starts: one mask of it all would leave the cache."""
+    text, value, size = np.frombuffer(data, np.uint8), ord(byte), 1 << 17
+    for start in range(0, len(text), size):
+        yield start, text[start : start + size] == value
+
+
 def cut_lines(data: bytes) -> Records:
     """Records that are lines."""
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+    ends = find_byte(data, b"\n") + 1
     if len(ends) == 0:
         return Records(b"", ends, {})
     too_long = np.flatnonzero(np.diff(ends, prepend=0) > MAX_RECORD_BYTES).tolist()

@@ -25,6 +25,7 @@ from pydantic import (
 
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.guarantees import Budget, parse_budget, with_amount
+from streamdp.runner import COMMIT_RECORDS
 
 if TYPE_CHECKING:
     from connectors.files import DeadLetterFile
@@ -298,7 +299,7 @@ class SourceConfig(_Model):
 class CommitConfig(_Model):
     """Commit after this many records, or after this many seconds with any, whichever comes first."""
 
-    records: int = Field(default=100_000, ge=1)
+    records: int = Field(default=COMMIT_RECORDS, ge=1)
     seconds: float = Field(default=5.0, gt=0)
 
 

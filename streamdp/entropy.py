@@ -2,9 +2,10 @@
 
 `Entropy` hands out buffers of 64-bit words. Every buffer is the keystream of AES-256 in counter mode under a fresh
 key from the operating system (`os.urandom`), made by the `cryptography` package; the key is dropped as soon as the
-buffer is full, so nothing in memory tells a word that was used before. Copying, deep-copying or pickling an estimator
-gives a generator with an empty buffer, and a forked child empties the one it inherited: no two generators ever share
-a word. `SeededEntropy` is for tests; an estimator that uses it says "not private" in its statement.
+buffer is full, and the loops zero the words they use, so nothing in memory tells a word that was used before.
+Copying, deep-copying or pickling an estimator gives a generator with an empty buffer, and a forked child empties the
+one it inherited: no two generators ever share a word. `SeededEntropy` is for tests; an estimator that uses it says
+"not private" in its statement.
 
 Noise that is safe in floating point
 ------------------------------------

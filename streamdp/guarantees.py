@@ -30,6 +30,12 @@ def _positive(name: str, value: float) -> float:
     return number
 
 
+def _text(value: float) -> str:
+    """The shortest text that reads back as the same number."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class PureDP:
@@ -54,7 +60,7 @@ class PureDP:
         return self.epsilon < other.epsilon if isinstance(other, PureDP) else NotImplemented
 
     def __str__(self) -> str:
-        return f"eps={self.epsilon:.12g}"
+        return f"eps={_text(self.epsilon)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class ApproxDP:
             raise BudgetError(f"delta must be below 1, got {self.delta}")
 
     def __str__(self) -> str:
-        return f"eps={self.epsilon:.12g},delta={self.delta:.12g}"
+        return f"eps={_text(self.epsilon)},delta={_text(self.delta)}"
 
 
 @total_ordering
@@ -103,7 +109,7 @@ class GaussianDP:
         return self.mu < other.mu if isinstance(other, GaussianDP) else NotImplemented
 
     def __str__(self) -> str:
-        return f"mu={self.mu:.12g}"
+        return f"mu={_text(self.mu)}"
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta such that mu-GDP implies (epsilon, delta)-DP; epsilon >= 0. In [0, 1].
@@ -128,6 +134,8 @@ class GaussianDP:
     def from_approx(guarantee: ApproxDP) -> GaussianDP:
         """The largest mu whose mu-GDP implies the given (epsilon, delta)-DP."""
         low, high = 1e-12, 1.0
+        while gdp_delta(low, guarantee.epsilon) > guarantee.delta:
+            low /= 2
         while gdp_delta(high, guarantee.epsilon) < guarantee.delta:
             high *= 2
         root = brentq(lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13)

@@ -390,6 +390,8 @@ def learn(spec, box, state, n, X, y, calibration, words, at):
         at = noise(mechanism, calibration, i * each, g, words, at)
         if at > words.shape[0]:
             return i, start
+        for k in range(start, at):
+            words[k] = 0  # a used word would take its noise off
         n += 1
         step(spec, box, state, n, g)
     return X.shape[0], at
@@ -408,6 +410,8 @@ def learn_classes(spec, box, state, n, X, y, calibration, words, at):
         at = noise(mechanism, calibration, i * each, g, words, at)
         if at > words.shape[0]:
             return i, start
+        for k in range(start, at):
+            words[k] = 0  # a used word would take its noise off
         n += 1
         step(spec, box, state, n, g)
     return X.shape[0], at
@@ -433,5 +437,7 @@ def randomize(mechanism, calibration, G, words, at):
         at = noise(mechanism, calibration, i * each, g, words, at)
         if at > words.shape[0]:
             return i, start
+        for k in range(start, at):
+            words[k] = 0
         G[i] = g
     return G.shape[0], at

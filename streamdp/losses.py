@@ -50,7 +50,11 @@ class Loss:
 
     @property
     def smoothness(self) -> float:
-        """The Lipschitz constant of the gradient in theta under Mallows weights; inf for non-smooth losses."""
+        """The Lipschitz constant of the gradient in theta; inf for non-smooth losses, and where gradients are clipped
+        (then w = 1, and x may be as long as it likes)."""
+        return math.inf if self.clip is not None else self._smoothness()
+
+    def _smoothness(self) -> float:
         return math.inf
 
     def _bound(self) -> float:
@@ -126,7 +130,8 @@ class Squared(Loss):
 
     Mallows weights do not bound this gradient, since the residual is free. Either clip it, or give `clip=None`, a
     `target_bound` B (targets are cut to [-B, B]) and the `radius` R of the ball that theta is projected to: then
-    |u - y| ||x|| w <= R ||x||^2 w + B ||x|| w <= 2 R + sqrt(2) B = C0. Smoothness ||x||^2 w <= 2.
+    |u - y| ||x|| w <= R ||x||^2 w + B ||x|| w <= 2 R + sqrt(2) B = C0. S = 2 C0 is safe but not attained: opposite x
+    cannot both be worst at one theta. Smoothness ||x||^2 w <= 2.
     """
 
     clip: float | None = 1.0
@@ -140,12 +145,14 @@ class Squared(Loss):
         super().__post_init__()
         if (self.clip is None) == (self.target_bound is None or self.radius is None):
             raise ConfigError("Squared: give clip, or clip=None with target_bound and radius")
+        for name, value in (("target_bound", self.target_bound), ("radius", self.radius)):
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"Squared: {name} must be positive and finite, got {value}")
 
     def _bound(self) -> float:
         return 2 * (self.radius or 0.0) + math.sqrt(2) * (self.target_bound or 0.0)
 
-    @property
-    def smoothness(self) -> float:
+    def _smoothness(self) -> float:
         return 2.0
 
     def spec(self) -> np.ndarray:
@@ -211,8 +218,7 @@ class Huber(Loss):
     def _sensitivity(self) -> float:
         return 2 * math.sqrt(2) * self.c
 
-    @property
-    def smoothness(self) -> float:
+    def _smoothness(self) -> float:
         return (2 + self.c**2) / self.sigma_min
 
     def size(self, columns: int, classes: int = 1) -> int:
@@ -267,8 +273,7 @@ class Logistic(Loss):
     def _bound(self) -> float:
         return math.sqrt(2)
 
-    @property
-    def smoothness(self) -> float:
+    def _smoothness(self) -> float:
         return 0.5
 
     def _loss(self, u: float, y: float) -> float:
@@ -292,8 +297,7 @@ class Softmax(Loss):
     def _bound(self) -> float:
         return 2.0
 
-    @property
-    def smoothness(self) -> float:
+    def _smoothness(self) -> float:
         return 1.0
 
     def size(self, columns: int, classes: int = 2) -> int:

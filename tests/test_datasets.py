@@ -119,9 +119,7 @@ def test_insurance_stays_within_its_schema(insurance: pl.DataFrame) -> None:
 def test_insurance_charges_are_almost_never_clipped() -> None:
     """The cheapest and the dearest mean lie three noise sds inside the bounds: the model stays additive."""
     bounds = datasets.INSURANCE_SCHEMA["features"]
-    reach = {
-        name: slope * (bounds[name][1] - bounds[name][0]) for name, slope in datasets.INSURANCE_SLOPES.items()
-    }
+    reach = {name: slope * (bounds[name][1] - bounds[name][0]) for name, slope in datasets.INSURANCE_SLOPES.items()}
     surcharges = datasets.INSURANCE_SURCHARGES.values()
     cheapest = datasets.INSURANCE_BASE + sum(min(s.values()) for s in surcharges)
     dearest = datasets.INSURANCE_BASE + sum(reach.values()) + sum(max(s.values()) for s in surcharges)
@@ -167,7 +165,7 @@ def test_flights_are_all_there_in_schedule_order(flights: pl.DataFrame) -> None:
     ]  # fmt: skip
     when = flights.select(pl.col("month") * 10_000 + pl.col("day") * 100 + pl.col("hour")).to_series()
     assert when.is_sorted()
-    assert flights.row(0)[:6] == (1, 1, 5, 2, 11, 1400)  # UA 1545, due at 5:15
+    assert flights.row(0)[:6] == (1, 1, 5, "winter", 2, 11)  # UA 1545, due at 5:15
     assert datasets.flights().equals(flights)
 
 

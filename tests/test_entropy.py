@@ -161,7 +161,6 @@ def test_the_state_holds_no_word_and_no_record() -> None:
     assert not any(isinstance(v, Entropy) for v in state.values())
 
 
-@pytest.mark.xfail(strict=True, reason="reported: used words stay in the buffer until it is refilled")
 def test_used_words_are_gone_from_memory() -> None:
     """`entropy` says that nothing in memory tells a word that was used before."""
     rng = Entropy()

@@ -75,7 +75,6 @@ def test_refuses_what_is_not_text(value: object) -> None:
         parse_budget(value)  # type: ignore[arg-type]
 
 
-@pytest.mark.xfail(strict=True, reason="reported: str() keeps 12 digits, so 1/3 comes back smaller than it was")
 @given(budgets)
 @settings(max_examples=300)
 def test_text_gives_the_same_budget_back(budget: Budget) -> None:

@@ -367,7 +367,6 @@ def test_bad_options_are_refused(make: Callable[[], Loss]) -> None:
         make()
 
 
-@pytest.mark.xfail(strict=True, reason="reported: a negative target_bound makes C0 and the noise too small")
 @pytest.mark.parametrize(
     "make", [lambda b: Squared(clip=None, target_bound=b, radius=1.0), lambda b: Squared(None, 1.0, b)]
 )

@@ -57,6 +57,7 @@ class StreamEstimator(river_base.Estimator):
         self._fetch: Callable[[Mapping[Any, Any]], tuple[Any, ...]]
         self._spent: tuple[Budget, ...] = ()
         self._counted: Budget | None = None
+        self._tainted = False
         self._warned: set[str] = set()
         self.n_seen = 0
         """Records learned."""
@@ -77,7 +78,7 @@ class StreamEstimator(river_base.Estimator):
     def _make_buffers(self) -> None:
         self._row = np.zeros((1, len(self._names)))
         self._target = np.zeros(1)
-        self._view = memoryview(self._row).cast("B")  # packing into a view is three times as fast as into the array
+        self._view = self._row.data.cast("B")  # packing into a view is three times as fast as into the array
 
     # -- schema ------------------------------------------------------------------------------------------------
 
@@ -301,8 +302,8 @@ class StreamEstimator(river_base.Estimator):
 
     @property
     def private(self) -> bool:
-        """False for an estimator with a seed: its noise can be taken off."""
-        return self.seed is None
+        """False for an estimator with a seed, whose noise can be taken off, or with a state learned without noise."""
+        return self.seed is None and not self._tainted
 
     @property
     def guarantee(self) -> Guarantee:

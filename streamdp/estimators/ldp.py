@@ -42,10 +42,14 @@ _STATE_FORMAT = 1
 
 @dataclass(frozen=True)
 class Report:
-    """What leaves a person's side: a noisy gradient (d,), the budget it was made with, and the i it was made for."""
+    """What leaves a person's side: a noisy gradient (d,) and the budget that it was made with.
+
+    `private` is False where it was made without noise or with a seed.
+    """
 
     gradient: np.ndarray
     budget: Budget
+    private: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,14 @@ class Randomizer:
         Raises `SchemaError` where a value is not a finite number, `BudgetError` for a budget that cannot be served.
         """
         spend = self.budget if budget is None else parse_budget(budget)
-        row = np.array([float(x.get(name, 0.0)) for name in self.features] + [1.0] * self.intercept)
-        if not (np.isfinite(row).all() and np.isfinite(y)):
-            raise SchemaError("expected finite numbers, got NaN or an infinity")
-        gradient = self.loss.gradient(self.theta, row, y)[None, :]
+        try:
+            row = np.array([x.get(name, 0.0) for name in self.features] + [1.0] * self.intercept, dtype=float)
+            target = float(y)
+        except (TypeError, ValueError):
+            raise SchemaError("x, y: expected numbers") from None
+        if not (np.isfinite(row).all() and np.isfinite(target)):
+            raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
+        gradient = self.loss.gradient(self.theta, row, target)[None, :]
         kind: Any = mechanism_for(self.mechanism, spend)
         mechanism = _mechanism(kind, spend, self.loss.bound, self.loss.sensitivity)
         d = len(self.theta)
@@ -83,7 +91,7 @@ class Randomizer:
             gradient,
             self.rng,
         )
-        return Report(gradient[0], spend)
+        return Report(gradient[0], spend, self.rng.private and kind is not NoNoise)
 
 
 @lru_cache(maxsize=4096)
@@ -210,6 +218,7 @@ class _LDP(StreamEstimator):
 
         kernels.step(self._spec, self._box, self._state, self.n_seen + 1, g)
         self._count(1, report.budget)
+        self._tainted |= not report.private
 
     def _need_features(self, what: str) -> None:
         if not self._names:
@@ -254,14 +263,21 @@ class _LDP(StreamEstimator):
 
     # -- state --------------------------------------------------------------------------------------------------
 
+    def _model(self) -> dict[str, Any]:
+        """What two estimators must share for their states to mean the same."""
+        return {
+            "estimator": type(self).__name__,
+            "features": list(self._names),
+            "loss": repr(self._loss),
+            "intercept": bool(self.intercept),
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """The state as plain numbers, text and arrays; private after any record. No generator is in it."""
         self._need_features("state_dict")
         return {
             "format": _STATE_FORMAT,
-            "estimator": type(self).__name__,
-            "features": list(self._names),
-            "loss": self._loss.name,
+            **self._model(),
             "state": self._state.copy(),
             "merged": self._merged,
             "n_seen": self.n_seen,
@@ -271,23 +287,31 @@ class _LDP(StreamEstimator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state. Raises `ConfigError`, changing nothing, where it is of another model or format."""
-        if state.get("format") != _STATE_FORMAT:
-            raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state.get('format')}")
-        for what, mine in (("estimator", type(self).__name__), ("loss", self._loss.name)):
-            if state[what] != mine:
-                raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
-        if self._names and list(self._names) != list(state["features"]):
-            raise ConfigError("state: its features are not this estimator's")
+        """Take over a state. Raises `ConfigError`, changing nothing, where it is of another model or format.
+
+        A state that was learned without privacy stays without: `guarantee.private` is False from then on.
+        """
+        try:
+            if state["format"] != _STATE_FORMAT:
+                raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state['format']}")
+            taken = self if self._names else self.clone({"features": list(state["features"])})
+            for what, mine in taken._model().items():
+                if state[what] != mine:
+                    raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+            numbers = np.array(state["state"], dtype=float)
+            spent = [parse_budget(text) for text in state["spent"]]
+            counts = int(state["n_seen"]), int(state["n_refused"])
+            merged, private = bool(state["merged"]), bool(state["private"])
+        except KeyError as missing:
+            raise ConfigError(f"state: lacks {missing}") from None
+        if numbers.shape != taken._state.shape or not np.isfinite(numbers).all():
+            raise ConfigError(f"state: expected finite numbers of shape {taken._state.shape}, got {numbers.shape}")
         if not self._names:
-            self._declare(list(state["features"]))
-        numbers = np.array(state["state"], dtype=float)
-        if numbers.shape != self._state.shape or not np.isfinite(numbers).all():
-            raise ConfigError(f"state: expected finite numbers of shape {self._state.shape}, got {numbers.shape}")
+            self._declare(taken._names)
         self._state[:] = numbers
-        self._merged = bool(state["merged"])
-        self.n_seen, self.n_refused = int(state["n_seen"]), int(state["n_refused"])
-        self._set_spent(parse_budget(text) for text in state["spent"])
+        self._merged, self._tainted = merged, not private
+        self.n_seen, self.n_refused = counts
+        self._set_spent(spent)
 
     def merged(self, *others: Self) -> Self:
         """A new estimator: the average of this and others, weighted by records, for learners of disjoint records.
@@ -297,19 +321,19 @@ class _LDP(StreamEstimator):
         each part keeps the bias of a shorter run, and there is no interval. Raises `ConfigError` where models differ.
         """
         parts = (self, *others)
-        for other in others:
-            other._need_features("merged")
-            if other._names != self._names or other._loss != self._loss or type(other) is not type(self):
-                raise ConfigError("merged: expected estimators of one type, loss and features")
-        total = sum(part.n_seen for part in parts)
+        for part in parts:
+            part._need_features("merged")
+            if part._model() != self._model():
+                raise ConfigError("merged: expected estimators of one type, loss, features, intercept and classes")
         result = self.clone()
-        if self._names and not result._names:
+        if not result._names:
             result._declare(self._names)
-        if total:
-            result._state[:2] = sum(part._state[:2] * (part.n_seen / total) for part in parts)
-        result._merged = True
-        result.n_seen = total
+        result.n_seen = sum(part.n_seen for part in parts)
         result.n_refused = sum(part.n_refused for part in parts)
+        if result.n_seen:
+            result._state[:2] = sum(part._state[:2] * (part.n_seen / result.n_seen) for part in parts)
+        result._merged = True
+        result._tainted = not all(part.private for part in parts)
         result._set_spent(budget for part in parts for budget in part._spent)
         return result
 
@@ -404,6 +428,9 @@ class _Classifier(_LDP, ClassifierFace):
         if self._multiclass and not isinstance(loss, Softmax):
             raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
         return loss
+
+    def _model(self) -> dict[str, Any]:
+        return super()._model() | {"classes": [repr(label) for label in self._labels]}
 
     def _outputs(self) -> int:
         return len(self._labels) if isinstance(self._loss, Softmax) else 1
