@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from streamdp.domains import Domain
     from streamdp.estimators.base import StreamEstimator
     from streamdp.losses import Loss
-    from streamdp.preprocessing import Schema
     from streamdp.records import Encoder, Source
+    from streamdp.schema import Schema
 
 ESTIMATORS = ("LDPASGDClassifier", "LDPASGDRegressor", "LDPSGDClassifier", "LDPSGDRegressor")
 
@@ -106,7 +106,7 @@ class SchemaConfig(_Model):
         return value
 
     def build(self) -> Schema:
-        from streamdp.preprocessing import Schema
+        from streamdp.schema import Schema
 
         return Schema(
             self.features,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -281,3 +281,15 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
     if choice in MECHANISMS:
         return MECHANISMS[choice]
     raise ConfigError(f"mechanism: expected auto, {', '.join(MECHANISMS)} or a Mechanism class, got {choice!r}")
+
+
+@lru_cache(maxsize=4096)
+def calibrated(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Any:
+    """`kind(budget, bound, sensitivity)`, kept: records bring the same few budgets again and again."""
+    return kind(budget, bound, sensitivity)
+
+
+@lru_cache(maxsize=4096)
+def record_rows(mechanism: Mechanism, d: int) -> np.ndarray:
+    """The calibration of a record that brings its own budget: rounded as `learn_arrays` rounds it."""
+    return mechanism.rows(d, np.array([amount(mechanism.budget)]))

@@ -79,7 +79,7 @@ class Batch:
 
 
 class Encoder(Protocol):
-    """Turns raw columns into the numbers a model learns from. `streamdp.preprocessing.Schema` is the one there is.
+    """Turns raw columns into the numbers a model learns from. `streamdp.schema.Schema` is the one there is.
 
     Sources take one so that they need not know what a feature is.
     """

@@ -142,7 +142,7 @@ def test_pickled_bytes_hold_no_word_and_no_record(protocol: int) -> None:
     model.learn_one({"a": a, "b": b}, y)
     model.predict_one({"a": a, "b": b})
     for data in (pickle.dumps(model, protocol), pickle.dumps(copy.deepcopy(model), protocol)):
-        for word in model._rng.words.tolist():
+        for word in filter(None, model._rng.words.tolist()):  # a used word is zero
             assert struct.pack("<Q", word) not in data
             assert struct.pack(">Q", word) not in data
         for value in (a, b, y):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from connectors import CSVSource, DeadLetterFile, JSONLSource, csvgrammar, files, recordfile
 from streamdp.errors import ConfigError, SchemaError, SourceError, TooManyBadRecords
-from streamdp.preprocessing import Schema
 from streamdp.records import DeadLetter, Source
+from streamdp.schema import Schema
 
 SCHEMA = Schema({"a": (0, 10), "c": ["x", "y"]}, "t", subject="id", budget="eps")
 HEADER = b"extra,id,c,a,eps,t\n"

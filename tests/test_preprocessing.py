@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from river import checks, compose, feature_extraction, feature_selection, linear_model, preprocessing, stats
 
 from streamdp.errors import SchemaError
-from streamdp.preprocessing import BoundsScaler, CategoryEncoder, PrivacyWarning, Schema, warn_data_dependent
+from streamdp.preprocessing import BoundsScaler, CategoryEncoder, PrivacyWarning, warn_data_dependent
+from streamdp.schema import Schema
 
 SCHEMA = Schema(
     {"age": (18, 90), "sex": ["f", "m"], "city": ["Rome", "Oslo", "Bern"]},

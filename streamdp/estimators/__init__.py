@@ -5,9 +5,8 @@ from streamdp.estimators.ldp import (
     LDPASGDRegressor,
     LDPSGDClassifier,
     LDPSGDRegressor,
-    Randomizer,
-    Report,
 )
+from streamdp.estimators.randomizer import Randomizer, Report
 
 __all__ = [
     "LDPASGDClassifier",

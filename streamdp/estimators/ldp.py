@@ -18,8 +18,6 @@ the ledger counts them. Every intermediate state is as private as the last, so t
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -28,81 +26,17 @@ from streamdp.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.entropy import Entropy, SeededEntropy, entropy
 from streamdp.errors import ConfigError, NotAvailable, SchemaError
 from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
-from streamdp.guarantees import Budget, amount, parse_budget
+from streamdp.estimators.randomizer import Randomizer, Report
+from streamdp.guarantees import Budget, parse_budget
 from streamdp.inference import random_scaling_interval
 from streamdp.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
-from streamdp.mechanisms import Mechanism, NoNoise, mechanism_for, randomize_rows
+from streamdp.mechanisms import Mechanism, NoNoise, calibrated, mechanism_for, record_rows
 from streamdp.steps import PowerStep
 
 if TYPE_CHECKING:
     from streamdp.accounting.ledger import Ledger
 
 _STATE_FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Report:
-    """What leaves a person's side: a noisy gradient (d,) and the budget that it was made with.
-
-    `private` is False where it was made without noise or with a seed.
-    """
-
-    gradient: np.ndarray
-    budget: Budget
-    private: bool = True
-
-
-@dataclass(frozen=True)
-class Randomizer:
-    """The local half: theta and how to make a noisy gradient at it. Holds nothing about anyone; a client can hold it.
-
-    Calling it with a record gives a `Report`. A report made at an older theta may still be absorbed; it protects as
-    well and only points from a staler place.
-    """
-
-    theta: np.ndarray
-    loss: Loss
-    features: tuple[Any, ...]
-    intercept: bool
-    budget: Budget
-    mechanism: str
-    rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
-
-    def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report:
-        """Randomise one record: x by feature name, y a number (for classifiers the index of the class).
-
-        Raises `SchemaError` where a value is not a finite number, `BudgetError` for a budget that cannot be served.
-        """
-        spend = self.budget if budget is None else parse_budget(budget)
-        try:
-            row = np.array([x.get(name, 0.0) for name in self.features] + [1.0] * self.intercept, dtype=float)
-            target = float(y)
-        except (TypeError, ValueError):
-            raise SchemaError("x, y: expected numbers") from None
-        if not (np.isfinite(row).all() and np.isfinite(target)):
-            raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
-        gradient = self.loss.gradient(self.theta, row, target)[None, :]
-        kind: Any = mechanism_for(self.mechanism, spend)
-        mechanism = _mechanism(kind, spend, self.loss.bound, self.loss.sensitivity)
-        d = len(self.theta)
-        randomize_rows(
-            kind.code,
-            mechanism.rows(d) if budget is None else _rows_of_record(mechanism, d),
-            gradient,
-            self.rng,
-        )
-        return Report(gradient[0], spend, self.rng.private and kind is not NoNoise)
-
-
-@lru_cache(maxsize=4096)
-def _mechanism(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Any:
-    return kind(budget, bound, sensitivity)
-
-
-@lru_cache(maxsize=4096)
-def _rows_of_record(mechanism: Mechanism, d: int) -> np.ndarray:
-    """The calibration of a record that brings its own budget: rounded as `learn_arrays` rounds it."""
-    return mechanism.rows(d, np.array([amount(mechanism.budget)]))
 
 
 class _LDP(StreamEstimator):
@@ -169,7 +103,7 @@ class _LDP(StreamEstimator):
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
         kind: Any = mechanism_for(self.mechanism, budget)
-        return _mechanism(kind, budget, self._loss.bound, self._loss.sensitivity)
+        return calibrated(kind, budget, self._loss.bound, self._loss.sensitivity)
 
     def _check(self, budget: Budget) -> None:
         self._mechanism_of(budget)
@@ -179,7 +113,7 @@ class _LDP(StreamEstimator):
         if budget is not None or amounts is not None:
             mechanism = self._mechanism_of(budget or self._budget)
             d = self._state.shape[1]
-            rows = mechanism.rows(d, amounts) if budget is None else _rows_of_record(mechanism, d)
+            rows = mechanism.rows(d, amounts) if budget is None else record_rows(mechanism, d)
             if mechanism.code != spec[_mechanism_index()]:
                 spec = spec.copy()
                 spec[_mechanism_index()] = mechanism.code
