@@ -1,0 +1,52 @@
+"""`import streamdp` is quick because it loads nothing heavy; that is checked here by name, as a clock would not be fair."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Each of them takes a tenth of a second or more to load, and is needed only later, or by some.
+HEAVY = [
+    "numba",
+    "pandas",
+    "polars",
+    "sqlalchemy",
+    "dp_accounting",
+    "matplotlib",
+    "pydantic",
+    "sklearn",
+    "typer",
+    "rich",
+]
+
+
+def loaded(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after `statement`."""
+    command = [sys.executable, "-c", f"{statement}\nimport sys; print(*sys.modules)"]
+    root = Path(__file__).parents[1]
+    answer = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return {name.partition(".")[0] for name in answer.stdout.split()}
+
+
+@pytest.fixture(scope="module")
+def after_import() -> set[str]:
+    return loaded("import streamdp")
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_import_leaves_the_heavy_packages_alone(after_import: set[str], module: str) -> None:
+    assert "streamdp" in after_import
+    assert module not in after_import
+
+
+def test_the_check_sees_what_is_loaded() -> None:
+    assert "polars" in loaded("import streamdp.preprocessing")
+
+
+def test_a_declared_estimator_is_built_without_the_database_and_the_readers() -> None:
+    modules = loaded("from streamdp import LDPASGDRegressor; LDPASGDRegressor(features=['a']).learn_one({'a': 1}, 1)")
+    assert "numba" in modules
+    assert not modules & {"pandas", "polars", "sqlalchemy", "dp_accounting", "matplotlib", "pydantic"}
