@@ -340,20 +340,20 @@ def clt_section() -> tuple[str, list[tuple[str, float, float, float]]]:
     rows, bars = [], []
     for case, run, n in measured:
         assert case.budget is not None
-        mu = float(case.budget.removeprefix("mu="))
-        variance = theory.variance(gaussian_noise(mu))
+        level = float(case.budget.removeprefix("mu="))
+        variance = theory.variance(gaussian_noise(level))
         cells = []
         for part in (slice(None), COEFFICIENTS, SCALE):
             ratio = clt_ratio(run, n, variance, part)
             guess = predicted_ratio(
-                5, gaussian_noise(mu), case.eta, case.alpha, n, curved=True, domain=case.domain, part=part
+                5, gaussian_noise(level), case.eta, case.alpha, n, curved=True, domain=case.domain, part=part
             )
             inside = "**" if ISSUE_BAND[0] <= ratio[0] <= ISSUE_BAND[1] else ""
             cells += [f"{inside}{pm(ratio)}{inside}", f"{guess:.2f}"]
             if (part == COEFFICIENTS and n == 100_000) or (part == SCALE and case.domain is None):
                 name = "scale" if part == SCALE else "coef."
-                bars.append((f"{name} mu={mu:g} {where(case.domain)} n={n:.0e}", *ratio, guess))
-        rows.append([f"{n:,}", f"{mu:g}", f"{case.eta:g}", where(case.domain), *cells])
+                bars.append((f"{name} mu={level:g} {where(case.domain)} n={n:.0e}", *ratio, guess))
+        rows.append([f"{n:,}", f"{level:g}", f"{case.eta:g}", where(case.domain), *cells])
     parts.append(table(head, rows))
     return "\n\n".join(parts), bars
 
@@ -613,7 +613,7 @@ def draw(
         right.loglog(UTILITY_MARKS, curve, "o-", color=f"C{color}", ms=3, label=f"{loss}: PrivUnit")
         right.loglog(PAPER_RECORDS, target, "s", color=f"C{color}", label=f"{loss}: Laplace at {PAPER_RECORDS:,}")
         right.axhline(target, color=f"C{color}", lw=0.7, ls=":")
-    right.set(title="E||error||² at eps = 1, six parameters, each at its best eta", xlabel="records")
+    right.set(title="E||error||² of bar_n at eps = 1, best eta", xlabel="records")
     right.legend(fontsize=8)
     figure.savefig(path, dpi=110)
 
@@ -671,7 +671,7 @@ sensitivity 3.91. How many times fewer records PrivUnit needs for the same E||ba
 
 {utility}
 
-Step sizes tried: 0.02, 0.05, 0.1, 0.2. "Best" is best for Laplace at its {paper:,} records, then best for PrivUnit to get
+Step sizes tried: 0.02, 0.05, 0.1, 0.2. "Best" is best for Laplace at its {paper:,} records, then for PrivUnit to get
 there. With eta = 0.02 for both PrivUnit needs more records, since so small a step has hardly left the start: the steps
 that suit the larger noise do not suit the smaller. Laplace on logistic regression is of little use at all here: an
 estimate of 0 has squared error 6.

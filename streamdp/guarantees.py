@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import total_ordering
 
-from scipy.optimize import brentq
 from scipy.special import log_expit, log_ndtr, ndtr, ndtri_exp
 
 from streamdp.errors import BudgetError
@@ -123,6 +122,8 @@ class GaussianDP:
         delta = _positive("delta", delta)
         if gdp_delta(self.mu, 0.0) <= delta:
             return 0.0
+        from scipy.optimize import brentq  # here and below: half of the time that `import streamdp` would take
+
         high = self.mu**2 / 2 + self.mu * math.sqrt(2 * math.log(1 / delta))  # a Gaussian tail bound
         return float(brentq(lambda e: gdp_delta(self.mu, e) - delta, 0.0, high + 1.0, xtol=1e-13))
 
@@ -133,6 +134,8 @@ class GaussianDP:
     @staticmethod
     def from_approx(guarantee: ApproxDP) -> GaussianDP:
         """The largest mu whose mu-GDP implies the given (epsilon, delta)-DP."""
+        from scipy.optimize import brentq
+
         low, high = 1e-12, 1.0
         while gdp_delta(low, guarantee.epsilon) > guarantee.delta:
             low /= 2

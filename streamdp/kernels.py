@@ -26,8 +26,8 @@ NO_NOISE, LAPLACE, GAUSSIAN, PRIVUNIT = range(4)
 EVERYWHERE, BALL, BOX = range(3)
 
 # Columns of a calibration row. Additive noise uses the first two.
-SCALE, GRID, CAP_PROBABILITY, CAP_COSINE, CAP_RADIAL, NORM_BOUND = range(6)
-CALIBRATION = 6
+SCALE, GRID, CAP_PROBABILITY, CAP_COSINE, CAP_RADIAL, CAP_ANGLE, NORM_BOUND = range(7)
+CALIBRATION = 7
 
 _HUGE = 1e300
 
@@ -154,35 +154,36 @@ def _laplace_rare(words, at):
 
 
 @_compiled
-def _cosine(d, in_cap, row, words, at):
+def _cosine(d, in_cap, gamma, radial, widest, words, at):
     """The cosine between a uniform direction and a fixed one, given that it is (or is not) in the cap.
 
     For d >= 3 the first two coordinates of a uniform point of the sphere have radius sqrt(1 - U^(2/(d-2))) and a
-    uniform angle. In the cap the radius must be at least the cosine gamma, so U < (1 - gamma^2)^((d-2)/2), and the
-    angle at most arccos(gamma); what is left is rejected. For d = 2 the radius is 1, for d = 1 the cosine is a sign.
+    uniform angle. In the cap the radius must be at least the cosine gamma, so U < radial = (1 - gamma^2)^((d-2)/2), and
+    the angle at most widest = arccos(gamma); what is left is rejected. For d = 2 the radius is 1, for d = 1 the cosine
+    is a sign.
     """
     if d == 1:
         return (1.0 if in_cap else -1.0), at
-    gamma = row[CAP_COSINE]
-    widest = math.acos(gamma)
+    if d == 2:
+        if at >= words.shape[0]:
+            return 0.0, at + 1
+        v = _unit(words[at])
+        return math.cos(v * widest if in_cap else widest + v * (math.pi - widest)), at + 1
+    power = 2.0 / (d - 2)
+    reach = widest if in_cap else math.pi
+    part = radial if in_cap else 1.0
     while at + 1 < words.shape[0]:
-        u = _unit(words[at])
-        v = _unit(words[at + 1])
+        radius = math.sqrt(1.0 - (part * _unit(words[at])) ** power)
+        cosine = radius * math.cos(reach * _unit(words[at + 1]))
         at += 2
-        if d == 2:
-            return math.cos(v * widest if in_cap else widest + v * (math.pi - widest)), at
-        if in_cap:
-            u *= row[CAP_RADIAL]
-        radius = math.sqrt(1.0 - u ** (2.0 / (d - 2)))
-        cosine = radius * math.cos(v * (widest if in_cap else math.pi))
         if (cosine >= gamma) == in_cap:
             return cosine, at
     return 0.0, words.shape[0] + 1
 
 
-@_compiled
-def _privunit(row, g, words, at):
-    """Replace g by an unbiased direction of fixed length (see `mechanisms.PrivUnit`)."""
+@_reordered
+def _privunit(calibration, r, g, side, words, at):
+    """Replace g by an unbiased direction of fixed length (see `mechanisms.PrivUnit`); `side` (d,) is room to work."""
     d = g.shape[0]
     end = words.shape[0]
     if at + 1 >= end:
@@ -191,16 +192,13 @@ def _privunit(row, g, words, at):
     for j in range(d):
         square += g[j] * g[j]
     norm = math.sqrt(square)
-    sign = 1.0 if 2 * _unit(words[at]) < 1.0 + norm / row[NORM_BOUND] else -1.0
-    in_cap = _unit(words[at + 1]) < row[CAP_PROBABILITY]
-    if norm > 0:
-        for j in range(d):
-            g[j] *= sign / norm
-    else:
-        g[0] = sign
-    cosine, at = _cosine(d, in_cap, row, words, at + 2)
-    side = np.empty(d)
-    along = 0.0
+    sign = 1.0 if 2 * _unit(words[at]) < 1.0 + norm / calibration[r, NORM_BOUND] else -1.0
+    in_cap = _unit(words[at + 1]) < calibration[r, CAP_PROBABILITY]
+    cosine, at = _cosine(
+        d, in_cap, calibration[r, CAP_COSINE], calibration[r, CAP_RADIAL], calibration[r, CAP_ANGLE], words, at + 2
+    )
+    if norm == 0.0:  # any direction will do, with a fair sign
+        g[0] = norm = 1.0
     for j in range(d):
         if at >= end:
             return end + 1
@@ -209,21 +207,26 @@ def _privunit(row, g, words, at):
         if not accepted:
             z, at = _normal_rare(words, at - 1)
         side[j] = z
-        along += z * g[j]
+    sign /= norm
+    along = 0.0
+    for j in range(d):
+        g[j] *= sign
+        along += side[j] * g[j]
     square = 0.0
     for j in range(d):
         side[j] -= along * g[j]
         square += side[j] * side[j]
     across = math.sqrt(max(0.0, 1.0 - cosine * cosine) / square) if square > 0 and d > 1 else 0.0
-    grid = row[GRID]
+    cells = 1.0 / calibration[r, GRID]
+    scale = calibration[r, SCALE] * calibration[r, GRID]
     for j in range(d):
-        g[j] = np.rint((cosine * g[j] + across * side[j]) / grid) * grid * row[SCALE]
+        g[j] = np.rint((cosine * g[j] + across * side[j]) * cells) * scale
     return at
 
 
 @_compiled
-def noise(mechanism, calibration, r, g, words, at):
-    """Randomise g in place by row r of the calibrations.
+def noise(mechanism, calibration, r, g, side, words, at):
+    """Randomise g (d,) in place by row r of the calibrations; `side` (d,) is room to work.
 
     Returns the next position in `words`, or one past its length where they ran out.
     """
@@ -249,7 +252,7 @@ def noise(mechanism, calibration, r, g, words, at):
                 z, at = _laplace_rare(words, at - 1)
             g[j] = (np.rint(g[j] / grid) + np.rint(z * scale)) * grid
     elif mechanism == PRIVUNIT:
-        return _privunit(calibration[r], g, words, at)
+        return _privunit(calibration, r, g, side, words, at)
     return at
 
 
@@ -381,13 +384,13 @@ def learn(spec, box, state, n, X, y, calibration, words, at):
     theta = state[0]
     d = theta.shape[0]
     room = np.empty(d + 1)
-    g = room[:d]
+    g, side = room[:d], np.empty(d)
     mechanism = int(spec[MECHANISM])
     each = 1 if calibration.shape[0] > 1 else 0
     for i in range(X.shape[0]):
         start = at
         gradient(spec, theta, X, y, i, room)
-        at = noise(mechanism, calibration, i * each, g, words, at)
+        at = noise(mechanism, calibration, i * each, g, side, words, at)
         if at > words.shape[0]:
             return i, start
         for k in range(start, at):
@@ -401,13 +404,13 @@ def learn(spec, box, state, n, X, y, calibration, words, at):
 def learn_classes(spec, box, state, n, X, y, calibration, words, at):
     """As `learn`, for the multinomial loss."""
     theta = state[0]
-    g = np.empty(theta.shape[0])
+    g, side = np.empty(theta.shape[0]), np.empty(theta.shape[0])
     mechanism = int(spec[MECHANISM])
     each = 1 if calibration.shape[0] > 1 else 0
     for i in range(X.shape[0]):
         start = at
         gradient_of_classes(spec, theta, X, y, i, g)
-        at = noise(mechanism, calibration, i * each, g, words, at)
+        at = noise(mechanism, calibration, i * each, g, side, words, at)
         if at > words.shape[0]:
             return i, start
         for k in range(start, at):
@@ -430,11 +433,11 @@ def gradients(spec, theta, X, y, G):
 def randomize(mechanism, calibration, G, words, at):
     """Randomise the rows of G in place. Returns how many were done before `words` ran out, and the next position."""
     each = 1 if calibration.shape[0] > 1 else 0
-    g = np.empty(G.shape[1])
+    g, side = np.empty(G.shape[1]), np.empty(G.shape[1])
     for i in range(G.shape[0]):
         start = at
         g[:] = G[i]
-        at = noise(mechanism, calibration, i * each, g, words, at)
+        at = noise(mechanism, calibration, i * each, g, side, words, at)
         if at > words.shape[0]:
             return i, start
         for k in range(start, at):

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logsumexp, ndtr, softmax
 
 from streamdp.errors import ConfigError
@@ -245,6 +244,8 @@ class Huber(Loss):
     def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
         """As for every loss, over sigma >= sigma_min: given sigma the root along x is in closed form, and what is left
         is the root of a decreasing function of sigma."""
+        from scipy.optimize import brentq
+
         theta = np.asarray(theta, dtype=float)
         scale, square = step * self.weight(x), float(np.dot(x, x))
         residual = y - float(np.dot(x, theta[:-1]))
@@ -280,6 +281,8 @@ class Logistic(Loss):
         return float(-log_expit(u) if y else -log_expit(-u))
 
     def _prox_slope(self, u: float, y: float, t: float) -> float:
+        from scipy.optimize import brentq
+
         return float(brentq(lambda a: a - (expit(u - t * a) - y), -1.0, 1.0, xtol=1e-15))
 
 

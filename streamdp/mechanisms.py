@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaln
 
 from streamdp.entropy import Entropy, SeededEntropy
@@ -221,7 +220,7 @@ class PrivUnit(Mechanism):
         inverse, gamma, p = _cap(amount(self.budget), d)
         bound = self.bound * _ARITHMETIC
         radial = (1 - gamma**2) ** ((d - 2) / 2) if d > 2 else 1.0
-        return np.array([[bound * inverse, 2.0**-16, p, gamma, radial, bound]])
+        return np.array([[bound * inverse, 2.0**-16, p, gamma, radial, math.acos(gamma), bound]])
 
 
 @lru_cache(maxsize=65536)
@@ -232,6 +231,8 @@ def _cap(epsilon: float, d: int) -> tuple[float, float, float]:
     if d == 1:  # randomised response of a sign
         p = 1 / (1 + math.exp(-epsilon))
         return 1 / (2 * p - 1), 0.0, p
+
+    from scipy.optimize import minimize_scalar
 
     def at(gamma: float) -> tuple[float, float]:
         q = 0.5 * float(betainc((d - 1) / 2, 0.5, 1 - gamma**2))
