@@ -119,16 +119,15 @@ class CSVSource(RecordFile):
         The fast way may refuse more than the slow one, never accept more or read another value.
         """
         everything = np.ones(len(rows), dtype=bool)
-        last = next((c for c, place in self._places.items() if place == self._width - 1), None)
-        frame, plain = None, everything
+        frame, complete, plain = None, False, everything
         if self._grammar.may_be_plain(records, self._width):
-            frame = self._parse(records, everything)
-        if frame is None or last is None or frame.get_column(last).null_count():
+            frame, complete = self._parse(records, everything)
+        if not complete:
             # As many delimiters as they should be, and a value in each last field: then each record has its fields.
             # Otherwise count them, as polars takes short records and long ones without a word.
             plain = self._grammar.plain(records, self._width) & _utf8(records)
             if frame is None or not plain.all():
-                frame = self._parse(records, plain)
+                frame, _ = self._parse(records, plain)
         if frame is None:
             return self._decode_by_hand(records, rows, everything)
         suspect = np.zeros(frame.height, dtype=bool)
@@ -142,14 +141,17 @@ class CSVSource(RecordFile):
         batch = self._encoder.encode(frame.filter(~suspect), rows[plain], {})
         return _merge(batch, self._decode_by_hand(records, rows, ~plain))
 
-    def _parse(self, records: Records, which: np.ndarray) -> pl.DataFrame | None:
-        """Some records by polars, declared columns only; None where it does not see the records that we see."""
+    def _parse(self, records: Records, which: np.ndarray) -> tuple[pl.DataFrame | None, bool]:
+        """Some records by polars, declared columns only; None where it does not see the records that we see.
+
+        Also whether each record has a value in its last field, declared or not.
+        """
         data = records.data
         if not which.all():
             lengths = np.diff(records.ends, prepend=0)
             data = np.frombuffer(data, np.uint8)[np.repeat(which, lengths)].tobytes()
         if not data:
-            return None
+            return None, False
         numeric = self._encoder.numeric_columns
         types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._width)), pl.String)
         types |= {str(place): pl.Float64 for c, place in self._places.items() if c in numeric}
@@ -160,16 +162,17 @@ class CSVSource(RecordFile):
                     data,
                     has_header=False,
                     schema=types,
-                    columns=sorted(self._places.values()),
+                    columns=sorted({*self._places.values(), self._width - 1}),
                     separator=self._delimiter,
                     quote_char='"' if b'"' in data else None,
                     ignore_errors=True,
                 )
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-            return None
+            return None, False
         if frame.height != np.count_nonzero(which):
-            return None
-        return frame.select(pl.col(str(place)).alias(c) for c, place in self._places.items())
+            return None, False
+        complete = not frame.get_column(str(self._width - 1)).null_count()
+        return frame.select(pl.col(str(place)).alias(c) for c, place in self._places.items()), complete
 
     def _decode_by_hand(self, records: Records, rows: np.ndarray, which: np.ndarray) -> Batch:
         """Some records one by one: what each field is, and the reason where a record has none."""
