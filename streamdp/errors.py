@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class StreamDPError(Exception):
     """Base of every error that streamdp raises on purpose."""
@@ -57,3 +59,19 @@ class StoreMismatchError(StoreError):
 
 class StoreBusyError(StoreError):
     """Another process holds this job."""
+
+
+class StoreUnavailableError(StoreError):
+    """The database gives no answer. What was committed is unchanged; the same call may be repeated."""
+
+
+class LedgerConflictError(StoreError):
+    """Another worker spent from the same subjects meanwhile. Go back to the last commit and learn again."""
+
+
+class FencedError(StoreError):
+    """Another worker has claimed this shard: what was learned of it here was never visible and must be forgotten."""
+
+    def __init__(self, message: str, shard: Any = None) -> None:
+        super().__init__(message)
+        self.shard = shard

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 Subject = str | bytes
 Position = dict[str, Any]
 """Where in a source, as plain JSON values. Only the source that made it can read it."""
+
+
+class Shard(NamedTuple):
+    """A part of a source that is read in order by one worker at a time; its text is `topic/partition`."""
+
+    topic: str = ""
+    partition: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+WHOLE = Shard()
+"""The one shard of a source that has no parts."""
 
 
 @dataclass(frozen=True, slots=True)

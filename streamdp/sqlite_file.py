@@ -1,7 +1,6 @@
-"""One SQLite file of a known format: look before touching, one writer, create whole or not at all, migrate.
+"""One SQLite file of a known format: look before touching, create whole or not at all, migrate.
 
-All that is particular to SQLite is here. Another database needs these same verbs (lock, create, check, open),
-and nothing of it in `store` or `ledger`.
+All that is particular to SQLite is here; `SQLiteFile` has the verbs of `database.Database`.
 """
 
 from __future__ import annotations
@@ -9,50 +8,42 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, MetaData, create_engine, event
+from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from streamdp.accounting.subject_key import sync_directory
-from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreVersionError
+from streamdp.database import Format
+from streamdp.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreUnavailableError,
+    StoreVersionError,
+)
 
 BUSY_TIMEOUT_S = 10.0
 CACHE_KIB = 65536
-# SQLite's primary result codes that speak of the surroundings (locks, rights, disk) and not of the file's
-# content.
-_SURROUNDINGS = {3, 5, 6, 7, 8, 10, 13, 14, 22, 23}
-
-
-@dataclass(frozen=True)
-class Format:
-    """What a file holds: a name for messages, SQLite's `application_id` and `user_version`, tables,
-    migrations.
-
-    `migrations[v]` takes a file from version v to v + 1 within the one transaction that takes it to
-    `version`.
-    """
-
-    name: str
-    application_id: int
-    version: int
-    tables: MetaData
-    migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
+_LOCKED = {5, 6}
+# SQLite's primary result codes that speak of the surroundings (rights, memory, disk) and not of the file's content.
+_SURROUNDINGS = {3, 7, 8, 10, 13, 14, 22, 23}
 
 
 class FileLock:
-    """An exclusive lock on `<path>.lock`, held until `release`; the kernel releases it when the process dies.
+    """A lock on `<path>.lock`, held until `release`; the kernel releases it when the process dies.
 
-    Raises `StoreBusyError` where another process, or this one, holds it. The file stays behind on purpose: to
-    remove it would let a third process lock a new file of the same name while the second holds the old one.
+    Exclusive, or `shared` by others that ask for it so. Raises `StoreBusyError` where it cannot be had, also within one
+    process. The file stays behind on purpose: to remove it would let a third process lock a new file of the same name
+    while the second holds the old one.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, shared: bool = False) -> None:
         import fcntl  # here, so that streamdp imports where there is no fcntl
 
         try:
@@ -61,22 +52,30 @@ class FileLock:
             raise StoreError(f"cannot create {path}.lock: {error.strerror}") from None
         self._file = os.fdopen(descriptor, "rb")  # closes, and so unlocks, with an owner that is only dropped
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
             self.release()
             raise StoreBusyError(f"{path} is in use; stop the other one, or wait for it to end") from None
+
+    def share(self) -> None:
+        """Let others share it from now on."""
+        import fcntl
+
+        fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def release(self) -> None:
         self._file.close()
 
 
 def is_new(path: str) -> bool:
-    """Whether there is nothing at `path` yet: no file, or an empty one.
+    """Whether there is nothing at `path` yet.
 
-    Raises `StoreDamagedError` for a write-ahead log without its database: SQLite would replay it into the new
-    one.
+    Raises `StoreDamagedError` for an empty file, as ours are never that short, and for a write-ahead log without its
+    database: SQLite would replay it into the new one.
     """
-    if os.path.exists(path) and os.path.getsize(path) > 0:
+    if os.path.exists(path):
+        if os.path.getsize(path) == 0:
+            raise StoreDamagedError(f"{path} is empty: restore the newest copy, or remove it if it never was a store")
         return False
     if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
         raise StoreDamagedError(f"{path} is missing but {path}-wal is there; restore the one or remove the other")
@@ -161,7 +160,9 @@ def reading(path: str, form: Format) -> Iterator[Connection]:
 def quick_check(connection: Connection, path: str) -> None:
     """Let SQLite walk the whole file; raises `StoreDamagedError` for what it finds."""
     if pragma(connection, "quick_check(1)") != "ok":
-        raise StoreDamagedError(f"{path} is damaged; restore a copy, or set it aside to start anew")
+        raise StoreDamagedError(
+            f"{path} is damaged; restore the newest copy (records after an older one are learned, and spent, twice)"
+        )
 
 
 def open_for_writing(path: str, form: Format) -> Connection:
@@ -226,6 +227,53 @@ def store_errors(path: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         code = getattr(error.orig, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in _LOCKED:
+            raise StoreUnavailableError(f"{path} is held by others for over {BUSY_TIMEOUT_S:g} s") from error
         if code is not None and code & 0xFF in _SURROUNDINGS:
             raise StoreError(f"cannot use {path}: {error.orig}; what was committed is unchanged") from error
         raise StoreDamagedError(f"{path} is damaged: {error.orig}") from error
+
+
+class SQLiteFile:
+    """The verbs of `database.Database` for the file at `path`, so that two names of one file meet at one lock."""
+
+    def __init__(self, path: str) -> None:
+        self.name = os.path.realpath(path)
+        self.key_file: str | None = self.name + ".key"
+
+    def lock(self, shared: bool) -> FileLock:
+        """Where several may share a file that is not there yet, the first to come is alone until it has made it."""
+        deadline = time.monotonic() + (BUSY_TIMEOUT_S if shared else 0.0)
+        while True:
+            try:
+                self._lock = FileLock(self.name, shared=shared and not is_new(self.name))
+                self._shared = shared
+                return self._lock
+            except StoreBusyError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.05)
+
+    def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
+        """See `Database.create`."""
+        new = is_new(self.name)
+        if new:
+            create(self.name, form, fill)
+        if self._shared:
+            self._lock.share()
+        return new
+
+    def reading(self, form: Format) -> AbstractContextManager[Connection]:
+        return reading(self.name, form)
+
+    def check(self, connection: Connection) -> None:
+        quick_check(connection, self.name)
+
+    def open_for_writing(self, form: Format) -> Connection:
+        return open_for_writing(self.name, form)
+
+    def errors(self) -> AbstractContextManager[None]:
+        return store_errors(self.name)
+
+    def close(self, connection: Connection) -> None:
+        close(connection)

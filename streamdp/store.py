@@ -1,7 +1,9 @@
 """State, position, counts and spends of one job, committed in ONE transaction.
 
 Only what was committed may be shown. A crash goes back to the last commit, so that no record counts twice and
-no spend is lost that something visible was learned from. An SQLite file belongs to one job.
+no spend is lost that something visible was learned from. A job that reads one stream has one shard, `WHOLE`; a job
+that reads a partitioned one has a shard for each (topic, partition), and workers that share the store. Each claim of
+a shard takes the next epoch of it, and a commit under an older epoch is refused.
 """
 
 from __future__ import annotations
@@ -9,40 +11,45 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
     Double,
+    Integer,
     LargeBinary,
     MetaData,
     Row,
     Table,
     Text,
+    and_,
     delete,
     insert,
+    inspect,
+    literal,
     select,
+    text,
     update,
 )
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from streamdp import sqlite_file
-from streamdp.accounting.ledger import Ledger, SpendTable, matching_key
-from streamdp.accounting.subject_key import given_key, key_fingerprint, make_key
+from streamdp.accounting.ledger import Ledger, SpendTable
+from streamdp.accounting.subject_key import given_key, key_fingerprint, make_key, matching_key
+from streamdp.database import Database, Format
 from streamdp.encoding import decode_state, encode_state
-from streamdp.errors import StoreDamagedError, StoreError, StoreMismatchError
+from streamdp.errors import FencedError, StoreDamagedError, StoreError, StoreMismatchError
 from streamdp.guarantees import Budget
-from streamdp.records import Position
+from streamdp.records import WHOLE, Position, Shard
 
 HISTORY = 10_000
-"""Commits that the history keeps."""
+"""Commits of each shard that the history keeps."""
 
 _metadata = MetaData()
 _spends = SpendTable(_metadata)
@@ -54,39 +61,79 @@ _jobs = Table(
     Column("config", Text, nullable=False),
     Column("key_fingerprint", LargeBinary(16)),  # NULL: no cap, no spends
 )
-_snapshot = Table(
-    "snapshot",
+
+
+def _shard_columns() -> tuple[Column[Any], ...]:
+    return (
+        Column("topic", Text, primary_key=True),
+        Column("partition", Integer, primary_key=True, autoincrement=False),
+    )
+
+
+def _commit_columns() -> tuple[Column[Any], ...]:
+    return (
+        Column("committed_at", Double, nullable=False),
+        Column("learned", BigInteger, nullable=False),
+        Column("refused", BigInteger, nullable=False),
+        Column("dead", BigInteger, nullable=False),
+        Column("position", Text, nullable=False),
+    )
+
+
+_shards = Table(  # since format 3; before, there was one shard to a job
+    "shards",
     _metadata,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("committed_at", Double, nullable=False),
-    Column("learned", BigInteger, nullable=False),
-    Column("refused", BigInteger, nullable=False),
-    Column("dead", BigInteger, nullable=False),
-    Column("position", Text, nullable=False),
+    *_shard_columns(),
+    Column("epoch", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),  # 0: claimed, and nothing committed yet
+    *_commit_columns(),
     Column("state", Text, nullable=False),
     Column("checksum", LargeBinary(32), nullable=False),
 )
 _commits = Table(  # since format 2
     "commits",
     _metadata,
+    *_shard_columns(),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("committed_at", Double, nullable=False),
-    Column("learned", BigInteger, nullable=False),
-    Column("refused", BigInteger, nullable=False),
-    Column("dead", BigInteger, nullable=False),
-    Column("position", Text, nullable=False),
+    *_commit_columns(),
 )
+_EMPTY = {
+    "seq": 0,
+    "committed_at": 0.0,
+    "learned": 0,
+    "refused": 0,
+    "dead": 0,
+    "position": "",
+    "state": "",
+    "checksum": b"",
+}
+_NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 
 
 def _add_commits(connection: Connection) -> None:
     """Format 1 kept no history: begin it with the snapshot there is."""
+    connection.execute(text("CREATE TABLE commits AS SELECT " + ", ".join(_NAMES) + " FROM snapshot"))
+
+
+def _add_shards(connection: Connection) -> None:
+    """Format 2 knew one shard."""
+    connection.execute(text("ALTER TABLE commits RENAME TO old_commits"))
+    _shards.create(connection)
     _commits.create(connection)
-    columns = [column.name for column in _commits.columns]
-    connection.execute(insert(_commits).from_select(columns, select(*(_snapshot.c[name] for name in columns))))
+    names = ", ".join(_NAMES)
+    connection.execute(text(f"INSERT INTO commits (topic, partition, {names}) SELECT '', 0, {names} FROM old_commits"))
+    connection.execute(
+        text(
+            f"INSERT INTO shards (topic, partition, epoch, {names}, state, checksum)"
+            f" SELECT '', 0, 0, {names}, state, checksum FROM snapshot"
+        )
+    )
+    for table in ("old_commits", "snapshot"):
+        connection.execute(text(f"DROP TABLE {table}"))
 
 
-MIGRATIONS = {1: _add_commits}
-STORE_FILE = sqlite_file.Format("store", 0x73445073, 2, _metadata, MIGRATIONS)
+MIGRATIONS = {1: _add_commits, 2: _add_shards}
+STORE_FORMAT = Format("store", 0x73445073, 3, _metadata, MIGRATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +153,15 @@ class Commit:
     committed_at: float
     counts: Counts
     position: Position
+    shard: Shard = WHOLE
+
+
+class Part(NamedTuple):
+    """What is committed of one shard."""
+
+    state: Mapping[str, Any]
+    position: Position
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,21 +176,35 @@ class Snapshot:
     counts: Counts
     position: Position
     state: dict[str, Any]
+    shard: Shard = WHOLE
+    epoch: int = 0
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A shard that is ours: under which epoch, and the last commit of it."""
+
+    epoch: int
+    seq: int = field(default=0)
 
 
 class Store:
-    """The database of one job, held by one process.
+    """The database of one job: an SQLite file held by one process, or shared by the workers of a group.
 
-    `url_or_path` is a file or `sqlite:///file`; `job` is its name; `fingerprint` stands for everything that
-    must not change between runs (model, schema, budget, source); `config` is the job's text, without secrets,
-    for readers. With a `cap`, `ledger` holds the spends of subjects, hashed under a key that lives beside the
-    database or in the environment (`accounting.subject_key` says why): `key`, else `STREAMDP_SUBJECT_KEY`,
-    else `<path>.key`, else one is drawn. A store made with a cap must be opened with one, and the other way
-    round.
+    `url_or_path` is a file, `sqlite:///file` or `postgresql://...` (each job then has a namespace of its own in that
+    database); `job` is its name; `fingerprint` stands for everything that must not change between runs (model, schema,
+    budget, source); `config` is the job's text, without secrets, for readers. With a `cap`, `ledger` holds the spends
+    of subjects, hashed under a key that lives beside the database or in the environment (`accounting.subject_key` says
+    why): `key`, else `STREAMDP_SUBJECT_KEY`, else `<path>.key`, else (files only) one is drawn. A store made with a cap
+    must be opened with one, and the other way round.
+
+    Unless `shared`, the store is held by one process and its one shard is claimed at once. With `shared=True`, workers
+    claim the shards that they were assigned.
 
     Raises, and leaves the database as it was: `StoreBusyError` (held by another process, or twice in this
     one), `StoreVersionError` (newer format), `StoreDamagedError`, `StoreMismatchError` (other job,
-    fingerprint or key), `ConfigError` (a malformed key), `StoreError` (rights, disk).
+    fingerprint or key), `ConfigError` (a malformed key), `StoreUnavailableError` (no answer; try again later),
+    `StoreError` (rights, disk).
 
     >>> import tempfile
     >>> directory = tempfile.TemporaryDirectory()
@@ -153,121 +223,197 @@ class Store:
         cap: Budget | None = None,
         key: bytes | None = None,
         config: str = "",
+        shared: bool = False,
     ) -> None:
-        self.path = _file_path(url_or_path)
         self.job = job
         self.fingerprint = fingerprint
-        self._lock = sqlite_file.FileLock(self.path)
+        self._database = open_database(url_or_path, job)
+        self._claims: dict[Shard, _Claim] = {}
+        self._ledger: Ledger | None = None
+        self._lock = self._database.lock(shared)
         try:
-            found = None if cap is None else given_key(self.path, key)
-            if sqlite_file.is_new(self.path):
-                subject_key = None if cap is None else found or make_key(self.path)
-                self._create(config, subject_key)
-            else:
-                subject_key = self._check(cap is not None, found)
-            self._connection = sqlite_file.open_for_writing(self.path, STORE_FILE)
+            subject_key = self._make_or_check(config, cap is not None, key)
+            self._connection = self._database.open_for_writing(STORE_FORMAT)
             try:
-                with sqlite_file.store_errors(self.path), self._connection.begin():
+                with self._database.errors(), self._connection.begin():
                     changed = update(_jobs).where(_jobs.c.config != config).values(config=config)
                     self._connection.execute(changed)
-                    self._seq = self._connection.execute(select(_snapshot.c.seq)).scalar() or 0
-                self._ledger = None
+                if not shared:
+                    self.claim([WHOLE])
                 if cap is not None and subject_key is not None:
-                    self._ledger = Ledger.within(self._connection, cap, subject_key)
+                    self._ledger = Ledger.within(self._connection, cap, subject_key, self._database.errors)
             except BaseException:
-                sqlite_file.close(self._connection)
+                self._database.close(self._connection)
                 raise
         except BaseException:
             self._lock.release()
             raise
 
-    def _create(self, config: str, subject_key: bytes | None) -> None:
-        row = {
-            "job": self.job,
-            "fingerprint": self.fingerprint,
-            "config": config,
-            "key_fingerprint": None if subject_key is None else key_fingerprint(subject_key),
-        }
-        sqlite_file.create(self.path, STORE_FILE, lambda connection: connection.execute(insert(_jobs), row))
+    def _make_or_check(self, config: str, capped: bool, key: bytes | None) -> bytes | None:
+        """Make the tables where there are none, else everything that may refuse them, read-only; the subject key."""
+        path = self._database.key_file
+        found = given_key(path, key) if capped else None
+        made: list[bytes] = []
+
+        def fill(connection: Connection) -> None:
+            if capped:
+                made.append(found or make_key(path))
+            fingerprint = key_fingerprint(made[0]) if made else None
+            row = {"job": self.job, "fingerprint": self.fingerprint, "config": config, "key_fingerprint": fingerprint}
+            connection.execute(insert(_jobs), row)
+
+        if self._database.create(STORE_FORMAT, fill):
+            return made[0] if made else None
+        return self._check(capped, found)
 
     def _check(self, capped: bool, found: bytes | None) -> bytes | None:
-        """Everything that may refuse the file, read-only; the subject key where there is a cap."""
-        with sqlite_file.reading(self.path, STORE_FILE) as connection:
-            sqlite_file.quick_check(connection, self.path)
-            job = _job_row(connection, self.path)
+        name = self._database.name
+        with self._database.reading(STORE_FORMAT) as connection:
+            self._database.check(connection)
+            job = _job_row(connection, name)
             if job.job != self.job:
-                raise StoreMismatchError(f"{self.path} belongs to job {job.job!r}, not to {self.job!r}")
+                raise StoreMismatchError(f"{name} belongs to job {job.job!r}, not to {self.job!r}")
             if job.fingerprint != self.fingerprint:
                 raise StoreMismatchError(
-                    f"{self.path} was made by another configuration of job {self.job!r}; restore that one,"
-                    " or start anew with another file"
+                    f"{name} was made by another configuration of job {self.job!r}; restore that one,"
+                    " or start anew with another store"
                 )
             if capped != (job.key_fingerprint is not None):
                 made, opened = ("without", "with") if capped else ("with", "without")
-                raise StoreMismatchError(f"{self.path} was made {made} a cap on spends, and is opened {opened} one")
-            _read_snapshot(connection, self.path)
-            return matching_key(self.path, found, job.key_fingerprint) if capped else None
+                raise StoreMismatchError(f"{name} was made {made} a cap on spends, and is opened {opened} one")
+            _read_shards(connection, name)
+            if not capped:
+                return None
+            return matching_key(name, self._database.key_file, found, job.key_fingerprint)
 
     @property
     def ledger(self) -> Ledger | None:
         """The spends of subjects, committed by `commit`; None without a cap."""
         return self._ledger
 
-    def load(self) -> Snapshot | None:
+    def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
+        """Make the shards this store's, whoever had them, and read what was committed of them (None: nothing).
+
+        Each takes its next epoch, so that from now on the commits of an earlier owner are refused.
+        """
+        out: dict[Shard, Snapshot | None] = {}
+        with self._database.errors(), self._open_connection().begin():
+            for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
+                values = {"topic": shard.topic, "partition": shard.partition}
+                claimed = update(_shards).where(_is(_shards, shard)).values(epoch=_shards.c.epoch + 1)
+                if self._connection.execute(claimed).rowcount == 0:
+                    self._connection.execute(insert(_shards), _EMPTY | values | {"epoch": 1})
+                row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one()
+                self._claims[shard] = _Claim(row.epoch, row.seq)
+                out[shard] = _read_row(row, _job_row(self._connection, self._database.name), self._database.name)
+        return out
+
+    def load(self, shard: Shard = WHOLE) -> Snapshot | None:
         """The last committed snapshot; None before the first. Raises `StoreDamagedError` if its checksum
         fails.
         """
-        with sqlite_file.store_errors(self.path), self._open_connection().begin():
-            return _read_snapshot(self._connection, self.path)
+        with self._database.errors(), self._open_connection().begin():
+            row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one_or_none()
+            job = _job_row(self._connection, self._database.name)
+            return None if row is None else _read_row(row, job, self._database.name)
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
         """Commit all of it and the ledger's pending spends, or nothing; on disk when this returns.
 
-        Raises `StoreError` where that fails: the last snapshot is intact and the spends stay pending, so that
-        the same commit can be tried again.
+        Raises as `commit_parts` does.
         """
-        values: dict[str, Any] = {
-            "seq": self._seq + 1,
-            "committed_at": time.time(),
-            "learned": counts.learned,
-            "refused": counts.refused,
-            "dead": counts.dead,
-            "position": _position_text(position),
-        }
-        encoded = encode_state(dict(state))
-        connection = self._open_connection()
-        with sqlite_file.store_errors(self.path), connection.begin():
-            connection.execute(delete(_snapshot))
-            checksum = _checksum(self.job, self.fingerprint, values, encoded)
-            connection.execute(insert(_snapshot), values | {"state": encoded, "checksum": checksum})
-            connection.execute(insert(_commits), values)
-            connection.execute(delete(_commits).where(_commits.c.seq <= values["seq"] - HISTORY))
-            if self._ledger is not None:
-                self._ledger.write_pending(connection)
-        self._seq += 1
+        self.commit_parts({WHOLE: Part(state, position, counts)})
+
+    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+        """Commit several shards and the ledger's pending spends, or nothing; on disk when this returns.
+
+        Raises `FencedError` where a shard was claimed by somebody else since, `LedgerConflictError` where another
+        worker spent from the same subjects meanwhile: then what came after the last commit must be forgotten (see
+        `rollback`). Raises `StoreUnavailableError` where the database gives no answer and `StoreError` where it cannot
+        write: the same call can then be repeated, and will find out whether the first had succeeded after all.
+        """
+        now = time.time()
+        with self._database.errors(), self._open_connection().begin():
+            repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
+            if self._ledger is not None and not all(repeated):
+                self._ledger.write_pending(self._connection)
+        for shard in parts:
+            self._claims[shard].seq += 1
         if self._ledger is not None:
             self._ledger.mark_committed()
 
-    @staticmethod
-    def snapshot(url_or_path: str | os.PathLike[str]) -> Snapshot | None:
-        """The last committed snapshot of a job that may be running: read-only, without its lock or its key.
+    def _write(self, shard: Shard, part: Part, now: float) -> bool:
+        """Write a part inside the transaction at hand; True where an earlier call of the same had written it."""
+        claim = self._claims.get(shard)
+        if claim is None:
+            raise FencedError(f"{shard} of job {self.job!r} is not claimed", shard)
+        encoded = encode_state(dict(part.state))
+        counts = part.counts
+        values: dict[str, Any] = {
+            "seq": claim.seq + 1,
+            "committed_at": now,
+            "learned": counts.learned,
+            "refused": counts.refused,
+            "dead": counts.dead,
+            "position": _position_text(part.position),
+        }
+        checksum = _checksum(self.job, self.fingerprint, values, encoded)
+        ours = and_(_is(_shards, shard), _shards.c.epoch == claim.epoch, _shards.c.seq == claim.seq)
+        written = update(_shards).where(ours).values(**values, state=encoded, checksum=checksum)
+        if self._connection.execute(written).rowcount == 0:
+            row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one()
+            # Nobody else writes under our epoch, so the next number there is our own commit, whose answer was lost.
+            if row.epoch == claim.epoch and (row.seq, row.position) == (values["seq"], values["position"]):
+                return True
+            raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
+        key = {"topic": shard.topic, "partition": shard.partition}
+        self._connection.execute(insert(_commits), values | key)
+        old = and_(_is(_commits, shard), _commits.c.seq <= values["seq"] - HISTORY)
+        self._connection.execute(delete(_commits).where(old))
+        return False
 
-        None before the first commit. Raises `StoreError` and its kinds; `StoreError` where there is no file.
+    def rollback(self) -> None:
+        """Forget the spends that came since the last commit, because what they paid for is forgotten too."""
+        if self._ledger is not None:
+            self._ledger.rollback()
+
+    def release(self, shards: Iterable[Shard]) -> None:
+        """Give shards up: commits of them are refused until they are claimed again."""
+        for shard in shards:
+            self._claims.pop(shard, None)
+
+    @staticmethod
+    def snapshot(url_or_path: str | os.PathLike[str], job: str | None = None) -> Snapshot | None:
+        """The last committed snapshot of a job of one shard, which may be running; None before the first commit.
+
+        Read-only, without the lock and without the key. A server holds many jobs, so `job` must name one there.
+        Raises `StoreError` and its kinds; `StoreError` where there is no such store.
         """
-        path = _file_path(url_or_path)
-        with sqlite_file.reading(path, STORE_FILE) as connection:
-            return _read_snapshot(connection, path)
+        return next((s for s in Store.snapshots(url_or_path, job) if s.shard == WHOLE), None)
 
     @staticmethod
-    def history(url_or_path: str | os.PathLike[str], limit: int = 100) -> list[Commit]:
-        """The last `limit` commits, oldest first. Read-only, like `snapshot`; none in a file of format 1."""
-        path = _file_path(url_or_path)
-        with sqlite_file.reading(path, STORE_FILE) as connection:
-            if sqlite_file.pragma(connection, "user_version") < 2:
+    def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
+        """The last committed snapshots of all shards of a job, like `snapshot`."""
+        database = open_database(url_or_path, job)
+        with database.reading(STORE_FORMAT) as connection:
+            return _read_shards(connection, database.name)
+
+    @staticmethod
+    def history(url_or_path: str | os.PathLike[str], limit: int = 100, job: str | None = None) -> list[Commit]:
+        """The last `limit` commits, oldest first. Read-only, like `snapshot`; none in a file of an older format."""
+        with open_database(url_or_path, job).reading(STORE_FORMAT) as connection:
+            if not _has_shards(connection):
                 return []
-            rows = connection.execute(select(_commits).order_by(_commits.c.seq.desc()).limit(limit)).all()
+            newest = (_commits.c.committed_at.desc(), _commits.c.seq.desc())
+            rows = connection.execute(select(_commits).order_by(*newest).limit(limit)).all()
         return [
-            Commit(r.seq, r.committed_at, Counts(r.learned, r.refused, r.dead), json.loads(r.position))
+            Commit(
+                r.seq,
+                r.committed_at,
+                Counts(r.learned, r.refused, r.dead),
+                json.loads(r.position),
+                Shard(r.topic, r.partition),
+            )
             for r in reversed(rows)
         ]
 
@@ -276,7 +422,7 @@ class Store:
         forgotten.
         """
         if not self._connection.closed:
-            sqlite_file.close(self._connection)
+            self._database.close(self._connection)
             self._lock.release()
 
     def _open_connection(self) -> Connection:
@@ -293,18 +439,33 @@ class Store:
         self.close()
 
 
-def _file_path(url_or_path: str | os.PathLike[str]) -> str:
-    """The real path of an SQLite file, so that two names of one file meet at one lock."""
-    text = os.fspath(url_or_path)
-    if "://" in text:
+def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Database:
+    """The database behind a path or URL; nothing is touched yet. Raises `StoreError` for what is neither."""
+    place = os.fspath(url_or_path)
+    url: URL | None = None
+    if "://" in place:
         try:
-            url = make_url(text)
+            url = make_url(place)
         except ArgumentError:
-            raise StoreError("expected a file path or sqlite:///PATH, got a malformed URL") from None
+            raise StoreError("expected a file path, sqlite:///PATH or postgresql://..., got a malformed URL") from None
+        if url.get_backend_name() == "postgresql" and url.database:
+            from streamdp.postgres import PostgresNamespace
+
+            if job is None:
+                raise StoreError("a PostgreSQL database may hold many jobs; say which with --job")
+            return PostgresNamespace(url, job)
         if url.get_backend_name() != "sqlite" or not url.database:
-            raise StoreError(f"expected a file path or sqlite:///PATH, got a URL of {url.get_backend_name()}")
-        text = url.database
-    return os.path.realpath(text)
+            raise StoreError(
+                f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {url.get_backend_name()}"
+            )
+        place = url.database
+    from streamdp.sqlite_file import SQLiteFile
+
+    return SQLiteFile(place)
+
+
+def _is(table: Table, shard: Shard) -> Any:
+    return and_(table.c.topic == literal(shard.topic), table.c.partition == shard.partition)
 
 
 def _position_text(position: Position) -> str:
@@ -314,24 +475,40 @@ def _position_text(position: Position) -> str:
         raise StoreError(f"a position must be plain JSON values: {error}") from None
 
 
-def _job_row(connection: Connection, path: str) -> Row[Any]:
+def _job_row(connection: Connection, name: str) -> Row[Any]:
     rows = connection.execute(select(_jobs)).all()
     if len(rows) != 1:
-        raise StoreDamagedError(f"{path} should name one job, it names {len(rows)}")
+        raise StoreDamagedError(f"{name} should name one job, it names {len(rows)}")
     return rows[0]
 
 
-def _read_snapshot(connection: Connection, path: str) -> Snapshot | None:
-    row = connection.execute(select(_snapshot)).one_or_none()
-    if row is None:
+def _read_shards(connection: Connection, name: str) -> list[Snapshot]:
+    """All that was committed, in the order of the shards; also from a file that still has an older format."""
+    if _has_shards(connection):
+        rows = connection.execute(select(_shards).order_by(_shards.c.topic, _shards.c.partition)).all()
+    else:
+        before = text(
+            f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(_NAMES)}, state, checksum FROM snapshot"
+        )
+        rows = list(connection.execute(before).all())
+    job = _job_row(connection, name)
+    found = [_read_row(row, job, name) for row in rows]
+    return [snapshot for snapshot in found if snapshot is not None]
+
+
+def _has_shards(connection: Connection) -> bool:
+    return inspect(connection).has_table("shards")
+
+
+def _read_row(row: Row[Any], job: Row[Any], name: str) -> Snapshot | None:
+    if row.seq == 0:
         return None
-    job = _job_row(connection, path)
     try:
         intact = _checksum(job.job, job.fingerprint, row._mapping, row.state) == row.checksum
     except (TypeError, ValueError):  # a damaged column may come back as bytes, or as text that is none
         intact = False
     if not intact:
-        raise StoreDamagedError(f"the snapshot in {path} fails its checksum; restore a copy of the database")
+        raise StoreDamagedError(f"a snapshot in {name} fails its checksum; restore a copy of the database")
     return Snapshot(
         job=job.job,
         fingerprint=job.fingerprint,
@@ -341,11 +518,12 @@ def _read_snapshot(connection: Connection, path: str) -> Snapshot | None:
         counts=Counts(row.learned, row.refused, row.dead),
         position=json.loads(row.position),
         state=decode_state(row.state),
+        shard=Shard(row.topic, row.partition),
+        epoch=row.epoch,
     )
 
 
 def _checksum(job: str, fingerprint: str, values: Mapping[Any, Any], state: str) -> bytes:
     """BLAKE2b over all that a snapshot says; against decay, and against a row from another file."""
-    names = ("seq", "committed_at", "learned", "refused", "dead", "position")
-    text = json.dumps([job, fingerprint, *(values[name] for name in names), state])
-    return blake2b(text.encode("utf-8"), digest_size=32, person=b"streamdp-snapsho").digest()
+    said = json.dumps([job, fingerprint, *(values[name] for name in _NAMES), state])
+    return blake2b(said.encode("utf-8"), digest_size=32, person=b"streamdp-snapsho").digest()

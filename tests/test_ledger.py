@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import pickle
 import sqlite3
 import threading
@@ -278,3 +279,17 @@ def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path) -> None:
         with Ledger("eps=1", path=path, key=KEY) as ledger, pytest.raises(StoreDamagedError):
             ledger.admit("a", PureDP(1))
     database.close()
+
+
+def test_a_fork_cannot_grant_the_cap_again() -> None:
+    with Ledger("eps=1") as ledger:
+        assert ledger.admit("ann", PureDP(0.5))
+        child = os.fork()
+        if child == 0:
+            try:
+                ledger.admit("ann", PureDP(0.5))
+            except StoreError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert ledger.admit("ann", PureDP(0.5))

@@ -193,7 +193,7 @@ def test_other_jobs_fingerprints_caps_and_keys_are_refused(tmp_path: Path) -> No
     assert b"subject-0" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("url", ["postgresql://host/database", "sqlite://", "://"])
+@pytest.mark.parametrize("url", ["mysql://host/database", "postgresql://host", "sqlite://", "://"])
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(StoreError):
         Store(url, "trips", "print")
@@ -203,7 +203,7 @@ def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
     path = tmp_path / "job.db"
     make(path)
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 3")  # in the log, as long as this connection is open
+    other.execute("PRAGMA user_version = 4")  # in the log, as long as this connection is open
     assert digest(path)
     refuses(path, StoreVersionError)
     other.close()
@@ -212,12 +212,24 @@ def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
         Store.snapshot(path)
 
 
-def test_format_1_is_migrated(tmp_path: Path) -> None:
+def make_older(path: Path, version: int) -> None:
+    """Take a file of format 3 back: format 2 had one shard, and format 1 no history."""
+    columns = "seq, committed_at, learned, refused, dead, position"
+    old = sqlite3.connect(path)
+    old.executescript(
+        f"CREATE TABLE snapshot AS SELECT {columns}, state, checksum FROM shards; DROP TABLE shards;"
+        f"CREATE TABLE old AS SELECT {columns} FROM commits; DROP TABLE commits; ALTER TABLE old RENAME TO commits;"
+        + ("DROP TABLE commits;" if version == 1 else "")
+        + f"PRAGMA user_version = {version};"
+    )
+    old.close()
+
+
+@pytest.mark.parametrize(("version", "kept"), [(1, [3]), (2, [1, 2, 3])])
+def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int]) -> None:
     path = tmp_path / "job.db"
     make(path, commits=3)
-    old = sqlite3.connect(path)  # format 1 had all tables but the history
-    old.executescript("DROP TABLE commits; PRAGMA user_version = 1;")
-    old.close()
+    make_older(path, version)
     assert Store.history(path) == []
     before = Store.snapshot(path)
     refuses(path, StoreMismatchError, job="other")  # no migration for those who have no business here
@@ -226,19 +238,17 @@ def test_format_1_is_migrated(tmp_path: Path) -> None:
         assert isinstance(before, Snapshot)
         assert isinstance(after, Snapshot)
         assert (after.seq, after.position) == (before.seq, before.position)
-        assert [commit.seq for commit in Store.history(path)] == [3]
+        assert [commit.seq for commit in Store.history(path)] == kept
         store.commit({}, {"row": 4}, Counts(4))
         assert store.ledger is not None
         assert store.ledger.spent("everyone").records == 2
-    assert [commit.seq for commit in Store.history(path)] == [3, 4]
+    assert [commit.seq for commit in Store.history(path)] == [*kept, 4]
 
 
 def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "job.db"
     make(path)
-    old = sqlite3.connect(path)
-    old.executescript("DROP TABLE commits; PRAGMA user_version = 1;")
-    old.close()
+    make_older(path, 1)
 
     def half(connection: Any) -> None:
         store_module._add_commits(connection)
@@ -268,10 +278,12 @@ def test_files_that_are_no_store_are_refused(tmp_path: Path) -> None:
         Store(tmp_path / "no" / "directory.db", "trips", "print")
 
 
-def test_an_empty_file_is_new_and_a_log_without_its_database_is_not(tmp_path: Path) -> None:
+def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(tmp_path: Path) -> None:
+    """To take either for new would give every subject its whole cap once more."""
     path = tmp_path / "job.db"
-    path.touch()
     make(path)
+    os.truncate(path, 0)
+    refuses(path, StoreDamagedError)
     path.unlink()
     (tmp_path / "job.db-wal").write_bytes(b"frames")
     with pytest.raises(StoreDamagedError):
@@ -322,7 +334,7 @@ def test_a_damaged_snapshot_fails_its_checksum(tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         make(path)
         other = sqlite3.connect(path)
-        other.execute(f"UPDATE snapshot SET {change}")
+        other.execute(f"UPDATE shards SET {change}")
         other.commit()
         other.close()
         refuses(path, StoreDamagedError)

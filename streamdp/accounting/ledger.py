@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -20,14 +22,15 @@ from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, select
 from streamdp import sqlite_file
 from streamdp.accounting.spend_table import SpendTable
 from streamdp.accounting.subject_key import (
-    ENVIRONMENT,
     check_key,
     given_key,
     hash_subject,
     key_fingerprint,
     make_key,
+    matching_key,
 )
-from streamdp.errors import BudgetError, NotAvailable, StoreError, StoreMismatchError
+from streamdp.database import Format
+from streamdp.errors import BudgetError, NotAvailable, StoreError
 from streamdp.guarantees import (
     ApproxDP,
     Budget,
@@ -45,7 +48,8 @@ PENDING_SUBJECTS = 50_000
 _metadata = MetaData()
 _spends = SpendTable(_metadata)
 _key = Table("subject_key", _metadata, Column("fingerprint", LargeBinary(16), primary_key=True))
-LEDGER_FILE = sqlite_file.Format("ledger", 0x7344506C, 1, _metadata)
+_errors = partial(sqlite_file.store_errors, "the ledger")
+LEDGER_FILE = Format("ledger", 0x7344506C, 1, _metadata)
 
 
 class Ledger:
@@ -74,7 +78,7 @@ class Ledger:
     `<path>.key`, or drawn anew.
 
     One ledger is one truth: `copy` and `deepcopy` (River's `clone`) give the same ledger, so that clones
-    share the cap; pickling raises `NotAvailable`. Not for several threads.
+    share the cap; pickling raises `NotAvailable`, and a fork of the process may not use it. Not for several threads.
 
     Raises `BudgetError` for a malformed cap, `ConfigError` for a bad key, and the `StoreError`s of `Store`.
 
@@ -91,7 +95,7 @@ class Ledger:
         self._lock: sqlite_file.FileLock | None = None
         self.cap = parse_budget(cap)
         if path is None:
-            self._start(secrets.token_bytes(32) if key is None else check_key(key), _temporary())
+            self._start(secrets.token_bytes(32) if key is None else check_key(key), _temporary(), _errors)
             return
         path = os.path.realpath(path)
         self._lock = sqlite_file.FileLock(path)
@@ -99,7 +103,7 @@ class Ledger:
             found = _key_of_file(path, key)
             connection = sqlite_file.open_for_writing(path, LEDGER_FILE)
             try:
-                self._start(found, connection)
+                self._start(found, connection, _errors)
             except BaseException:
                 sqlite_file.close(connection)
                 raise
@@ -108,20 +112,32 @@ class Ledger:
             raise
 
     @classmethod
-    def within(cls, connection: Connection, cap: Budget, key: bytes) -> Ledger:
-        """A ledger over the `spends` table of a store's database; the store commits it with the rest."""
+    def within(
+        cls, connection: Connection, cap: Budget, key: bytes, errors: Callable[[], AbstractContextManager[None]]
+    ) -> Ledger:
+        """A ledger over the `spends` table of a store's database; the store commits it with the rest.
+
+        Several workers may have one over the same table. `errors` turns the database's errors into `StoreError`s.
+        """
         ledger = cls.__new__(cls)
         ledger._lock = None
         ledger.cap = cap
-        ledger._start(key, connection)
+        ledger._start(key, connection, errors)
         ledger._owned = False
         return ledger
 
-    def _start(self, key: bytes, connection: Connection) -> None:
+    def _start(
+        self,
+        key: bytes,
+        connection: Connection,
+        errors: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._key = key
+        self._process = os.getpid()
         self._connection: Connection | None = connection
+        self._errors = errors
         self._owned = True
-        with sqlite_file.store_errors("the ledger"):
+        with self._errors():
             self._committed = (_spends.count(connection), 0)
         self._forget()
 
@@ -133,6 +149,7 @@ class Ledger:
         # Where a subject's row is; nobody's is -1, which the compiled loop lets through.
         self._slots: dict[bytes | None, int] = {None: -1}
         self._rows = np.zeros((1024, admission.ROW))
+        self._before = np.zeros((1024, admission.ROW))  # the same as the database has them
         self._touched = np.zeros(1024, dtype=np.bool_)  # rows that differ from the database's
         self._fresh = np.zeros(1024, dtype=np.bool_)  # rows that the database has not
 
@@ -152,6 +169,7 @@ class Ledger:
         """
         from streamdp.accounting import admission
 
+        self._same_process()
         terms = _terms(budget, amounts, len(subjects))
         kind, cap, cap_delta = _cap_numbers(self.cap, budget)
         key = self._key
@@ -166,19 +184,22 @@ class Ledger:
 
     def _page_in(self, hashes: Sequence[bytes | None]) -> None:
         """Give every subject a row in memory: the database's, or zeros."""
+        from streamdp.accounting import admission
+
         unknown = {subject for subject in hashes if subject is not None and subject not in self._slots}
         if not unknown:
             return
-        with sqlite_file.store_errors("the ledger"):
+        with self._errors():
             found, rows = _spends.read(self._open_connection(), list(unknown))
         start = len(self._slots) - 1
         middle, stop = start + len(found), start + len(unknown)
         if stop > len(self._rows):
             size = max(stop, 2 * len(self._rows))
-            self._rows = np.vstack([self._rows, np.zeros((size - len(self._rows), self._rows.shape[1]))])
+            more = np.zeros((size - len(self._rows), admission.ROW))
+            self._rows, self._before = np.vstack([self._rows, more]), np.vstack([self._before, more])
             self._touched = np.append(self._touched, np.zeros(size - len(self._touched), dtype=np.bool_))
             self._fresh = np.append(self._fresh, np.zeros(size - len(self._fresh), dtype=np.bool_))
-        self._rows[start:middle] = rows
+        self._rows[start:middle] = self._before[start:middle] = rows
         self._fresh[middle:stop] = True
         self._slots.update(zip(found, range(start, middle), strict=True))
         self._slots.update(zip(unknown.difference(found), range(middle, stop), strict=True))
@@ -204,15 +225,22 @@ class Ledger:
         if not self._owned:
             raise StoreError("this ledger is part of a store; Store.commit writes its spends with the state")
         connection = self._open_connection()
-        with sqlite_file.store_errors("the ledger"), connection.begin():
+        with self._errors(), connection.begin():
             self.write_pending(connection)
         self.mark_committed()
 
     def write_pending(self, connection: Connection) -> None:
-        """Write what changed since the last commit, inside the caller's transaction."""
+        """Write what changed since the last commit, inside the caller's transaction.
+
+        Raises `LedgerConflictError` where a row is no more what it was when it was read: another worker of the same
+        job spent from it, and both together may go over the cap.
+        """
         changed = np.flatnonzero(self._touched[: len(self._slots) - 1])
         hashes = [subject for subject in self._slots if subject is not None]  # in the order of their rows
-        _spends.write(connection, [hashes[i] for i in changed], self._rows[changed])
+        fresh = self._fresh[changed]
+        new, old = changed[fresh], changed[~fresh]
+        _spends.insert(connection, [hashes[i] for i in new], self._rows[new])
+        _spends.update(connection, [hashes[i] for i in old], self._before[old], self._rows[old])
 
     def mark_committed(self) -> None:
         """The caller's transaction is on disk: nothing is pending any more."""
@@ -238,7 +266,13 @@ class Ledger:
     def _open_connection(self) -> Connection:
         if self._connection is None or self._connection.closed:
             raise StoreError("this ledger is closed")
+        self._same_process()
         return self._connection
+
+    def _same_process(self) -> None:
+        """A fork must not grant the cap once more."""
+        if os.getpid() != self._process:
+            raise StoreError("this ledger belongs to the process that opened it, and this is a fork of it")
 
     def __enter__(self) -> Ledger:
         return self
@@ -270,9 +304,9 @@ def _temporary() -> Connection:
 
 def _key_of_file(path: str, key: bytes | None) -> bytes:
     """The key of the ledger's file, which is made, or checked without writing to it."""
-    found = given_key(path, key)
+    found = given_key(path + ".key", key)
     if sqlite_file.is_new(path):
-        made = found or make_key(path)
+        made = found or make_key(path + ".key")
         fingerprint = key_fingerprint(made)
         sqlite_file.create(
             path,
@@ -282,19 +316,7 @@ def _key_of_file(path: str, key: bytes | None) -> bytes:
         return made
     with sqlite_file.reading(path, LEDGER_FILE) as connection:
         sqlite_file.quick_check(connection, path)
-        return matching_key(path, found, connection.execute(select(_key.c.fingerprint)).scalar())
-
-
-def matching_key(path: str, found: bytes | None, fingerprint: bytes | None) -> bytes:
-    """The found key if it is the one with this fingerprint; raises `StoreMismatchError`.
-
-    Under another key every subject would be a new one, with a new budget.
-    """
-    if found is None:
-        raise StoreMismatchError(f"the subject key of {path} is missing: restore {path}.key or set {ENVIRONMENT}")
-    if key_fingerprint(found) != fingerprint:
-        raise StoreMismatchError(f"this is not the subject key that {path} was made with; give the right one")
-    return found
+        return matching_key(path, path + ".key", found, connection.execute(select(_key.c.fingerprint)).scalar())
 
 
 def _terms(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:

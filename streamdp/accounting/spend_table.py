@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, func, select
 
-from streamdp.errors import StoreDamagedError
+from streamdp.errors import LedgerConflictError, StoreDamagedError
 
 _ROW_BYTES = 48
 
@@ -43,18 +43,13 @@ class SpendTable:
         """
         from streamdp.accounting import admission
 
-        found: list[tuple[bytes, bytes]] = []
         with transaction(connection):
-            for start in range(0, len(subjects), 1024):
-                chunk = list(subjects[start : start + 1024])
-                # Lengths of 1, 2, 4, ... 1024 only, filled with a repetition: eleven statements, always
-                # prepared.
-                chunk += chunk[-1:] * ((1 << (len(chunk) - 1).bit_length()) - len(chunk))
-                marks = ",".join("?" * len(chunk))
-                result = connection.exec_driver_sql(
-                    f"SELECT subject, spend FROM spends WHERE subject IN ({marks})", tuple(chunk)
+            if connection.dialect.name == "postgresql":
+                found = _fetch(
+                    connection, "SELECT subject, spend FROM spends WHERE subject = ANY(%s)", (list(subjects),)
                 )
-                found += result.cursor.fetchall()
+            else:
+                found = [row for chunk in _chunks(subjects) for row in _fetch(connection, *chunk)]
         hashes = [subject for subject, _ in found]
         packed = b"".join([spend for _, spend in found])
         if len(packed) != _ROW_BYTES * len(found) or any(len(subject) != 16 for subject in hashes):
@@ -64,21 +59,42 @@ class SpendTable:
             raise StoreDamagedError("a row of the ledger is damaged; restore a copy of the database")
         return hashes, rows
 
-    def write(self, connection: Connection, hashes: Sequence[bytes], rows: np.ndarray) -> None:
-        """Insert or replace rows, inside the caller's transaction."""
+    def insert(self, connection: Connection, hashes: Sequence[bytes], rows: np.ndarray) -> None:
+        """Insert rows, inside the caller's transaction. Raises `LedgerConflictError` where one is there already."""
+        new = sorted(zip(hashes, self._packed(hashes, rows), strict=True))  # in key order, each page is visited once
+        if connection.dialect.name == "postgresql":
+            statement = (
+                "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
+                " ON CONFLICT (subject) DO NOTHING"
+            )
+        else:
+            statement = "INSERT INTO spends (subject, spend) VALUES (?, ?) ON CONFLICT (subject) DO NOTHING"
+        _write(connection, statement, new)
+
+    def update(self, connection: Connection, hashes: Sequence[bytes], before: np.ndarray, rows: np.ndarray) -> None:
+        """Replace the rows `before`, inside the caller's transaction.
+
+        Raises `LedgerConflictError` where a row is not what it was before.
+        """
+        old = self._packed(hashes, before)
+        changed = sorted(zip(hashes, old, self._packed(hashes, rows), strict=True))
+        if connection.dialect.name == "postgresql":
+            statement = (
+                "UPDATE spends SET spend = change.after"
+                " FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) AS change (subject, before, after)"
+                " WHERE spends.subject = change.subject AND spends.spend = change.before"
+            )
+        else:
+            statement = "UPDATE spends SET spend = ?3 WHERE subject = ?1 AND spend = ?2"
+        _write(connection, statement, changed)
+
+    def _packed(self, hashes: Sequence[bytes], rows: np.ndarray) -> list[bytes]:
         from streamdp.accounting import admission
 
-        if not hashes:
-            return
         rows = rows.copy()
         rows.view(np.uint64)[:, admission.CHECK] = self._checks(hashes, rows)
         packed = rows.astype("<f8", copy=False).tobytes()
-        spends = [packed[i : i + _ROW_BYTES] for i in range(0, len(packed), _ROW_BYTES)]
-        connection.exec_driver_sql(
-            "INSERT INTO spends (subject, spend) VALUES (?, ?)"
-            " ON CONFLICT (subject) DO UPDATE SET spend = excluded.spend",
-            sorted(zip(hashes, spends, strict=True)),  # in key order, each page is visited once
-        )
+        return [packed[i : i + _ROW_BYTES] for i in range(0, len(packed), _ROW_BYTES)]
 
     @staticmethod
     def _checks(hashes: Sequence[bytes], rows: np.ndarray) -> np.ndarray:
@@ -86,6 +102,36 @@ class SpendTable:
 
         keys = np.frombuffer(b"".join(hashes), dtype="<u8").reshape(-1, 2).astype(np.uint64)
         return admission.check_words(keys, rows.view(np.uint64))
+
+
+def _chunks(subjects: Sequence[bytes]) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+    """Statements for SQLite, which takes no arrays."""
+    for start in range(0, len(subjects), 1024):
+        chunk = list(subjects[start : start + 1024])
+        # Lengths of 1, 2, 4, ... 1024 only, filled with a repetition: eleven statements, always prepared.
+        chunk += chunk[-1:] * ((1 << (len(chunk) - 1).bit_length()) - len(chunk))
+        marks = ",".join("?" * len(chunk))
+        yield f"SELECT subject, spend FROM spends WHERE subject IN ({marks})", tuple(chunk)
+
+
+def _fetch(connection: Connection, statement: str, parameters: tuple[Any, ...]) -> list[tuple[bytes, bytes]]:
+    result = connection.exec_driver_sql(statement, parameters)
+    return list(result.cursor.fetchall())
+
+
+def _write(connection: Connection, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
+    """Write all the rows, or raise `LedgerConflictError`: PostgreSQL takes them as columns, SQLite one by one."""
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        written = connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True)))).rowcount
+    else:
+        written = connection.exec_driver_sql(statement, list(rows)).rowcount
+    if written != len(rows):
+        raise LedgerConflictError(
+            "another worker spent from the same subjects meanwhile: a subject's records should share a partition, so"
+            " produce them with the subject as their key"
+        )
 
 
 def transaction(connection: Connection) -> AbstractContextManager[Any]:

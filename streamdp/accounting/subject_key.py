@@ -12,7 +12,7 @@ import os
 import secrets
 from hashlib import blake2b
 
-from streamdp.errors import ConfigError, SchemaError, StoreError
+from streamdp.errors import ConfigError, SchemaError, StoreError, StoreMismatchError
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
 KEY_BYTES = 32
@@ -42,46 +42,67 @@ def check_key(key: bytes) -> bytes:
     return key
 
 
-def given_key(path: str, key: bytes | None) -> bytes | None:
-    """The key from the argument, else the environment, else `<path>.key`; None where none of them has one."""
+def given_key(path: str | None, key: bytes | None) -> bytes | None:
+    """The key from the argument, else the environment, else the file; None where none of them has one."""
     if key is not None:
         return check_key(key)
     text = os.environ.get(ENVIRONMENT)
     try:
         if text is not None:
             return check_key(bytes.fromhex(text))
-        with open(path + ".key", "rb") as file:
+        if path is None:
+            return None
+        with open(path, "rb") as file:
             return check_key(bytes.fromhex(file.read().decode("ascii")))
     except FileNotFoundError:
         return None
     except ValueError:
-        source = ENVIRONMENT if text is not None else path + ".key"
+        source = ENVIRONMENT if text is not None else path
         raise ConfigError(f"{source} must hold a subject key: 32 to 64 random bytes as hexadecimal") from None
     except OSError as error:
-        raise StoreError(f"cannot read {path}.key: {error.strerror}") from None
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
 
 
-def make_key(path: str) -> bytes:
-    """Draw a key and write it to `<path>.key`, readable by the owner only, on disk before this returns.
+def make_key(path: str | None) -> bytes:
+    """Draw a key and write it to the file, readable by the owner only, on disk before this returns.
 
     Written under another name and linked to its own, so that the name never holds half a key. Raises
-    `StoreError` where it cannot be written; an existing key is never replaced.
+    `StoreError` where it cannot be written, `ConfigError` where there is no place for one; an existing key is never
+    replaced.
     """
+    if path is None:
+        raise ConfigError(
+            f"a cap needs a subject key, and beside a server there is no place for one: set {ENVIRONMENT} to 64 random"
+            " hexadecimal digits, the same for every worker, and keep them"
+        )
     key = secrets.token_bytes(KEY_BYTES)
-    draft = f"{path}.key.{os.getpid()}"
+    draft = f"{path}.{os.getpid()}"
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.write(descriptor, key.hex().encode("ascii"))
             os.fsync(descriptor)
-            os.link(draft, path + ".key")
+            os.link(draft, path)
         finally:
             os.close(descriptor)
             os.unlink(draft)
         sync_directory(path)
     except OSError as error:
-        raise StoreError(f"cannot write {path}.key: {error.strerror}") from None
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
     return key
+
+
+def matching_key(name: str, path: str | None, found: bytes | None, fingerprint: bytes | None) -> bytes:
+    """The found key if it is the one with this fingerprint; raises `StoreMismatchError`.
+
+    Under another key every subject would be a new one, with a new budget.
+    """
+    if found is None:
+        restore = "" if path is None else f"restore {path} or "
+        raise StoreMismatchError(f"the subject key of {name} is missing: {restore}set {ENVIRONMENT}")
+    if key_fingerprint(found) != fingerprint:
+        raise StoreMismatchError(f"this is not the subject key that {name} was made with; give the right one")
+    return found
 
 
 def sync_directory(path: str) -> None:
