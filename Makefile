@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check format bench theory campaign clean
+.PHONY: demo test check format bench theory campaign kafka clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -38,6 +38,10 @@ theory: $(STAMP)
 
 campaign: $(STAMP)
 	$(BIN)/python -m pytest
+
+# A Kafka broker to try things on, until Ctrl-C. Needs Java >= 17 and Maven.
+kafka: $(STAMP)
+	$(BIN)/python -m servers.broker
 
 clean:
 	rm -rf .venv demo-output

@@ -37,6 +37,10 @@ class SourceError(StreamDPError):
     """A source cannot be opened, read or sought."""
 
 
+class SourceUnavailableError(SourceError):
+    """The source gives no answer. Nothing was lost; the same call may be repeated."""
+
+
 class TooManyBadRecords(SourceError):
     """The share of undecodable records went over the declared limit."""
 

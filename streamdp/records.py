@@ -76,6 +76,8 @@ class Batch:
     subjects: list[Subject | None] | None = None
     budgets: np.ndarray | None = None
     dead: list[DeadLetter] = field(default_factory=list)
+    timestamps: np.ndarray | None = None
+    """(n,) int64, milliseconds since 1970 (UTC), where the source has them."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -138,3 +140,44 @@ class Source(Protocol):
         """Called after the store has committed `position`; a source may tell its broker."""
 
     def close(self) -> None: ...
+
+
+class Rebalanced(Protocol):
+    """Who must know which shards are taken away. Called from within `ShardedSource.poll`."""
+
+    def revoked(self, shards: set[Shard]) -> None:
+        """They go to others in an orderly way: commit what was learned of them."""
+
+    def lost(self, shards: set[Shard]) -> None:
+        """Others have them already: forget what was learned of them."""
+
+
+class ShardedSource(Protocol):
+    """A stream in shards that a group of workers shares out among itself. `connectors.kafka.KafkaSource` is one."""
+
+    def subscribe(self, listener: Rebalanced) -> None:
+        """Join the group."""
+
+    def assigned(self) -> list[Shard]:
+        """The shards that came since the last call; each waits for `begin`."""
+
+    def begin(self, shard: Shard, position: Position | None) -> Position | None:
+        """Read a shard on from `position` (None: from its start), the first time or after what was read is forgotten.
+
+        Returns where it goes on; None, and nothing happens, where the shard is no longer ours.
+        """
+
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Batch]]:
+        """At most `max_records` records, dead letters included; none after `timeout_s` seconds without any."""
+
+    def hold(self) -> None:
+        """From now on, `poll` brings nothing, and only keeps us in the group."""
+
+    def release(self) -> None:
+        """End `hold`."""
+
+    def commit(self, positions: Mapping[Shard, Position]) -> None:
+        """Called after the store has committed; a source may tell its broker."""
+
+    def close(self) -> None:
+        """Leave the group."""

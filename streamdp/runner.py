@@ -168,7 +168,7 @@ class Runner:
         `KeyboardInterrupt` at once. Where the source raises `SourceError`, what was learned until then is committed
         before the error goes on; any other error goes on at once and leaves the last commit as it is.
         """
-        with self._stopped_by_signals():
+        with stopped_by_signals(self.stop, lambda: self._stopping):
             self._start()
             self._loop(max_records)
         return self._committed
@@ -244,21 +244,22 @@ class Runner:
         if self._on_progress is not None:
             self._on_progress(Progress(self._counts, self._committed))
 
-    @contextmanager
-    def _stopped_by_signals(self) -> Iterator[None]:
-        """Install handlers for SIGINT and SIGTERM and restore those that were there."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may install handlers; whoever runs others calls `stop`
-            return
 
-        def handle(number: int, frame: FrameType | None) -> None:
-            if number == signal.SIGINT and self._stopping:
-                raise KeyboardInterrupt
-            self.stop()
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None], stopping: Callable[[], bool]) -> Iterator[None]:
+    """Call `stop` on SIGINT and SIGTERM, and restore the handlers that were there; a second SIGINT raises."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may install handlers; whoever runs others calls `stop`
+        return
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stopping():
+            raise KeyboardInterrupt
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,245 @@
+"""Apache Kafka on this machine: one node in KRaft mode, from Maven's jars, for tests, demos and `make kafka`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from servers.certificates import make_certificates
+from servers.process import MissingProgramError, Process, ServerError, free_ports, without
+
+VERSION = "4.1.1"
+_START_TIMEOUT_S = 60.0
+_LISTENERS = ("PLAINTEXT", "CONTROLLER", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+# One node only, quick to start and to rebalance; nothing is deleted for its age, as replayed records are old.
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,"
+    + ",".join(f"{name}:{name}" for name in _LISTENERS if name != "CONTROLLER"),
+    "broker.session.timeout.ms": "3000",  # after a crash the broker may return only when it has passed
+    "broker.heartbeat.interval.ms": "500",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "5",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "message.max.bytes": str(20 * 1024 * 1024),
+    "replica.fetch.max.bytes": str(20 * 1024 * 1024),
+    "log.retention.ms": "-1",
+}
+
+
+class Broker:
+    """A Kafka broker whose data, settings and log are in `folder`; the next one in the same folder goes on there.
+
+    `bootstrap` needs no password. With `secure`, `sasl_bootstrap` asks for SCRAM-SHA-256 with `username` and
+    `password`, `tls_bootstrap` shows a certificate of `ca_file`, and `sasl_tls_bootstrap` does both.
+    """
+
+    username = "streamdp"
+    password = "only-for-tests"
+
+    def __init__(self, folder: str | Path, *, secure: bool = False) -> None:
+        self.folder = Path(folder).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.secure = secure
+        self.log_file = self.folder / "kafka.log"
+        self.ca_file = str(self.folder / "ca.pem")
+        self._ports = free_ports(self.folder, _LISTENERS)
+        self._process: Process | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return self._address("PLAINTEXT")
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        return self._address("SASL_PLAINTEXT")
+
+    @property
+    def tls_bootstrap(self) -> str:
+        return self._address("SSL")
+
+    @property
+    def sasl_tls_bootstrap(self) -> str:
+        return self._address("SASL_SSL")
+
+    def _address(self, listener: str) -> str:
+        if listener != "PLAINTEXT" and not self.secure:
+            raise ServerError(f"this broker has no {listener} listener; make it with secure=True")
+        return f"127.0.0.1:{self._ports[listener]}"
+
+    def start(self) -> None:
+        """Start it and return once it answers; raises `ServerError` with the end of its log where it does not."""
+        if self.running:
+            return
+        java = [_program("java"), "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC"]
+        java += ["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]  # up in half the time
+        java += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{jars()}/*"]
+        settings = self._write_settings()
+        self._format([*java, "kafka.tools.StorageTool"], settings)
+        environment = without(os.environ, "KAFKA_")
+        self._process = Process([*java, "kafka.Kafka", str(settings)], self.log_file, env=environment)
+        self._process.wait_until(self._answers, f"Kafka ({self.log_file})", _START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """End it in order (SIGTERM)."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), as a crash does."""
+        self._end(signal.SIGKILL)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process:
+            self._process.end(how)
+            self._process = None
+
+    def _write_settings(self) -> Path:
+        open_listeners = _LISTENERS if self.secure else ("PLAINTEXT", "CONTROLLER")
+        settings = dict(_SETTINGS)
+        settings["listeners"] = ",".join(f"{name}://127.0.0.1:{self._ports[name]}" for name in open_listeners)
+        settings["controller.quorum.voters"] = f"1@127.0.0.1:{self._ports['CONTROLLER']}"
+        settings["log.dirs"] = str(self.folder / "data")
+        if self.secure:
+            server_file = self.folder / "server.pem"
+            if not server_file.exists():
+                make_certificates(Path(self.ca_file), server_file)
+            settings |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(server_file),
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": _SCRAM,
+                "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": _SCRAM,
+            }
+        file = self.folder / "server.properties"
+        # A backslash is an escape in Java's properties files.
+        file.write_text("".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in settings.items()))
+        return file
+
+    def _format(self, storage_tool: list[str], settings: Path) -> None:
+        if (self.folder / "data" / "meta.properties").exists():
+            return
+        user = f"SCRAM-SHA-256=[name={self.username},password={self.password}]"  # also for a later secure=True
+        arguments = ["format", "--cluster-id", "c3RyZWFtZHAtdGVzdHMtMQ", "--config", str(settings), "--add-scram", user]
+        done = subprocess.run([*storage_tool, *arguments], capture_output=True, text=True)
+        if done.returncode:
+            raise ServerError(f"cannot format {self.folder} for Kafka:\n{(done.stdout + done.stderr).strip()}")
+
+    def _answers(self) -> bool:
+        """Ask for the cluster's metadata (version 4, no topic): is there a live broker?"""
+        body = struct.pack(">hhihi?", 3, 4, 1, -1, 0, False)
+        try:
+            with socket.create_connection(("127.0.0.1", self._ports["PLAINTEXT"]), timeout=1) as connection:
+                connection.sendall(struct.pack(">i", len(body)) + body)
+                reply = connection.makefile("rb").read(16)  # length, correlation, throttle time, brokers
+        except OSError:
+            return False
+        return len(reply) == 16 and struct.unpack(">4i", reply)[3] > 0
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars, brought by Maven the first time; it is there whole or not at all."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdp"
+    folder = cache / f"kafka-{VERSION}"
+    if folder.is_dir():
+        return folder
+    maven = _program("mvn")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as temporary:
+        draft = Path(temporary) / "jars"
+        command = [maven, "-B", "-q", "-f", str(Path(__file__).with_name("pom.xml")), f"-Dkafka.version={VERSION}"]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={draft}"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            raise ServerError(f"Maven cannot bring Kafka {VERSION}:\n{(done.stdout + done.stderr).strip()[-3000:]}")
+        try:
+            draft.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+    return folder
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+    """Create a topic and return once each partition has a leader. Needs kafka-python (`streamdp[kafka]`)."""
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        topic = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(config or {})}
+        admin.create_topics({name: topic}, wait_for_metadata=True)
+    finally:
+        admin.close()
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise MissingProgramError(
+            f"there is no {name} on PATH; install Java >= 17 and Maven (Debian: apt-get install default-jdk maven)"
+        )
+    return path
+
+
+def main() -> int:
+    """Run a broker in the foreground until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m servers.broker", description=main.__doc__)
+    parser.add_argument("folder", nargs="?", help="where its data stay (without: a temporary folder)")
+    folder = parser.parse_args().folder
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with tempfile.TemporaryDirectory(prefix="streamdp-kafka-") as temporary, Broker(folder or temporary) as broker:
+            print(f"STREAMDP_KAFKA={broker.bootstrap}", flush=True)
+            while broker.running:
+                time.sleep(0.2)
+        print(f"Kafka ended by itself, see {broker.log_file}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    except ServerError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

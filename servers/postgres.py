@@ -1,0 +1,176 @@
+"""PostgreSQL on this machine, from the system's package, for tests: real, durable, and crashed at will."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from servers.process import MissingProgramError, Process, ServerError, free_ports, without
+
+_START_TIMEOUT_S = 60.0
+_ORPHAN_TIMEOUT_S = 10.0
+# What a server says that finds the remains of one that is still ending.
+_TRY_AGAIN = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')
+
+
+class Postgres:
+    """A PostgreSQL server whose data and log are in `folder`; `url` needs no password, from this machine only.
+
+    PostgreSQL refuses to run as root. For root it runs as `postgres` or `nobody`, and its data are not in `folder`,
+    which that user can seldom reach, but in a temporary folder that goes when the `with` ends.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log_file = self.folder / "postgres.log"
+        self._port = free_ports(self.folder, ["postgres"])["postgres"]
+        self._process: Process | None = None
+        self._temporary: str | None = None
+        self._options: dict[str, Any] = {"env": without(os.environ, "PG")}
+        if os.geteuid() == 0:
+            user = _ordinary_user()
+            self._options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def start(self) -> None:
+        """Start it, also after a crash, and return once it answers; raises `ServerError` where it does not."""
+        if self.running:
+            return
+        programs = _programs()
+        data = self._data_folder()
+        self._options["cwd"] = data.parent  # ours may be closed to that user
+        if not (data / "PG_VERSION").exists():
+            self._initialise(programs, data)
+        command = [str(programs / "postgres"), "-D", str(data), "-p", str(self._port)]
+        command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+
+        def answers() -> bool:
+            question = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
+            return subprocess.run(question, **self._options).returncode == 0
+
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            # SIGQUIT is "immediate shutdown": the children end too. SIGKILL would leave that to each of them.
+            self._process = Process(command, self.log_file, signal.SIGQUIT, **self._options)
+            try:
+                self._process.wait_until(answers, f"PostgreSQL ({self.log_file})", deadline - time.monotonic())
+                return
+            except ServerError as error:
+                if time.monotonic() > deadline or not any(words in str(error) for words in _TRY_AGAIN):
+                    raise
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """End it in order, breaking off its sessions ("fast shutdown", SIGINT)."""
+        if self._process:
+            self._process.end(signal.SIGINT)
+            self._process = None
+
+    def kill(self) -> None:
+        """End the postmaster and all its children with SIGKILL, as a crash does."""
+        if self._process is None:
+            return
+        if self._process.running:
+            os.kill(self._process.pid, signal.SIGSTOP)  # no child is born while we count them
+        children = _children(self._process.pid)
+        self._process.end(signal.SIGKILL)
+        for child in children:
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + _ORPHAN_TIMEOUT_S
+        while any(_alive(child) for child in children) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self._temporary)
+            self._temporary = None
+
+    def _data_folder(self) -> Path:
+        if "user" not in self._options:
+            return self.folder / "data"
+        if self._temporary is None:
+            self._temporary = tempfile.mkdtemp(prefix="streamdp-postgres-")
+            os.chown(self._temporary, self._options["user"], self._options["group"])
+        return Path(self._temporary) / "data"
+
+    def _initialise(self, programs: Path, data: Path) -> None:
+        command = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync"]
+        command += ["--encoding=UTF8", "--locale=C"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self._options)
+        if done.returncode:
+            raise ServerError(f"initdb failed:\n{(done.stdout + done.stderr).strip()}")
+
+
+def _programs() -> Path:
+    """The folder of the newest PostgreSQL: beside the `postgres` on PATH, or where Debian keeps its versions."""
+    folders = list(Path("/usr/lib/postgresql").glob("*/bin"))
+    if on_path := shutil.which("postgres"):
+        folders.append(Path(on_path).resolve().parent)
+    names = ("initdb", "postgres", "pg_isready")
+    complete = {folder for folder in folders if all(os.access(folder / name, os.X_OK) for name in names)}
+    if not complete:
+        raise MissingProgramError("there is no PostgreSQL server; install it (Debian: apt-get install postgresql)")
+    return max(complete, key=_version)
+
+
+def _version(programs: Path) -> tuple[int, ...]:
+    answer = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"(\d+)(?:\.(\d+))?", answer)  # "postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)"
+    return tuple(int(part or 0) for part in found.groups()) if found else ()
+
+
+def _ordinary_user() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise ServerError("PostgreSQL does not run as root, and there is no user postgres or nobody; use another user")
+
+
+def _children(parent: int) -> list[int]:
+    """The processes whose parent it is. Without /proc none: PostgreSQL's notice by themselves, a little later."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state_and_parent = file.read_text().rpartition(")")[2].split()  # the name before may hold anything
+        except OSError:
+            continue  # it ended meanwhile
+        if int(state_and_parent[1]) == parent:
+            found.append(int(file.parent.name))
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
