@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from connectors.csvgrammar import CSVGrammar
-from connectors.jsonrows import encode_json
+from connectors.jsonrows import encode_json_lines
 from connectors.recordfile import MAX_RECORD_BYTES, RecordFile, Records, cut_lines
 from streamdp.errors import ConfigError, SchemaError, SourceError
 from streamdp.records import Batch, DeadLetter, Encoder
@@ -272,10 +272,7 @@ class JSONLSource(RecordFile):
         return cut_lines(data)
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
-        good = [i for i in range(len(rows)) if i not in records.flaws]
-        batch = encode_json(records.raw(good), rows[good], {}, self._encoder)
-        flawed = [DeadLetter(int(rows[i]), reason) for i, reason in records.flaws.items()]
-        return replace(batch, dead=_by_position([*batch.dead, *flawed]))
+        return encode_json_lines(records, rows, self._encoder)
 
 
 class DeadLetterFile:
