@@ -147,11 +147,8 @@ class KafkaSource:
             )
         return first if self._on_missing == "earliest" else end
 
-    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Batch]]:
-        """At most `max_records` messages, decoded; none after `timeout_s` seconds without any, or while held."""
-        return [(shard, self._decode(shard, messages)) for shard, messages in self._poll(max_records, timeout_s)]
-
-    def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
+        """At most `max_records` messages; none after `timeout_s` seconds without any, or while held."""
         with kafka_errors():
             try:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
@@ -161,7 +158,8 @@ class KafkaSource:
                 return []
         return [(Shard(*partition), messages) for partition, messages in found.items()]
 
-    def _decode(self, shard: Shard, messages: list[Any]) -> Batch:
+    def decode(self, shard: Shard, messages: list[Any]) -> Batch:
+        """The records of one shard's messages."""
         offsets = np.array([m.offset for m in messages], dtype=np.int64)
         position = {"offset": messages[-1].offset + 1}
         given: dict[str, list[str | None]] = {}

@@ -167,8 +167,11 @@ class ShardedSource(Protocol):
         Returns where it goes on; None, and nothing happens, where the shard is no longer ours.
         """
 
-    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Batch]]:
-        """At most `max_records` records, dead letters included; none after `timeout_s` seconds without any."""
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Any]]:
+        """At most `max_records` records, as they came; none after `timeout_s` seconds without any."""
+
+    def decode(self, shard: Shard, raw: Any) -> Batch:
+        """The records and dead letters of what `poll` gave. Another thread may call it, while this one polls on."""
 
     def hold(self) -> None:
         """From now on, `poll` brings nothing, and only keeps us in the group."""

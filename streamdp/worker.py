@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +37,8 @@ POLL_RECORDS = 65_536
 POLL_TIMEOUT_S = 0.2
 HOLD_AFTER_S = 1.0
 """A database call that takes longer holds the source, and polling goes on for the group's sake."""
+LAST_BATCH_S = 2.0
+"""How long a rebalance waits for the batch at hand."""
 GIVE_UP_S = 10.0
 """How long a worker that was asked to stop waits for a database that gives no answer."""
 
@@ -137,12 +139,13 @@ class Worker:
         self._lost: set[Shard] = set()  # taken away while a call of ours was under way
         self._stale = False  # what is in memory must be read from the store again
         self._busy: Future[Any] | None = None
+        self._learning: Future[None] | None = None
         self._pending = 0
         self._in_a_row: dict[Shard, int] = {}
         self._polled = self._bad = 0
         self._stopping = threading.Event()
         self._stopped_at: float | None = None
-        self._store_thread = ThreadPoolExecutor(1, "streamdp-store")
+        self._thread = ThreadPoolExecutor(1, "streamdp")
 
     @property
     def stopping(self) -> bool:
@@ -167,7 +170,7 @@ class Worker:
                 self._loop(max_records, idle_seconds)
             finally:
                 self._source.close()
-                self._store_thread.shutdown()
+                self._thread.shutdown()
         return self._done
 
     def _loop(self, max_records: int | None, idle_seconds: float | None) -> None:
@@ -176,9 +179,8 @@ class Worker:
         timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
         try:
             while not self.stopping and (max_records is None or self._polled < max_records):
-                for shard, batch in self._source.poll(POLL_RECORDS, timeout):
-                    heard = time.monotonic()
-                    self._learn(shard, batch)
+                polled = [(self._lanes.get(s), s, raw) for s, raw in self._source.poll(POLL_RECORDS, timeout)]
+                self._finish_learning()  # of the poll before, which went on while we polled
                 self._claim(self._source.assigned())
                 if self._stale:
                     self._go_back()
@@ -186,8 +188,12 @@ class Worker:
                 late = time.monotonic() - self._committed_at >= self._commit_seconds
                 if self._pending >= self._commit_records or (late and self._pending):
                     self._commit()
+                if polled:
+                    heard = time.monotonic()
+                    self._learning = self._submit(partial(self._learn_all, polled))
                 if idle_seconds is not None and self._lanes and time.monotonic() - heard > idle_seconds:
                     break
+            self._finish_learning()
         except SourceError:
             self._commit()
             raise
@@ -195,17 +201,19 @@ class Worker:
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
-    def _learn(self, shard: Shard, batch: Batch) -> None:
-        lane = self._lanes.get(shard)
-        if lane is None or self._stale:
-            return  # taken away or forgotten after it was polled: others, or we ourselves, will read it again
+    def _learn_all(self, polled: Sequence[tuple[_Lane | None, Shard, Any]]) -> None:
+        for lane, shard, raw in polled:
+            # Taken away or forgotten after it was polled: others, or we ourselves, will read it again.
+            if lane is not None and self._lanes.get(shard) is lane and not self._stale:
+                self._learn(lane, shard, self._source.decode(shard, raw))
+
+    def _learn(self, lane: _Lane, shard: Shard, batch: Batch) -> None:
         estimator = lane.estimator
         seen, refused = estimator.n_seen, estimator.n_refused
         if len(batch):
             # Admission comes first and is what may fail: then nothing was spent or learned, and it can be repeated.
-            self._patiently(lambda: estimator.learn_arrays(batch.X, batch.y, batch.budgets, batch.subjects))
-            if self._stale or shard not in self._lanes:
-                return
+            learn = partial(estimator.learn_arrays, batch.X, batch.y, batch.budgets, batch.subjects)
+            self._until_answered(learn)
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead, shard)
         lane.counts = Counts(
@@ -220,6 +228,11 @@ class Worker:
         for observer in self._observers:
             observer.learned(shard, batch, lane.counts)
         self._watch_for_bad(shard, batch)
+
+    def _finish_learning(self) -> None:
+        if (learning := self._learning) is not None:
+            self._learning = None
+            self._wait(learning)
 
     def _watch_for_bad(self, shard: Shard, batch: Batch) -> None:
         self._bad += len(batch.dead)
@@ -248,7 +261,7 @@ class Worker:
         if not parts:
             return
         if self._dead_letters is not None:
-            self._dead_letters.commit()
+            self._patiently(self._dead_letters.commit)
         began = time.monotonic()
         try:
             self._patiently(lambda: self._store.commit_parts(parts))
@@ -262,7 +275,10 @@ class Worker:
         if self._publish:
             snapshots = self._patiently(lambda: [self._store.load(shard) for shard in parts])
             for publish in self._publish:
-                publish([snapshot for snapshot in snapshots if snapshot is not None])
+                try:
+                    publish([snapshot for snapshot in snapshots if snapshot is not None])
+                except SourceUnavailableError as error:  # they stay in the store, and the next ones follow
+                    self._tell("publish", str(error))
 
     def _parts(self) -> dict[Shard, Part]:
         if self._stale:
@@ -339,7 +355,10 @@ class Worker:
 
     def revoked(self, shards: set[Shard]) -> None:
         """Commit once more while they are ours. On the source's thread, from within our own poll."""
-        if self._busy is not None or self._stale:
+        learning, busy = self._learning, self._busy
+        if busy is not None and busy is learning:
+            wait([busy], timeout=LAST_BATCH_S)
+        if self._stale or (busy is not None and not (busy is learning and busy.done() and busy.exception() is None)):
             self.lost(shards)  # the call under way commits them, or nobody does and their next owner learns them anew
             return
         parts = self._parts()
@@ -352,7 +371,7 @@ class Worker:
                 self._after_commit(parts, time.monotonic() - began)
             except (FencedError, LedgerConflictError) as error:
                 self._refused(error)
-            except StoreUnavailableError as error:
+            except (StoreUnavailableError, SourceUnavailableError) as error:
                 self._tell("store", str(error))
                 self._stale = True
         self._drop(shards)
@@ -375,11 +394,17 @@ class Worker:
     # -- patience ----------------------------------------------------------------------------------------------------
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Call the store until it answers. When that takes long, hold the source and poll it, to stay in the group."""
-        if self._busy is not None:
-            return call()
+        """Call the store until it answers."""
+        return self._wait(self._submit(partial(self._until_answered, call)))
+
+    def _submit(self, call: Callable[[], T]) -> Future[T]:
+        """Everything that uses the store or an estimator runs on one thread, one after the other."""
         self._lost = set()
-        self._busy = future = self._store_thread.submit(self._until_answered, call)
+        self._busy = self._thread.submit(call)
+        return self._busy
+
+    def _wait(self, future: Future[T]) -> T:
+        """The result. When that takes long, hold the source and poll it, to stay in the group."""
         held = False
         try:
             while True:
@@ -407,7 +432,7 @@ class Worker:
             return self._stopped_at is not None and time.monotonic() - self._stopped_at > GIVE_UP_S
 
         trying = Retrying(
-            retry=retry_if_exception_type(StoreUnavailableError),
+            retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
             wait=wait_random_exponential(multiplier=0.1, max=3.0),
             stop=give_up,
             before_sleep=note,

@@ -45,6 +45,11 @@ from streamdp.records import Subject
 PENDING_SUBJECTS = 50_000
 """A ledger of its own commits by itself when this many subjects wait in memory (about 10 MB)."""
 
+KEPT_SUBJECTS = 200_000
+"""So many stay in memory after a commit (about 40 MB), so that the next batch need not read them again. A row that
+another worker has changed meanwhile is found out when it is written.
+"""
+
 _metadata = MetaData()
 _spends = SpendTable(_metadata)
 _key = Table("subject_key", _metadata, Column("fingerprint", LargeBinary(16), primary_key=True))
@@ -176,6 +181,7 @@ class Ledger:
         hashes = [None if subject is None else hash_subject(subject, key) for subject in subjects]
         if self._owned and len(self._slots) > PENDING_SUBJECTS:
             self.commit()
+            self._forget()
         self._page_in(hashes)
         slots = np.fromiter(map(self._slots.__getitem__, hashes), dtype=np.int64, count=len(hashes))
         admitted = admission.admit_in_order(slots, terms, self._rows, self._touched, kind, cap, cap_delta)
@@ -245,7 +251,12 @@ class Ledger:
     def mark_committed(self) -> None:
         """The caller's transaction is on disk: nothing is pending any more."""
         self._committed = (self.n_subjects, self.n_refused)
-        self._forget()
+        if len(self._slots) > KEPT_SUBJECTS:
+            self._forget()
+            return
+        changed = np.flatnonzero(self._touched[: len(self._slots) - 1])
+        self._before[changed] = self._rows[changed]
+        self._fresh[changed] = self._touched[changed] = False
 
     def rollback(self) -> None:
         """Forget what came since the last commit. Only if nothing learned from it was shown."""

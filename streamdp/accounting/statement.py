@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import math
+from decimal import ROUND_CEILING, Context
+
 from streamdp.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP
+
+_NO_BOUND = 20.0  # e^20 is half a billion
+
+
+def _up(value: float, digits: int) -> str:
+    """A number in so many digits, rounded up: a promise must not be rounded to a stronger one."""
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
 
 
 def in_words(budget: Budget) -> str:
-    """One sentence on what a budget means.
+    """One sentence on what a budget means; numbers are rounded up.
 
     >>> in_words(PureDP(1.0))
     'epsilon = 1: no output is more than 2.72 times as likely with one record as with any other in its place'
     """
-    import math
-
     match budget:
         case PureDP(epsilon):
+            if epsilon > _NO_BOUND:
+                return f"epsilon = {_up(epsilon, 6)}: puts no useful bound on what an output tells about a record"
             return (
-                f"epsilon = {epsilon:g}: no output is more than {math.exp(epsilon):.3g} times as likely with one "
-                "record as with any other in its place"
+                f"epsilon = {_up(epsilon, 6)}: no output is more than {_up(math.exp(epsilon), 3)} times as likely with "
+                "one record as with any other in its place"
             )
         case ApproxDP(epsilon, delta):
-            return f"(epsilon, delta) = ({epsilon:g}, {delta:g}): epsilon = {epsilon:g} but for a mass of {delta:g}"
+            e, mass = _up(epsilon, 6), _up(delta, 6)
+            return f"(epsilon, delta) = ({e}, {mass}): epsilon = {e} but for a mass of {mass}"
         case GaussianDP(mu):
+            m = _up(mu, 6)
             return (
-                f"mu = {mu:g} (Gaussian DP): as hard to tell one record from another as one draw of N(0, 1) from "
-                f"one of N({mu:g}, 1); implies epsilon = {budget.epsilon(1e-6):.3g} at delta = 1e-6"
+                f"mu = {m} (Gaussian DP): as hard to tell one record from another as one draw of N(0, 1) from "
+                f"one of N({m}, 1); implies epsilon = {_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
             )
 
 

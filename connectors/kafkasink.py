@@ -1,0 +1,122 @@
+"""Kafka topics that workers write to: dead letters, and committed snapshots for other services to read."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kafka import KafkaProducer, TopicPartition
+
+from connectors.kafka import CONNECT_TIMEOUT_S, connect, explain_refusal, kafka_errors
+from streamdp.errors import SourceError, SourceUnavailableError
+from streamdp.records import DeadLetter, Shard
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+class TopicWriter:
+    """Messages to one topic; `flush` returns when the broker has acknowledged all of them.
+
+    `options` are those of `kafka.KafkaProducer`. Raises as `connectors.kafka.KafkaSource` does.
+    """
+
+    def __init__(
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._topic = topic
+        self._futures: list[Any] = []
+        settings = {
+            "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
+            "acks": "all",
+            "linger_ms": 20,
+            "max_block_ms": int(1000 * ANSWER_TIMEOUT_S),
+            "delivery_timeout_ms": int(1000 * ANSWER_TIMEOUT_S),
+            "request_timeout_ms": int(800 * ANSWER_TIMEOUT_S),
+        }
+        try:
+            with kafka_errors():
+                self._producer = KafkaProducer(**(settings | dict(options or {})), bootstrap_servers=bootstrap_servers)
+                if not self._producer.partitions_for(topic):
+                    raise SourceError(f"there is no topic {topic!r}, or we may not write to it; create it first")
+        except SourceUnavailableError:
+            explain_refusal(bootstrap_servers, options or {})
+            raise
+
+    def send(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Queue a message."""
+        with kafka_errors():
+            self._futures.append(self._producer.send(self._topic, value, key=key, headers=list(headers)))
+
+    def flush(self) -> None:
+        """Wait for the broker. Raises `SourceUnavailableError`, and what was queued is then forgotten."""
+        futures, self._futures = self._futures, []
+        with kafka_errors():
+            self._producer.flush(timeout=ANSWER_TIMEOUT_S)
+            for future in futures:
+                future.get(timeout=ANSWER_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._producer.close(timeout=ANSWER_TIMEOUT_S)
+
+
+class DeadLetterTopic:
+    """Dead letters as JSON: topic, partition, offset, reason, column; the payload (base64) where letters have it."""
+
+    def __init__(
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._writer = TopicWriter(topic, bootstrap_servers, options)
+        self._waiting: list[tuple[bytes, bytes]] = []
+
+    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
+        """Keep letters for `commit`."""
+        for letter in letters:
+            place = {"topic": shard.topic, "partition": shard.partition, "offset": letter.position}
+            said: dict[str, Any] = place | {"reason": letter.reason, "column": letter.column}
+            if letter.payload is not None:
+                said["payload"] = base64.b64encode(letter.payload).decode("ascii")
+            self._waiting.append((f"{shard}/{letter.position}".encode(), json.dumps(said).encode()))
+
+    def commit(self) -> None:
+        """Send what was written; the broker has it when this returns. Can be repeated after an error."""
+        for key, value in self._waiting:
+            self._writer.send(key, value)
+        self._writer.flush()
+        self._waiting.clear()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+    """The values of a topic from its beginning to its present end."""
+    consumer = connect(bootstrap_servers, None, dict(options))
+    try:
+        with kafka_errors():
+            partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+            if not partitions:
+                raise SourceError(f"there is no topic {topic!r}, or we may not read it")
+            consumer.assign(partitions)
+            ends = consumer.end_offsets(partitions)
+            for partition, first in consumer.beginning_offsets(partitions).items():
+                consumer.seek(partition, first)
+            while any(consumer.position(partition) < ends[partition] for partition in partitions):
+                for messages in consumer.poll(timeout_ms=1000).values():
+                    yield from (m.value for m in messages if m.value is not None)
+    finally:
+        with contextlib.suppress(Exception):
+            consumer.close(autocommit=False)
+
+
+def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]], batch: int = 10_000) -> int:
+    """Send messages and wait for the broker every `batch`; returns how many there were."""
+    sent = 0
+    for sent, (key, value) in enumerate(messages, start=1):
+        writer.send(key, value)
+        if sent % batch == 0:
+            writer.flush()
+    writer.flush()
+    return sent
