@@ -4,8 +4,10 @@
 key from the operating system (`os.urandom`), made by the `cryptography` package; the key is dropped as soon as the
 buffer is full, and the loops zero the words they use, so nothing in memory tells a word that was used before.
 Copying, deep-copying or pickling an estimator gives a generator with an empty buffer, and a forked child empties the
-one it inherited: no two generators ever share a word. `SeededEntropy` is for tests; an estimator that uses it says
-"not private" in its statement.
+one it inherited: no two generators ever share a word. The position is a word of the buffer itself (the first), moved
+by the loops that use the words: an exception, such as Ctrl-C, finds it where the words end that were used, and a word
+that is zero - used - is refused as noise all the same. Threads that share a generator take its `lock`. `SeededEntropy`
+is for tests; an estimator that uses it says "not private" in its statement.
 
 Noise that is safe in floating point
 ------------------------------------
@@ -36,37 +38,68 @@ the gradient).
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-_LIVE: weakref.WeakSet[Entropy] = weakref.WeakSet()
+_LIVE: weakref.WeakSet[_Words] = weakref.WeakSet()
 
 
 class _Words:
-    """A buffer of random 64-bit words; `position` is the first unused one."""
+    """A buffer of random 64-bit words; the first is no random one but the position of the first unused one.
+
+    Hold `lock` from looking at `words` until they are used or refilled.
+    """
+
+    private: bool
 
     def __init__(self, size: int) -> None:
-        self.words = np.empty(size, dtype=np.uint64)
-        self.position = size
+        self.words = np.zeros(size + 1, dtype=np.uint64)
+        self.words[0] = size + 1
+        self._share()
+
+    def _share(self) -> None:
+        self.lock = threading.RLock()
+        _LIVE.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._share()
+
+    @property
+    def position(self) -> int:
+        """Where the unused words begin."""
+        return int(self.words[0])
 
     def refill(self) -> None:
         """Move the unused words to the front and fill the rest."""
-        unused = self.words[self.position :].copy()
-        self.words[: len(unused)] = unused
-        self.position = 0
-        self._fill(self.words[len(unused) :])
+        self._renew(len(self.words))
 
     def refill_for(self, done: int) -> None:
         """Refill for a loop that ran out after `done` records; twice the room where a full buffer did for none."""
-        if done == 0 and self.position == 0:
-            words = self.words
-            self.words = np.empty(2 * len(words), dtype=np.uint64)
-            self.position = len(words)
-            self.words[len(words) :] = words
-        self.refill()
+        self._renew(2 * len(self.words) - 1 if done == 0 and self.position == 1 else len(self.words))
+
+    def _renew(self, length: int) -> None:
+        """A new buffer that begins with the unused words. Wherever this is interrupted, no word comes twice."""
+        old, new = self.words, np.empty(length, dtype=np.uint64)
+        unused = old[self.position :]
+        filled = 1 + len(unused)
+        new[0] = 1
+        new[1:filled] = unused
+        self._fill(new[filled:])
+        self._end()
+        self.words = new
+
+    def _end(self) -> None:
+        """End all words."""
+        self.words[0] = len(self.words)
+        self.words[1:] = 0
 
     def _fill(self, out: np.ndarray) -> None:
         raise NotImplementedError
@@ -79,16 +112,11 @@ class Entropy(_Words):
 
     def __init__(self, size: int = 8192) -> None:
         super().__init__(size)
-        _LIVE.add(self)
 
     def _fill(self, out: np.ndarray) -> None:
         key = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16)))
         view = out.data.cast("B")
         key.encryptor().update_into(bytes(len(view)), view)
-
-    def _forget(self) -> None:
-        self.words.fill(0)
-        self.position = len(self.words)
 
     def __copy__(self) -> Entropy:
         return Entropy()
@@ -123,7 +151,9 @@ def entropy(seed: int | None) -> Entropy | SeededEntropy:
 
 def _after_fork() -> None:
     for source in list(_LIVE):
-        source._forget()
+        source.lock = threading.RLock()  # another thread of the parent may have held it
+        if source.private:
+            source._end()
 
 
 if hasattr(os, "register_at_fork"):

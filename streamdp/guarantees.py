@@ -1,6 +1,7 @@
 """Budgets and guarantees: three frozen value types, their text form, conversions and composition.
 
-Neighbouring streams differ in one record (replace-one); the number of records is public.
+Neighbouring streams differ in one record, replaced by any other that fits the schema (`estimators.base.NEIGHBOURS` says
+what is public).
 
 * `PureDP(epsilon)`: (epsilon, 0)-DP.
 * `ApproxDP(epsilon, delta)`: (epsilon, delta)-DP (Dwork et al. 2006).
@@ -17,6 +18,13 @@ from functools import total_ordering
 from scipy.special import log_expit, log_ndtr, ndtr, ndtri_exp
 
 from streamdp.errors import BudgetError
+
+SERVICEABLE = (2.0**-20, 2.0**20)
+"""The least and the largest epsilon or mu that a mechanism serves, about 1e-6 and 1e6.
+
+Below, noise could leave the doubles and rounding would count against the budget; above, nothing is protected. Totals,
+caps and conversions are not limited.
+"""
 
 
 def _positive(name: str, value: float) -> float:
@@ -215,6 +223,13 @@ def with_amount(budget: Budget, value: float) -> Budget:
             return ApproxDP(value, delta)
         case GaussianDP():
             return GaussianDP(value)
+
+
+def check_serviceable(budget: Budget) -> None:
+    """Raise `BudgetError` for an epsilon or mu outside `SERVICEABLE`."""
+    least, largest = SERVICEABLE
+    if not least <= amount(budget) <= largest:
+        raise BudgetError(f"an epsilon or mu from {least:.3g} to {largest:.3g} can be served, got {budget}")
 
 
 @dataclass(frozen=True, slots=True)

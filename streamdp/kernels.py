@@ -2,7 +2,9 @@
 
 This is the only place that computes gradients and noise; `losses`, `mechanisms` and `estimators` call it for one
 record as for a million. Nothing here draws randomness by itself: words come from `entropy` as an array, and a loop
-that runs out of words rolls back to the start of its record and returns, to be called again with more.
+that runs out of words rolls back to the start of its record and returns, to be called again with more. The loops
+themselves keep the position in the words (`words[0]`) and the number of records seen (`seen[0]`): no exception or other
+thread can come between a record and its count, or between a word's use and its end.
 
 A model is described by `spec`, a vector of numbers (indices below), `box`, a (2, d) array of lower and upper bounds,
 and `state`, a (4, d) array: theta, its running average, and the two sums of random scaling (see `inference`).
@@ -30,15 +32,17 @@ SCALE, GRID, CAP_PROBABILITY, CAP_COSINE, CAP_RADIAL, CAP_ANGLE, NORM_BOUND = ra
 CALIBRATION = 7
 
 _HUGE = 1e300
+_TINY = 1e-280  # squares below it have lost digits
+_TINY_ROOT = 1e-140
 
 # Only functions of scalars are inlined: numba counts references on arrays at every inlined or branching use, which
 # costs more than drawing a variate does. So the common case of each sampler is a function of one word, and the rare
 # case a call.
-_compiled = njit(cache=True, error_model="numpy")
+_compiled = njit(cache=True, nogil=True, error_model="numpy")
 _inlined = njit(cache=True, error_model="numpy", inline="always")
 # Sums of gradients and steps may be reordered to use vector instructions; noise may not, its rounding is part of the
 # privacy argument.
-_reordered = njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_reordered = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 _reordered_inlined = njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, inline="always")
 
 
@@ -181,6 +185,21 @@ def _cosine(d, in_cap, gamma, radial, widest, words, at):
     return 0.0, words.shape[0] + 1
 
 
+@_compiled
+def _rescaled(g, bound):
+    """Divide g by its largest entry, if it has one. Returns the old norm over `bound` and the new squared norm."""
+    top = 0.0
+    for j in range(g.shape[0]):
+        top = max(top, abs(g[j]))
+    if top == 0.0:
+        return 0.0, 0.0
+    square = 0.0
+    for j in range(g.shape[0]):
+        g[j] /= top
+        square += g[j] * g[j]
+    return top / bound * math.sqrt(square), square
+
+
 @_reordered
 def _privunit(calibration, r, g, side, words, at):
     """Replace g by an unbiased direction of fixed length (see `mechanisms.PrivUnit`); `side` (d,) is room to work."""
@@ -191,8 +210,11 @@ def _privunit(calibration, r, g, side, words, at):
     square = 0.0
     for j in range(d):
         square += g[j] * g[j]
+    share = math.sqrt(square) / calibration[r, NORM_BOUND]
+    if not _TINY < square < _HUGE:  # the direction would be off the unit sphere
+        share, square = _rescaled(g, calibration[r, NORM_BOUND])
     norm = math.sqrt(square)
-    sign = 1.0 if 2 * _unit(words[at]) < 1.0 + norm / calibration[r, NORM_BOUND] else -1.0
+    sign = 1.0 if 2 * _unit(words[at]) < 1.0 + share else -1.0
     in_cap = _unit(words[at + 1]) < calibration[r, CAP_PROBABILITY]
     cosine, at = _cosine(
         d, in_cap, calibration[r, CAP_COSINE], calibration[r, CAP_RADIAL], calibration[r, CAP_ANGLE], words, at + 2
@@ -282,7 +304,8 @@ def gradient(spec, theta, X, y, i, g):
 
     g has room for one entry past the coefficients (q + 1 in all): Huber's scale, or nothing. Whatever X and y are,
     ||g|| is at most the loss's bound: Mallows weight min(1, 2/||x||^2), or clipping to spec[CLIP]; a record so large
-    that arithmetic overflows gives 0. No array is touched under a condition (see `_inlined`).
+    that arithmetic overflows gives 0; an x or a residual so small that its square vanishes counts as 0. No array is
+    touched under a condition (see `_inlined`).
     """
     p = X.shape[1]
     intercept = int(spec[INTERCEPT])
@@ -296,7 +319,7 @@ def gradient(spec, theta, X, y, i, g):
     weight = 2.0 / square if square > 2.0 and clip == math.inf else 1.0
     a = _coefficient(spec, u, y[i], theta[theta.shape[0] - 1])
     scale = 0.5 * (spec[KAPPA] - a * a) * weight if spec[LOSS] == HUBER else 0.0
-    a *= weight
+    a = a * weight if square > _TINY and abs(a) > _TINY_ROOT else 0.0
     size = a * a * square + scale * scale
     if not (square < _HUGE and size < _HUGE):
         a = scale = 0.0
@@ -332,15 +355,15 @@ def gradient_of_classes(spec, theta, X, y, i, g):
     for k in range(classes):
         g[k * q] = math.exp(g[k * q] - top)
         total += g[k * q]
-    size = 0.0
+    size, root = 0.0, math.sqrt(square)
     for k in range(classes):
         a = (g[k * q] / total - (1.0 if k == int(y[i]) else 0.0)) * weight
-        size += a * a * square
+        size += (a * root) * (a * root)
         g[k * q + q - 1] = a
         for j in range(p):
             g[k * q + j] = a * X[i, j]
     shrink = 1.0
-    if not (square < _HUGE and size < _HUGE):
+    if not (_TINY < square < _HUGE and size < _HUGE):
         shrink = 0.0
     elif size > clip * clip:
         shrink = clip / math.sqrt(size)
@@ -378,46 +401,67 @@ def step(spec, box, state, i, g):
             state[3, j] += grow * away * (state[1, j] - state[2, j])
 
 
+@_compiled
+def _use(words, start, at):
+    """End the words from `start` to `at` - a used word would take its noise off - and move the position past them.
+
+    False where one of them was zero: it may be a used one, so it is noise to nobody. Then all words end.
+    """
+    fresh = True
+    for k in range(start, at):
+        fresh &= words[k] != 0
+        words[k] = 0
+    words[0] = at if fresh else words.shape[0]
+    return fresh
+
+
 @_reordered
-def learn(spec, box, state, n, X, y, calibration, words, at):
-    """Learn the rows of X in order. Returns how many were learned before `words` ran out, and the next position."""
+def learn(spec, box, state, seen, X, y, calibration, words):
+    """Learn the rows of X in order. Returns how many were learned before `words` ran out."""
     theta = state[0]
     d = theta.shape[0]
     room = np.empty(d + 1)
     g, side = room[:d], np.empty(d)
     mechanism = int(spec[MECHANISM])
     each = 1 if calibration.shape[0] > 1 else 0
+    at, n = np.int64(words[0]), seen[0]
     for i in range(X.shape[0]):
         start = at
         gradient(spec, theta, X, y, i, room)
         at = noise(mechanism, calibration, i * each, g, side, words, at)
-        if at > words.shape[0]:
-            return i, start
-        for k in range(start, at):
-            words[k] = 0  # a used word would take its noise off
+        if at > words.shape[0] or not _use(words, start, at):
+            return i
         n += 1
+        seen[0] = n
         step(spec, box, state, n, g)
-    return X.shape[0], at
+    return X.shape[0]
 
 
 @_reordered
-def learn_classes(spec, box, state, n, X, y, calibration, words, at):
+def learn_classes(spec, box, state, seen, X, y, calibration, words):
     """As `learn`, for the multinomial loss."""
     theta = state[0]
     g, side = np.empty(theta.shape[0]), np.empty(theta.shape[0])
     mechanism = int(spec[MECHANISM])
     each = 1 if calibration.shape[0] > 1 else 0
+    at, n = np.int64(words[0]), seen[0]
     for i in range(X.shape[0]):
         start = at
         gradient_of_classes(spec, theta, X, y, i, g)
         at = noise(mechanism, calibration, i * each, g, side, words, at)
-        if at > words.shape[0]:
-            return i, start
-        for k in range(start, at):
-            words[k] = 0  # a used word would take its noise off
+        if at > words.shape[0] or not _use(words, start, at):
+            return i
         n += 1
+        seen[0] = n
         step(spec, box, state, n, g)
-    return X.shape[0], at
+    return X.shape[0]
+
+
+@_reordered
+def absorb(spec, box, state, seen, g):
+    """One step by a gradient that was randomised elsewhere."""
+    seen[0] += 1
+    step(spec, box, state, seen[0], g)
 
 
 @_compiled
@@ -430,17 +474,16 @@ def gradients(spec, theta, X, y, G):
 
 
 @_compiled
-def randomize(mechanism, calibration, G, words, at):
-    """Randomise the rows of G in place. Returns how many were done before `words` ran out, and the next position."""
+def randomize(mechanism, calibration, G, words):
+    """Randomise the rows of G in place. Returns how many were done before `words` ran out."""
     each = 1 if calibration.shape[0] > 1 else 0
+    at = np.int64(words[0])
     g, side = np.empty(G.shape[1]), np.empty(G.shape[1])
     for i in range(G.shape[0]):
         start = at
         g[:] = G[i]
         at = noise(mechanism, calibration, i * each, g, side, words, at)
-        if at > words.shape[0]:
-            return i, start
-        for k in range(start, at):
-            words[k] = 0
+        if at > words.shape[0] or not _use(words, start, at):
+            return i
         G[i] = g
-    return G.shape[0], at
+    return G.shape[0]

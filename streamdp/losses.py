@@ -21,7 +21,15 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, log_expit, logsumexp, ndtr, softmax
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, SchemaError
+
+_ROUNDING = 2.0**-41  # what projection may leave; half of what mechanisms allow for
+
+
+def check_classes(y: np.ndarray, classes: int) -> None:
+    """Raise `SchemaError` unless y holds class indices."""
+    if not np.all((y == np.floor(y)) & (y >= 0) & (y < classes)):
+        raise SchemaError(f"target: expected class indices 0 to {classes - 1}")
 
 
 @dataclass(frozen=True)
@@ -85,17 +93,35 @@ class Loss:
         square = float(np.dot(x, x))
         return 1.0 if self.clip is not None or square <= 2 else 2 / square
 
+    def check_theta(self, theta: np.ndarray, columns: int) -> None:
+        """Raise `ConfigError` unless theta is a finite vector for `columns` columns of x, where the constants hold."""
+        if theta.shape != (self.size(columns),):
+            raise ConfigError(f"theta: expected shape ({self.size(columns)},), got {theta.shape}")
+        if not np.isfinite(theta).all():
+            raise ConfigError("theta: expected finite numbers")
+
+    def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
+        """Raise `SchemaError` for targets that the constants do not hold for. `classes` is theirs, where they have."""
+        if not np.isfinite(y).all():
+            raise SchemaError("target: expected a finite number, got NaN or an infinity")
+
     def gradient(self, theta: np.ndarray, x: np.ndarray, y: float) -> np.ndarray:
-        """The bounded gradient (d,) at theta (d,) for one record x (columns,), y."""
+        """The bounded gradient (d,) at theta (d,) for one record x (columns,), y.
+
+        Raises `ConfigError` and `SchemaError` for wrong shapes, a theta outside its domain and targets out of range.
+        """
+        theta, row, target = np.array(theta, dtype=float), np.array(x, dtype=float), np.array([y], dtype=float)
+        if row.ndim != 1:
+            raise SchemaError(f"x: expected one record, got shape {row.shape}")
+        self.check_theta(theta, len(row))
+        self.check_targets(target, max(2, len(theta) // max(1, len(row))))
+        return self._gradient(theta, row[None, :], target)
+
+    def _gradient(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         from streamdp import kernels
 
-        theta = np.ascontiguousarray(theta, dtype=float)
-        row, target, out = (
-            np.array(x, dtype=float, ndmin=2),
-            np.array([y], dtype=float),
-            np.empty(len(theta) + 1),
-        )
-        kernels.gradient(self.spec(), theta, row, target, 0, out)
+        out = np.empty(len(theta) + 1)
+        kernels.gradient(self.spec(), theta, X, y, 0, out)
         return out[:-1]
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
@@ -147,6 +173,11 @@ class Squared(Loss):
         for name, value in (("target_bound", self.target_bound), ("radius", self.radius)):
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"Squared: {name} must be positive and finite, got {value}")
+
+    def check_theta(self, theta: np.ndarray, columns: int) -> None:
+        super().check_theta(theta, columns)
+        if self.radius is not None and np.linalg.norm(theta / self.radius) > 1 + _ROUNDING:
+            raise ConfigError(f"theta: expected a norm of at most {self.radius:g}, which the bound assumes")
 
     def _bound(self) -> float:
         return 2 * (self.radius or 0.0) + math.sqrt(2) * (self.target_bound or 0.0)
@@ -223,6 +254,11 @@ class Huber(Loss):
     def size(self, columns: int, classes: int = 1) -> int:
         return columns + 1
 
+    def check_theta(self, theta: np.ndarray, columns: int) -> None:
+        super().check_theta(theta, columns)
+        if theta[-1] < self.sigma_min:
+            raise ConfigError(f"theta: expected a scale of at least {self.sigma_min:g}, got {theta[-1]:g}")
+
     def start(self, d: int) -> np.ndarray:
         theta = np.zeros(d)
         theta[-1] = max(1.0, self.sigma_min)
@@ -271,6 +307,9 @@ class Logistic(Loss):
     name = "logistic"
     code = 2
 
+    def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
+        check_classes(y, 2)
+
     def _bound(self) -> float:
         return math.sqrt(2)
 
@@ -306,12 +345,20 @@ class Softmax(Loss):
     def size(self, columns: int, classes: int = 2) -> int:
         return columns * classes
 
-    def gradient(self, theta: np.ndarray, x: np.ndarray, y: float) -> np.ndarray:
+    def check_theta(self, theta: np.ndarray, columns: int) -> None:
+        if theta.ndim != 1 or columns < 1 or len(theta) % columns or len(theta) < 2 * columns:
+            raise ConfigError(f"theta: expected two or more blocks of {columns} numbers, got shape {theta.shape}")
+        if not np.isfinite(theta).all():
+            raise ConfigError("theta: expected finite numbers")
+
+    def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
+        check_classes(y, classes)
+
+    def _gradient(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         from streamdp import kernels
 
-        theta = np.ascontiguousarray(theta, dtype=float)
-        row, target, out = np.array(x, dtype=float, ndmin=2), np.array([y], dtype=float), np.empty(len(theta))
-        kernels.gradient_of_classes(self.spec(), theta, row, target, 0, out)
+        out = np.empty(len(theta))
+        kernels.gradient_of_classes(self.spec(), theta, X, y, 0, out)
         return out
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
@@ -389,6 +436,9 @@ class Hinge(Loss):
 
     name = "hinge"
     code = 5
+
+    def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
+        check_classes(y, 2)
 
     def _bound(self) -> float:
         return math.sqrt(2)

@@ -18,7 +18,7 @@ from scipy.special import betainc, betaln
 
 from streamdp.entropy import Entropy, SeededEntropy
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, with_amount
+from streamdp.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, check_serviceable, with_amount
 
 Rng = Entropy | SeededEntropy
 
@@ -33,13 +33,13 @@ class Mechanism:
     Parameters
     ----------
     budget
-        What one record may spend.
+        What one record may spend: an epsilon or mu within `guarantees.SERVICEABLE`.
     bound
-        C0 > 0: every gradient has l2 norm at most this; longer ones raise in `randomize`.
+        C0, from 1e-60 to 1e60: every gradient has l2 norm at most this; longer ones raise in `randomize`.
     sensitivity
         S: the largest l2 distance between two gradients; 2 `bound` when None. At most 2 `bound`.
 
-    Raises `BudgetError` for a budget of a kind that the mechanism cannot serve, `ConfigError` for a bad bound.
+    Raises `BudgetError` for a budget of a kind or size that the mechanism cannot serve, `ConfigError` for a bad bound.
     """
 
     budget: Budget
@@ -54,8 +54,9 @@ class Mechanism:
         if not isinstance(self.budget, self.serves):
             kinds = " or ".join(kind.__name__ for kind in self.serves)
             raise BudgetError(f"{type(self).__name__} serves {kinds}, got {type(self.budget).__name__}")
-        if not 0 < self.bound < math.inf:
-            raise ConfigError(f"bound must be positive and finite, got {self.bound}")
+        check_serviceable(self.budget)
+        if not 1e-60 <= self.bound <= 1e60:  # far from where squares of gradients and noise leave the doubles
+            raise ConfigError(f"bound must be from 1e-60 to 1e60, got {self.bound}")
         if self.sensitivity is None:
             object.__setattr__(self, "sensitivity", 2.0 * self.bound)
         elif not 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-12):
@@ -90,12 +91,10 @@ def randomize_rows(code: int, rows: np.ndarray, G: np.ndarray, rng: Rng) -> None
     """Randomise the rows of G (n, d) in place, all by one calibration."""
     from streamdp import kernels
 
-    while True:
-        done, rng.position = kernels.randomize(code, rows, G, rng.words, rng.position)
-        if done == len(G):
-            return
-        rng.refill_for(done)
-        G = G[done:]
+    with rng.lock:
+        while (done := kernels.randomize(code, rows, G, rng.words)) < len(G):
+            rng.refill_for(done)
+            G = G[done:]
 
 
 def _grid(scale: np.ndarray | float) -> np.ndarray:
@@ -200,6 +199,9 @@ class PrivUnit(Mechanism):
     of the same family, and averages of numbers in [a, a e^epsilon] stay there. E||answer||^2 is C0^2/m^2 whatever the
     length, so E||noise||^2 = C0^2/m^2 - ||g||^2. The other way, a further coordinate that fills the norm up to C0,
     costs one dimension; this one keeps d. Only the bound C0 enters: the sensitivity is not used.
+
+    All this is about real numbers. Computed in doubles, the answer differs from the ideal one with a probability of
+    about d 2^-32 (see `entropy`): who counts the arithmetic as part of the mechanism has that as a delta.
 
     >>> round(PrivUnit(PureDP(1)).variance(6), 1)
     34.5

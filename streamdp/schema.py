@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from streamdp.errors import SchemaError
+from streamdp.guarantees import SERVICEABLE
 from streamdp.records import Batch, DeadLetter, Position, Subject
 
 Bounds = tuple[float, float]
@@ -63,7 +64,7 @@ class Schema:
       `target_scale`; or, with `classes`, the index of its label in `classes`. Labels are compared as text. Where the
       two classes are some spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
     * `subject` names the column with the person's identifier, `budget` the column with what the record allows (an
-      epsilon or mu, positive and finite; blank means the job's default).
+      epsilon or mu within `guarantees.SERVICEABLE`; blank means the job's default).
 
     Text is compared exactly, blanks included; numbers may have blanks around them. Raises `SchemaError` for a
     declaration that contradicts itself.
@@ -212,7 +213,8 @@ class Schema:
         text = column.cast(pl.String).str.strip_chars()
         amounts = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
         blank = _blank(text)
-        faults.add(~blank & ~((amounts > 0) & np.isfinite(amounts)), "bad_budget", column.name)
+        least, largest = SERVICEABLE
+        faults.add(~blank & ~((amounts >= least) & (amounts <= largest)), "bad_budget", column.name)
         return amounts
 
 

@@ -167,30 +167,29 @@ def last_steps(
     y: np.ndarray,
     calibration: np.ndarray,
     words: np.ndarray,
-    at: int,
     out: np.ndarray,
-) -> tuple[int, int]:
+) -> int:
     """Learn the stream from `start` once for each row of `out`; write how theta moved at the last record."""
-    state = start.copy()
+    state, seen = start.copy(), np.empty(1, dtype=np.int64)
     last = X.shape[0] - 1
     rows = calibration.shape[0]
     before = calibration if rows == 1 else calibration[:last]
     final = calibration if rows == 1 else calibration[last:]
     for trial in range(out.shape[0]):
         state[:] = start
-        first = at
+        seen[0] = n
         done = last
         if last > 0:
-            done, at = learn(spec, box, state, n, X[:last], y[:last], before, words, at)
+            done = learn(spec, box, state, seen, X[:last], y[:last], before, words)
         if done == last:
             out[trial] = state[0]
-            done, at = learn(spec, box, state, n + last, X[last:], y[last:], final, words, at)
+            done = learn(spec, box, state, seen, X[last:], y[last:], final, words)
             out[trial] -= state[0]
         else:
             done = 0
         if done == 0:
-            return trial, first
-    return out.shape[0], at
+            return trial
+    return out.shape[0]
 
 
 def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray, seed: int, trials: int) -> np.ndarray:
@@ -201,9 +200,7 @@ def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray
 
     rng, left = SeededEntropy(seed, 1 << 16), out
     while True:
-        done, rng.position = last_steps(
-            model._kernel, spec, box, start, model.n_seen, X, y, rows, rng.words, rng.position, left
-        )
+        done = last_steps(model._kernel, spec, box, start, model.n_seen, X, y, rows, rng.words, left)
         if done == len(left):
             break
         left = left[done:]

@@ -61,28 +61,28 @@ def test_without_a_seed_words_come_from_the_operating_system() -> None:
 
 def test_no_two_generators_and_no_two_fills_share_a_word() -> None:
     first, second = filled(), filled()
-    before = first.words.copy()
-    first.position = len(first.words)
+    before = unused(first).copy()
+    first.words[0] = len(first.words)
     first.refill()
-    words = np.concatenate([before, first.words, second.words])
+    words = np.concatenate([before, unused(first), unused(second)])
     assert len(np.unique(words)) == len(words)
 
 
 def test_refilling_keeps_the_unused_words_in_order() -> None:
     rng = filled(64)
-    rng.position = 50
+    rng.words[0] = 51
     rest = unused(rng).copy()
     rng.refill()
-    assert rng.position == 0
-    assert np.array_equal(rng.words[:14], rest)
-    assert shared(rng.words[14:], rest) == 0
+    assert rng.position == 1
+    assert np.array_equal(rng.words[1:15], rest)
+    assert shared(rng.words[15:], rest) == 0
 
 
 def test_growing_keeps_the_unused_words_in_order() -> None:
     rng = filled(64)
     rest = unused(rng).copy()
     rng.refill_for(0)
-    assert len(rng.words) == 128
+    assert len(rng.words) == 1 + 128
     assert np.array_equal(unused(rng)[:64], rest)
     assert len(np.unique(unused(rng))) == 128
 
@@ -94,7 +94,7 @@ def test_a_copied_generator_starts_afresh(way) -> None:
     assert isinstance(other, Entropy)
     assert other.position == len(other.words)  # empty: nothing is there that could be shared
     other.refill()
-    assert shared(rng.words, other.words) == 0
+    assert shared(rng.words[1:], other.words[1:]) == 0
 
 
 def learned(**options: object) -> LDPASGDRegressor:
@@ -121,16 +121,14 @@ def test_a_copied_estimator_draws_other_noise(way) -> None:
 
 
 def test_a_shallow_copy_never_draws_the_same_words() -> None:
-    """It may share the generator, whose words are handed out once."""
+    """Nor shares the state, of which each would count half the spends."""
     model = learned()
     other = copy.copy(model)
-    before = model._rng.words[model._rng.position]
-    other.learn_one({"a": 1.0, "b": 1.0}, 1.0)
-    model.learn_one({"a": 1.0, "b": 1.0}, 1.0)
-    if other._rng is model._rng:
-        assert before not in unused(model._rng)
-    else:
-        assert shared(unused(model._rng), other._rng.words) == 0
+    theta = model.theta
+    other.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget="eps=50")
+    assert shared(unused(model._rng), other._rng.words) == 0
+    assert np.array_equal(model.theta, theta)
+    assert (model.n_seen, other.n_seen) == (5, 6)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -142,7 +140,7 @@ def test_pickled_bytes_hold_no_word_and_no_record(protocol: int) -> None:
     model.learn_one({"a": a, "b": b}, y)
     model.predict_one({"a": a, "b": b})
     for data in (pickle.dumps(model, protocol), pickle.dumps(copy.deepcopy(model), protocol)):
-        for word in filter(None, model._rng.words.tolist()):  # a used word is zero
+        for word in filter(None, model._rng.words[1:].tolist()):  # a used word is zero
             assert struct.pack("<Q", word) not in data
             assert struct.pack(">Q", word) not in data
         for value in (a, b, y):
@@ -165,8 +163,8 @@ def test_used_words_are_gone_from_memory() -> None:
     """`entropy` says that nothing in memory tells a word that was used before."""
     rng = Entropy()
     Laplace(PureDP(1)).randomize(np.zeros((100, 2)), rng)
-    assert rng.position > 0
-    assert not rng.words[: rng.position].any()
+    assert rng.position > 1
+    assert not rng.words[1 : rng.position].any()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -181,10 +179,10 @@ def test_a_forked_child_has_other_words() -> None:
     child = os.fork()
     if child == 0:
         try:
-            inherited = bytes(rng.words.tobytes())
+            inherited = bytes(rng.words[1:].tobytes())
             empty = rng.position == len(rng.words)
             model.learn_one({"a": 1.0, "b": 1.0}, 1.0)
-            drawn = rng.words.tobytes()
+            drawn = rng.words[1:].tobytes()
             os.write(write, struct.pack("?", empty and not any(inherited)) + drawn)
         finally:
             os._exit(0)
@@ -203,13 +201,13 @@ def test_a_forked_child_has_other_words() -> None:
 
 def test_words_are_uniform() -> None:
     """Each of 64 bits within 6 sigma of 1/2, each byte by chi-square, neighbours uncorrelated."""
-    rng = filled(1 << 18)
-    n = len(rng.words)
-    bits = np.unpackbits(rng.words.view(np.uint8)).reshape(n, 64)
+    words = unused(filled(1 << 18))
+    n = len(words)
+    bits = np.unpackbits(words.view(np.uint8)).reshape(n, 64)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 6 * 0.5 / np.sqrt(n)
-    for j, column in enumerate(rng.words.view(np.uint8).reshape(n, 8).T):
+    for j, column in enumerate(words.view(np.uint8).reshape(n, 8).T):
         assert stats.chisquare(np.bincount(column, minlength=256)).pvalue > FALSE_ALARM / 8, j
-    units = rng.words / 2.0**64
+    units = words / 2.0**64
     assert abs(np.corrcoef(units[1:], units[:-1])[0, 1]) < 6 / np.sqrt(n)
 
 

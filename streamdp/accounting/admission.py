@@ -21,7 +21,7 @@ TOLERANCE = 1e-9
 """Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3."""
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def log_ndtr(x: float) -> float:
     """Logarithm of the normal distribution function, to a relative 1e-10 for x <= 0."""
     if x > -25.0:
@@ -31,7 +31,7 @@ def log_ndtr(x: float) -> float:
     return -0.5 * x * x - math.log(-x) - 0.5 * math.log(2 * math.pi) + math.log(series)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def gdp_delta(mu_squared: float, epsilon: float) -> float:
     """`guarantees.gdp_delta` for the compiled loop: delta of sqrt(mu_squared)-GDP at epsilon >= 0."""
     if mu_squared == math.inf:
@@ -41,7 +41,7 @@ def gdp_delta(mu_squared: float, epsilon: float) -> float:
     return max(0.0, first - math.exp(min(0.0, epsilon + log_ndtr(-epsilon / mu - mu / 2))))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fits(
     epsilon: float,
     delta: float,
@@ -64,7 +64,7 @@ def fits(
     return gdp_delta(mu_squared, cap * slack - epsilon) <= cap_delta * slack - delta
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def admit_in_order(
     slots: np.ndarray,
     terms: np.ndarray,
@@ -98,7 +98,7 @@ def admit_in_order(
     return admitted
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
     """A 64-bit check of each row and whose it is, so that a damaged page cannot hand out a new budget
     unnoticed.

@@ -2,37 +2,59 @@
 
 A subclass brings `_learn_rows(X, y, budget, amounts)` and `coefficients` and inherits schema, admission, counts,
 `learn_one`, `learn_many`, `learn_arrays`, `guarantee` and `statement`.
+
+Threads may share an estimator: whatever learns, absorbs, loads, saves or packs a record holds the lock of its random
+words. An exception that comes at any moment, such as Ctrl-C, leaves a state in which every spend is counted: budgets
+count before learning, and the compiled loop counts each record with its step. A signal handler may read an estimator
+but should not learn: the record that it interrupts may be learned as zeros.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
+from struct import Struct
 from struct import error as StructError
-from struct import pack_into
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from river import base as river_base
 
 from streamdp.accounting.statement import statement
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.guarantees import ApproxDP, Budget, Guarantee, PureDP, amount, parse_budget, widest, with_amount
+from streamdp.guarantees import (
+    SERVICEABLE,
+    ApproxDP,
+    Budget,
+    Guarantee,
+    PureDP,
+    amount,
+    parse_budget,
+    widest,
+    with_amount,
+)
+from streamdp.losses import check_classes
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from streamdp.accounting.ledger import Ledger
+    from streamdp.entropy import Entropy, SeededEntropy
     from streamdp.records import Subject
 
 NEIGHBOURS = (
-    "two streams that differ in one record (replace-one); how many records there are, whose they are and what budget "
-    "each brings is public"
+    "two streams that differ in one record, replaced by any other that fits the schema (replace-one); public and not "
+    "protected are how many records there are, which of them do not fit the schema and why, whose each is, what budget "
+    "it brings, and so which ones a cap refuses"
 )
+
+
+_BUFFERS = ("_row", "_target", "_view", "_blank", "_pack_into", "_looked")
 
 
 def _alone(get: Callable[[Mapping[Any, Any]], Any], x: Mapping[Any, Any]) -> tuple[Any]:
@@ -50,6 +72,8 @@ class StreamEstimator(river_base.Estimator):
     features: Sequence[str] | None
     ledger: Ledger | None
     seed: int | None
+    _rng: Entropy | SeededEntropy
+    _looked = False  # for data-dependent steps upstream
 
     def _set_up(self, budget: Budget | str | None) -> None:
         self._budget = PureDP(1.0) if budget is None else parse_budget(budget)
@@ -59,26 +83,41 @@ class StreamEstimator(river_base.Estimator):
         self._counted: Budget | None = None
         self._tainted = False
         self._warned: set[str] = set()
-        self.n_seen = 0
-        """Records learned."""
+        self._seen = np.zeros(1, dtype=np.int64)
+        self._make_buffers()
         self.n_refused = 0
         """Records refused because their subject's cap was reached."""
         if self.features is not None:
             self._declare(list(self.features))
 
+    @property
+    def n_seen(self) -> int:
+        """Records learned."""
+        return int(self._seen.item())
+
+    @n_seen.setter
+    def n_seen(self, n: int) -> None:
+        self._seen[0] = n
+
     def __getstate__(self) -> dict[str, Any]:
-        """The row buffer holds the last raw record: it stays behind when an estimator is pickled or copied."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_row", "_target", "_view")}
+        """The buffers of a record stay behind when an estimator is pickled or copied; its place in a pipeline too."""
+        with self._rng.lock:
+            return {k: v for k, v in self.__dict__.items() if k not in _BUFFERS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self._names:
-            self._make_buffers()
+        self._make_buffers()
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # two estimators with one state would each count half of what it spent
 
     def _make_buffers(self) -> None:
-        self._row = np.zeros((1, len(self._names)))
-        self._target = np.zeros(1)
-        self._view = self._row.data.cast("B")  # packing into a view is three times as fast as into the array
+        """Room for one record, its target last; zeros but while it is learned."""
+        p = len(self._names)
+        buffer = np.zeros(p + 1)
+        self._row, self._target = buffer[None, :p], buffer[p:]
+        self._view, self._blank = buffer.data.cast("B"), bytes(buffer.nbytes)
+        self._pack_into = Struct(f"{p + 1}d").pack_into  # a view is packed three times as fast as the array
 
     # -- schema ------------------------------------------------------------------------------------------------
 
@@ -88,7 +127,6 @@ class StreamEstimator(river_base.Estimator):
         self._names = tuple(names)
         get = itemgetter(*names)
         self._fetch = get if len(names) > 1 else partial(_alone, get)
-        self._layout = f"{len(names)}d"
         self._make_buffers()
         self._allocate(len(names))
 
@@ -106,8 +144,17 @@ class StreamEstimator(river_base.Estimator):
             self._warned.add(about)
             warnings.warn(f"{type(self).__name__}: {message}", SchemaWarning, stacklevel=4)
 
-    def _pack_row(self, x: Mapping[Any, Any]) -> None:
-        """Write x into the row buffer. Raises `SchemaError` for a value that is not a finite number."""
+    def _row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
+        """x as a new (1, p) array."""
+        with self._rng.lock:
+            try:
+                self._pack(x, 0.0)
+                return self._row.copy()
+            finally:
+                self._view[:] = self._blank
+
+    def _pack(self, x: Mapping[Any, Any], y: float) -> None:
+        """Write x, y into the buffer. Raises `SchemaError` for a value of x that is not a finite number."""
         if not self._names:
             self._adopt(list(x))
         try:
@@ -118,7 +165,7 @@ class StreamEstimator(river_base.Estimator):
         if len(x) > len(self._names):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
         try:
-            pack_into(self._layout, self._view, 0, *values)
+            self._pack_into(self._view, 0, *values, y)
         except (StructError, TypeError, ValueError, OverflowError):
             for name, value in zip(self._names, values, strict=True):
                 if not isinstance(value, int | float | np.number | np.bool_):
@@ -160,12 +207,10 @@ class StreamEstimator(river_base.Estimator):
         A step of a pipeline is never told what stands before it, so the caller's frame is asked, once.
         """
         caller = sys._getframe(2).f_locals.get("self")
-        if caller is None or "upstream" in self._warned:
-            return
-        if type(caller).__module__.startswith("river.compose"):
+        self._looked = True
+        if caller is not None and type(caller).__module__.startswith("river.compose"):
             from streamdp.preprocessing import warn_data_dependent
 
-            self._warned.add("upstream")
             warn_data_dependent(caller)
 
     # -- learning ----------------------------------------------------------------------------------------------
@@ -191,28 +236,34 @@ class StreamEstimator(river_base.Estimator):
         subject
             Whom it is about, for the ledger.
 
-        Raises `SchemaError` for a bad record and `BudgetError` for a budget the mechanism cannot serve, both before
-        anything is learned or spent. A record over its subject's cap is counted in `n_refused` and learns nothing.
+        Raises `SchemaError` for a bad record and `BudgetError` for a budget the mechanism cannot serve (see
+        `guarantees.SERVICEABLE`), both before anything is learned or spent. A record over its subject's cap is counted
+        in `n_refused` and learns nothing.
         """
-        if self.n_seen == 0:
+        if not self._looked:
             self._look_upstream()
-        self._pack_row(x)
-        self._target[0] = self._encode_target(y)
-        spend = self._budget
-        if budget is not None:
-            spend = parse_budget(budget)
-            self._check(spend)
-        if self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend):
-            self.n_refused += 1
-            return
-        self._learn_rows(self._row, self._target, None if budget is None else spend, None)
-        self._count(1, spend)
+        with self._rng.lock:
+            try:
+                self._pack(x, self._encode_target(y))
+                spend = self._budget
+                if budget is not None:
+                    spend = parse_budget(budget)
+                    self._check(spend)
+                if self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend):
+                    self.n_refused += 1
+                    return
+                if spend is not self._counted:
+                    self._count(spend)
+                self._learn_rows(self._row, self._target, None if budget is None else spend, None)
+            finally:
+                self._view[:] = self._blank
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """Learn the rows of a DataFrame in order: the same result as `learn_one` in a loop, with the same noise."""
-        if self.n_seen == 0:
+        if not self._looked:
             self._look_upstream()
-        self._learn_batch(self._frame(X), np.array([self._encode_target(v) for v in y]), None, None)
+        with self._rng.lock:
+            self._learn_batch(self._frame(X), np.array([self._encode_target(v) for v in y], dtype=float), None, None)
 
     def learn_arrays(
         self,
@@ -230,26 +281,27 @@ class StreamEstimator(river_base.Estimator):
         y
             (n,) floats; for a classifier the index of each class in `classes`.
         budgets
-            (n,) amounts of the estimator's budget kind (epsilon or mu), NaN for the default; None for all default.
+            (n,) amounts of the estimator's budget kind (epsilon or mu) within `guarantees.SERVICEABLE`, NaN for the
+            default; None for all default.
         subjects
             n subjects for the ledger, or None.
 
         Returns the (n,) mask of the records that were learned where a ledger refused some, else None.
         Raises `SchemaError` for wrong shapes and values that are not finite, before anything is learned or spent.
         """
-        X = self._matrix(X)
-        y = np.ascontiguousarray(y, dtype=float)
-        if y.shape != (len(X),):
-            raise SchemaError(f"y: expected shape ({len(X)},), got {y.shape}")
-        self._check_targets(y)
-        if budgets is not None:
-            budgets = np.array(budgets, dtype=float)
-            if budgets.shape != y.shape:
-                raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
-            budgets[np.isnan(budgets)] = amount(self._budget)
-            if not np.all((budgets > 0) & np.isfinite(budgets)):
-                raise SchemaError("budgets: expected positive finite numbers, or NaN for the default")
-        return self._learn_batch(X, y, budgets, subjects)
+        with self._rng.lock:
+            X = self._matrix(X)
+            y = np.ascontiguousarray(y, dtype=float)
+            if budgets is not None:
+                budgets = np.array(budgets, dtype=float)
+                if budgets.shape != y.shape:
+                    raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
+                budgets[np.isnan(budgets)] = amount(self._budget)
+                least, largest = SERVICEABLE
+                if not np.all((budgets >= least) & (budgets <= largest)):
+                    expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
+                    raise SchemaError(f"budgets: expected {expected}")
+            return self._learn_batch(X, y, budgets, subjects)
 
     def _learn_batch(
         self,
@@ -258,8 +310,13 @@ class StreamEstimator(river_base.Estimator):
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
+        if y.shape != (len(X),):
+            raise SchemaError(f"y: expected shape ({len(X)},), got {y.shape}")
+        if subjects is not None and len(subjects) != len(X):
+            raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("X, y: expected finite numbers, got NaN or an infinity")
+        self._check_targets(y)
         admitted = None
         if self.ledger is not None and subjects is not None:
             mask = self.ledger.admit_many(subjects, self._budget, amounts)
@@ -270,13 +327,12 @@ class StreamEstimator(river_base.Estimator):
                 X, y = X[mask], y[mask]
                 amounts = None if amounts is None else amounts[mask]
         if len(X):
+            self._count(self._budget if amounts is None else with_amount(self._budget, float(amounts.max())))
             self._learn_rows(X, y, None, amounts)
-            largest = self._budget if amounts is None else with_amount(self._budget, float(amounts.max()))
-            self._count(len(X), largest)
         return admitted
 
-    def _count(self, n: int, largest: Budget) -> None:
-        self.n_seen += n
+    def _count(self, largest: Budget) -> None:
+        """Count a spend, before what it pays for."""
         if largest is not self._counted:  # most records bring no budget of their own
             self._set_spent((*self._spent, largest))
             self._counted = largest
@@ -315,6 +371,9 @@ class StreamEstimator(river_base.Estimator):
         """Whether the state may leave memory now."""
         return True
 
+    def _caveats(self) -> list[str]:
+        return []
+
     def statement(self) -> str:
         """The guarantee in words."""
         if self.ledger is None:
@@ -328,6 +387,7 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
+        caveats += self._caveats()
         return statement(
             self.guarantee,
             learned=self.n_seen,
@@ -353,8 +413,7 @@ class RegressorFace(StreamEstimator, river_base.MiniBatchRegressor):
         """The prediction for one record; 0 before the first. `kwargs` (budget, subject) are ignored."""
         if not self._names:
             return 0.0
-        self._pack_row(x)
-        return float(self.predict_arrays(self._row)[0])
+        return float(self.predict_arrays(self._row_of(x))[0])
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
         """The predictions for the rows of a DataFrame."""
@@ -395,8 +454,7 @@ class ClassifierFace(StreamEstimator, river_base.MiniBatchClassifier):
             raise SchemaError(f"target: expected one of the {len(self._labels)} declared classes") from None
 
     def _check_targets(self, y: np.ndarray) -> None:
-        if len(y) and not (np.all(y == np.floor(y)) and y.min() >= 0 and y.max() < len(self._labels)):
-            raise SchemaError(f"y: expected class indices 0 to {len(self._labels) - 1}")
+        check_classes(y, len(self._labels))
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each declared class. Raises `NotImplementedError` for the hinge loss, which has none."""
@@ -404,15 +462,13 @@ class ClassifierFace(StreamEstimator, river_base.MiniBatchClassifier):
             raise NotImplementedError("the hinge loss gives no probabilities")
         if not self._names:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
-        self._pack_row(x)
-        return dict(zip(self._labels, self.predict_proba_arrays(self._row)[0].tolist(), strict=True))
+        return dict(zip(self._labels, self.predict_proba_arrays(self._row_of(x))[0].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> Any:
         """The likeliest declared class."""
         if not self._names:
             return self._labels[0]
-        self._pack_row(x)
-        return self._labels[int(self.predict_arrays(self._row)[0])]
+        return self._labels[int(self.predict_arrays(self._row_of(x))[0])]
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
         """The probabilities for the rows of a DataFrame, a column a class."""

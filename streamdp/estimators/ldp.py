@@ -30,13 +30,21 @@ from streamdp.estimators.randomizer import Randomizer, Report
 from streamdp.guarantees import Budget, parse_budget
 from streamdp.inference import random_scaling_interval
 from streamdp.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
-from streamdp.mechanisms import Mechanism, NoNoise, calibrated, mechanism_for, record_rows
+from streamdp.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.steps import PowerStep
 
 if TYPE_CHECKING:
     from streamdp.accounting.ledger import Ledger
 
 _STATE_FORMAT = 1
+
+# Whatever is learned, absorbed or loaded within these, states stay far inside the doubles for 1e18 records: noise is at
+# most about 1e75 (bounds of 1e60, the least budget, a billion parameters), and intervals take squares of theta.
+_LARGEST_STEP = 1e6
+_LARGEST_REPORT = 1e75
+_LARGEST_THETA = 1e100
+_LARGEST_SQUARES = 1e300
+_MOST_RECORDS = 10**18
 
 
 class _LDP(StreamEstimator):
@@ -64,6 +72,10 @@ class _LDP(StreamEstimator):
             radius = self._domain.radius if isinstance(self._domain, L2Ball) else np.inf
             if radius > self._loss.radius:
                 raise ConfigError(f"Squared: its bound assumes domain=L2Ball({self._loss.radius:g}) or smaller")
+        if self.eta > _LARGEST_STEP:
+            raise ConfigError(f"eta: expected at most {_LARGEST_STEP:g}, got {self.eta:g}")
+        if isinstance(self._domain, Box) and not (self._domain.low < 1e60 and self._domain.high > -1e60):
+            raise ConfigError(f"domain: expected a box that reaches within 1e60 of zero, got {self._domain}")
         self._rng = entropy(self.seed)
         self._set_up(budget)
         self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
@@ -117,13 +129,10 @@ class _LDP(StreamEstimator):
             if mechanism.code != spec[_mechanism_index()]:
                 spec = spec.copy()
                 spec[_mechanism_index()] = mechanism.code
-        rng, n = self._rng, self.n_seen
-        while True:
-            done, rng.position = self._kernel(spec, self._box, self._state, n, X, y, rows, rng.words, rng.position)
-            if done == len(X):
-                return
+        rng = self._rng
+        while (done := self._kernel(spec, self._box, self._state, self._seen, X, y, rows, rng.words)) < len(X):
             rng.refill_for(done)
-            n, X, y = n + done, X[done:], y[done:]
+            X, y = X[done:], y[done:]
             rows = rows if len(rows) == 1 else rows[done:]
 
     # -- the two halves -----------------------------------------------------------------------------------------
@@ -132,27 +141,26 @@ class _LDP(StreamEstimator):
     def randomizer(self) -> Randomizer:
         """The local half at the present theta. `learn_one` is `absorb(randomizer(x, y))`."""
         self._need_features("randomizer")
-        kind = mechanism_for(self.mechanism, self._budget)
-        choice = self.mechanism if isinstance(self.mechanism, str) else kind.name
         rng = self._rng if isinstance(self._rng, SeededEntropy) else Entropy()
         loss, theta = self._loss, self._state[0].copy()
-        return Randomizer(theta, loss, self._names, bool(self.intercept), self._budget, choice, rng)
+        return Randomizer(theta, loss, self._names, bool(self.intercept), self._budget, self.mechanism, rng)
 
     def absorb(self, report: Report) -> None:
         """Apply one report, by whomever made. The guarantee takes over the report's budget.
 
         Raises `SchemaError` where it is not a finite vector of the right length. A learner cannot tell a forged report:
-        a malicious client can push theta by eta_i times whatever it sends.
+        a malicious client can push theta by eta_i times whatever it sends, up to 1e75 a coordinate.
         """
         self._need_features("absorb")
         g = np.ascontiguousarray(report.gradient, dtype=float)
-        if g.shape != self._state[0].shape or not np.isfinite(g).all():
+        if g.shape != self._state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT):
             raise SchemaError(f"report: expected a finite vector of shape {self._state[0].shape}, got shape {g.shape}")
         from streamdp import kernels
 
-        kernels.step(self._spec, self._box, self._state, self.n_seen + 1, g)
-        self._count(1, report.budget)
-        self._tainted |= not report.private
+        with self._rng.lock:
+            self._count(report.budget)
+            self._tainted |= not report.private
+            kernels.absorb(self._spec, self._box, self._state, self._seen, g)
 
     def _need_features(self, what: str) -> None:
         if not self._names:
@@ -162,7 +170,15 @@ class _LDP(StreamEstimator):
 
     @property
     def private(self) -> bool:
-        return super().private and mechanism_for(self.mechanism, self._budget) is not NoNoise
+        return super().private and mechanism_for(self.mechanism, self._budget).code != NoNoise.code
+
+    def _caveats(self) -> list[str]:
+        if not self._names or mechanism_for(self.mechanism, self._budget).code != PrivUnit.code:
+            return []
+        delta = self._state.shape[1] * 2.0**-32
+        return [
+            f"PrivUnit is computed in doubles; who counts the arithmetic adds a delta of about {delta:.1g} to epsilon"
+        ]
 
     @property
     def theta(self) -> np.ndarray:
@@ -209,19 +225,21 @@ class _LDP(StreamEstimator):
     def state_dict(self) -> dict[str, Any]:
         """The state as plain numbers, text and arrays; private after any record. No generator is in it."""
         self._need_features("state_dict")
-        return {
-            "format": _STATE_FORMAT,
-            **self._model(),
-            "state": self._state.copy(),
-            "merged": self._merged,
-            "n_seen": self.n_seen,
-            "n_refused": self.n_refused,
-            "spent": [str(budget) for budget in self._spent],
-            "private": self.private,
-        }
+        with self._rng.lock:
+            return {
+                "format": _STATE_FORMAT,
+                **self._model(),
+                "state": self._state.copy(),
+                "merged": self._merged,
+                "n_seen": self.n_seen,
+                "n_refused": self.n_refused,
+                "spent": [str(budget) for budget in self._spent],
+                "private": self.private,
+            }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state. Raises `ConfigError`, changing nothing, where it is of another model or format.
+        """Take over a state. Raises `ConfigError`, changing nothing, where it is of another model or format, or its
+        theta is not in the domain.
 
         A state that was learned without privacy stays without: `guarantee.private` is False from then on.
         """
@@ -240,12 +258,26 @@ class _LDP(StreamEstimator):
             raise ConfigError(f"state: lacks {missing}") from None
         if numbers.shape != taken._state.shape or not np.isfinite(numbers).all():
             raise ConfigError(f"state: expected finite numbers of shape {taken._state.shape}, got {numbers.shape}")
-        if not self._names:
-            self._declare(taken._names)
-        self._state[:] = numbers
-        self._merged, self._tainted = merged, not private
-        self.n_seen, self.n_refused = counts
-        self._set_spent(spent)
+        if np.abs(numbers[:3]).max() > _LARGEST_THETA or np.abs(numbers[3]).max() > _LARGEST_SQUARES:
+            raise ConfigError("state: numbers out of range")
+        if not all(0 <= n <= _MOST_RECORDS for n in counts):
+            raise ConfigError(f"state: expected counts from 0 to {_MOST_RECORDS}, got {counts}")
+        for theta in numbers[:2]:
+            taken._check_theta(theta)
+        with self._rng.lock:
+            if not self._names:
+                self._declare(taken._names)
+            self._set_spent(spent)
+            self._merged, self._tainted = merged, not private
+            self._state[:] = numbers
+            self.n_seen, self.n_refused = counts
+
+    def _check_theta(self, theta: np.ndarray) -> None:
+        """Raise `ConfigError` for a theta outside the domain."""
+        self._loss.check_theta(theta, len(self._names) + int(self.intercept))
+        free = theta[:-1] if isinstance(self._loss, Huber) else theta  # the scale is not a coefficient
+        if not np.allclose(self._domain.project(free), free, rtol=1e-9, atol=0.0):
+            raise ConfigError(f"state: theta is outside {self._domain}")
 
     def merged(self, *others: Self) -> Self:
         """A new estimator: the average of this and others, weighted by records, for learners of disjoint records.
@@ -257,8 +289,8 @@ class _LDP(StreamEstimator):
         parts = (self, *others)
         for part in parts:
             part._need_features("merged")
-            if part._model() != self._model():
-                raise ConfigError("merged: expected estimators of one type, loss, features, intercept and classes")
+            if (part._model(), part._domain) != (self._model(), self._domain):
+                raise ConfigError("merged: expected one type, loss, domain, features, intercept and classes")
         result = self.clone()
         if not result._names:
             result._declare(self._names)
