@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check format bench theory campaign kafka clean
+.PHONY: demo demo-kafka test check format bench bench-kafka theory campaign kafka clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -29,6 +29,9 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
+
+bench-kafka: $(STAMP)
+	$(BIN)/python -m benchmarks.kafka --write
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed --write

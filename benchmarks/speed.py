@@ -366,12 +366,13 @@ def table(rows: list[Row]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def write(text: str) -> None:
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise SystemExit(f"{README} lacks the lines {BEGIN} and {END}")
-    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+def write_between(file: Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between two marks of a file."""
+    before, _, rest = file.read_text(encoding="utf-8").partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{file} lacks the lines {begin} and {end}")
+    file.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -397,7 +398,7 @@ def main() -> None:
             rows += found
     text = f"{about}\n\n{table(rows)}"
     if arguments.write:
-        write(text)
+        write_between(README, BEGIN, END, text)
 
 
 if __name__ == "__main__":

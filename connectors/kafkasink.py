@@ -91,6 +91,27 @@ class DeadLetterTopic:
         self._writer.close()
 
 
+class SnapshotTopic:
+    """Committed snapshots for other services: the topic should be compacted, with one message for each shard of a job.
+
+    `streamdp.load_snapshot` reads them back.
+    """
+
+    def __init__(
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._writer = TopicWriter(topic, bootstrap_servers, options)
+
+    def publish(self, job: str, texts: Mapping[Shard, str]) -> None:
+        """The broker has them when this returns. Raises `SourceUnavailableError`."""
+        for shard, text in texts.items():
+            self._writer.send(f"{job}/{shard}".encode(), text.encode())
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, Any]) -> Iterator[bytes]:
     """The values of a topic from its beginning to its present end."""
     consumer = connect(bootstrap_servers, None, dict(options))

@@ -86,7 +86,7 @@ class Metrics:
                 spends._buckets[place].inc(number)
             spends._sum.inc(float(budgets.sum()))
 
-    def assigned(self, shards: Mapping[Shard, Counts]) -> None:
+    def assigned(self, shards: dict[Shard, Counts]) -> None:
         """Forget the lags of shards that others have now, and count new ones from where they stand."""
         self._lags.clear()
         self._seen = dict(shards)

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
@@ -63,8 +63,8 @@ class Observer(Protocol):
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None: ...
 
-    def assigned(self, shards: Iterable[Shard]) -> None:
-        """These are ours now, all of them."""
+    def assigned(self, shards: dict[Shard, Counts]) -> None:
+        """These are ours now, all of them, with what was counted of them before."""
 
     def trouble(self, kind: str, message: str) -> None:
         """`fenced`, `conflict`, `store` or `source`: something that the worker gets over by itself."""
@@ -447,4 +447,4 @@ class Worker:
 
     def _tell_assigned(self) -> None:
         for observer in self._observers:
-            observer.assigned(tuple(self._lanes))
+            observer.assigned({shard: lane.counts for shard, lane in self._lanes.items()})

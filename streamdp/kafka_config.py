@@ -1,0 +1,126 @@
+"""The Kafka part of a job in writing, and what it builds. Secrets come from the environment or from files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from streamdp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from connectors.kafka import KafkaSource
+    from connectors.kafkasink import DeadLetterTopic, SnapshotTopic
+    from streamdp.records import Encoder
+
+BOOTSTRAP = "STREAMDP_KAFKA"
+"""The environment variable with the brokers of a job that names none."""
+
+_SECRETS = ("password", "token", "secret")
+
+
+class KafkaSourceConfig(BaseModel):
+    """A topic of JSON messages, read by a group of workers. See `connectors.kafka`.
+
+    `brokers` is `host:port[,host:port]`, by default what STREAMDP_KAFKA says. `subject_from` says where the column
+    `schema.subject` is: the message's `key` (the default), or the field of that name in the `value`. `budget_header`
+    is a header with what the record may spend. `options` are those of `kafka.KafkaConsumer`; a value may be
+    `{env: NAME}` or `{file: PATH}`, and a password must be. `dead_letters` is a file, `dead_letter_topic` a topic;
+    `publish_topic` a compacted topic for the committed snapshots.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+    type: Literal["kafka"]
+    topic: str = Field(min_length=1)
+    brokers: str | None = None
+    group: str | None = Field(default=None, min_length=1)
+    subject_from: Literal["key", "value"] = "key"
+    budget_header: str | None = None
+    start: Literal["earliest", "latest"] = "earliest"
+    on_missing: Literal["stop", "earliest", "latest"] = "stop"
+    max_bad_share: float | None = Field(default=None, ge=0, le=1)
+    max_bad_in_a_row: int | None = Field(default=10_000, ge=1)
+    dead_letters: str | None = None
+    dead_letter_topic: str | None = None
+    keep_payload: bool = False
+    publish_topic: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.dead_letters is not None and self.dead_letter_topic is not None:
+            raise ValueError("expected dead_letters (a file) or dead_letter_topic, not both")
+        if self.keep_payload and self.dead_letters is None and self.dead_letter_topic is None:
+            raise ValueError("keep_payload needs dead_letters or dead_letter_topic, to keep them in")
+        for name, value in self.options.items():
+            if any(word in name for word in _SECRETS) and not isinstance(value, Mapping):
+                raise ValueError(f"options.{name}: a secret must be {{env: NAME}} or {{file: PATH}}, not written here")
+            if isinstance(value, Mapping) and (len(value) != 1 or not {"env", "file"}.issuperset(value)):
+                raise ValueError(f"options.{name}: expected a value, {{env: NAME}} or {{file: PATH}}")
+        return self
+
+    @property
+    def servers(self) -> str:
+        """The brokers. Raises `ConfigError` where nobody named them."""
+        found = self.brokers or os.environ.get(BOOTSTRAP)
+        if not found:
+            raise ConfigError(f"source.brokers: missing setting; give it, or set {BOOTSTRAP} to host:port")
+        return found
+
+    def client_options(self) -> dict[str, Any]:
+        """`options` with the secrets read. Raises `ConfigError` where one is not there."""
+        return {name: _secret(f"source.options.{name}", value) for name, value in self.options.items()}
+
+    def security_options(self) -> dict[str, Any]:
+        """Those of `options` that producers need as well."""
+        shared = ("security_protocol", "sasl_", "ssl_", "client_id", "api_version", "request_timeout_ms")
+        return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
+
+    def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
+        """Connect. Raises as `connectors.kafka.KafkaSource` does."""
+        from connectors.kafka import KafkaSource
+
+        return KafkaSource(
+            self.topic,
+            encoder,
+            bootstrap_servers=self.servers,
+            group=self.group or f"streamdp-{job}",
+            key_is_subject=key_is_subject,
+            budget_header=self.budget_header,
+            start=self.start,
+            on_missing=self.on_missing,
+            keep_payload=self.keep_payload,
+            options=self.client_options(),
+        )
+
+    def build_dead_letter_topic(self) -> DeadLetterTopic | None:
+        """The topic of dead letters, if there is to be one."""
+        from connectors.kafkasink import DeadLetterTopic
+
+        topic = self.dead_letter_topic
+        return None if topic is None else DeadLetterTopic(topic, self.servers, self.security_options())
+
+    def build_snapshot_topic(self) -> SnapshotTopic | None:
+        """The topic of committed snapshots, if there is to be one."""
+        from connectors.kafkasink import SnapshotTopic
+
+        topic = self.publish_topic
+        return None if topic is None else SnapshotTopic(topic, self.servers, self.security_options())
+
+
+def _secret(name: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if "env" in value:
+        found = os.environ.get(str(value["env"]))
+        if found is None:
+            raise ConfigError(f"{name}: the environment variable {value['env']} is not set")
+        return found
+    try:
+        return Path(str(value["file"])).read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"{name}: cannot read the file {value['file']}") from None
