@@ -1,4 +1,4 @@
-"""Bytes of a file, a gzip file, a growing file or standard input, in order, with offsets after unpacking."""
+"""Bytes of a file, a gzip file, a growing file or standard input, in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOLLOW_SLEEP_S = 0.05
 
 
 class ByteStream:
-    """The unpacked bytes of `path` (`-` is standard input), gzip or not (told by its first bytes), from offset 0.
+    """The unpacked bytes of `path` (`-` is standard input), gzip or not (told by its first bytes).
 
     With `follow`, the end of a plain file is not the end of the stream. Raises `SourceError` for whatever cannot
     be opened, read or unpacked.
@@ -74,23 +74,6 @@ class ByteStream:
             self._begin(data)
             return self.read(size, timeout_s) if self._unread else (None if data else b"")
         return data
-
-    def skip(self, offset: int) -> None:
-        """Go forward to `offset`, right after opening. Raises `SourceError` if the stream is shorter."""
-        left = offset
-        if self._gunzip is None and self._raw.seekable():
-            left = offset - os.fstat(self._raw.fileno()).st_size
-            if left <= 0:
-                self._unread = b""
-                self._raw.seek(offset)
-        else:
-            while left > 0 and (chunk := self.read(min(left, 1 << 20), 0.0)):
-                left -= len(chunk)
-        if left > 0:
-            raise SourceError(
-                f"{self._path} is shorter than the position to resume at (byte {offset}): it was cut or replaced. "
-                "Give the original file, or start a new job."
-            )
 
     def close(self) -> None:
         """Close the file; standard input stays open. Safe to call twice."""

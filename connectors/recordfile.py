@@ -1,13 +1,13 @@
 """What every file of records has in common: blocks, batches that are slices of them, positions, bad records.
 
 A file is read in blocks of a few megabytes. A block is cut at record ends, decoded at once, and handed out in slices,
-so every batch ends at a byte offset where a later run can go on, whatever the sizes of blocks and batches were.
+so a later run can go on after any record, whatever the sizes of blocks and batches were. Positions are published, so
+they count records and hold no byte offset: that would tell how long the records are, and so what they say.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -50,19 +50,18 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Decoded records, and for each (good or dead) the offset in the file that follows it."""
+    """Decoded records, good or dead, up to a row."""
 
     batch: Batch
     dead_rows: np.ndarray
-    ends: np.ndarray
-    first_row: int
+    last_row: int
 
 
 class RecordFile(ABC):
     """A file of records, one after another; a `records.Source`. Subclasses know the format.
 
-    A position is {"offset": bytes after unpacking, "row": records so far (a header is one), "bad": dead letters so
-    far by reason, "head": fingerprint of the header}.
+    A position is {"row": records so far (a header is one), "bad": dead letters so far by reason, "head": fingerprint
+    of the header}.
     """
 
     def __init__(
@@ -94,17 +93,15 @@ class RecordFile(ABC):
     def _open(self) -> None:
         self._stream = ByteStream(self.path, follow=self._follow)
         self._ended = False  # the stream gave its last byte
-        self._tail = b""  # read, but not yet decoded; starts at byte `_tail_offset` and row `_tail_row`
-        self._tail_offset = 0
-        self._tail_row = 0
+        self._tail = b""  # read, but not yet decoded
+        self._tail_row = 0  # records before the tail
         self._rest = b""  # read, and comes after the tail
         self._in_overlong = False  # the tail is the rest of a record that is already too long
         self._has_header = False
         self._head = ""
         self._block: _Block | None = None
-        self._taken = 0
-        self._offset = 0
-        self._row = 0
+        self._row = 0  # polled; more than `_tail_row` while records are passed over
+        self._passed: Counter[str] = Counter()  # flaws of the records passed over
         self._bad: Counter[str] = Counter()
         if self.path != "-":  # a wrong header shows at once; on standard input, only when it comes
             self._fill(0.0)
@@ -112,7 +109,7 @@ class RecordFile(ABC):
     @property
     def position(self) -> Position:
         """The position after the last polled record."""
-        return {"offset": self._offset, "row": self._row, "bad": dict(self._bad), "head": self._head}
+        return {"row": self._row, "bad": dict(self._bad), "head": self._head}
 
     @property
     def finished(self) -> bool:
@@ -142,8 +139,8 @@ class RecordFile(ABC):
 
     def seek(self, position: Position) -> None:
         """Continue at `position`. Raises `SourceError` if this file cannot be the one the position came from."""
-        offset, row, bad = position.get("offset"), position.get("row"), position.get("bad")
-        if not (isinstance(offset, int) and isinstance(row, int) and isinstance(bad, dict) and offset >= 0):
+        row, bad = position.get("row"), position.get("bad")
+        if not (isinstance(row, int) and isinstance(bad, dict) and row >= 0):
             raise SourceError(f"{self.path}: expected the position of a file, got another one")
         if position == self.position:
             return
@@ -151,30 +148,33 @@ class RecordFile(ABC):
             raise SourceError("standard input cannot be read again from an earlier position; give a file instead")
         self._stream.close()
         self._open()
-        if offset == 0:
+        if row == 0:
             return
-        if self._has_header and position.get("head") != self._head:
-            raise SourceError(
-                f"{self.path} has another header than the file this job has read so far: it was replaced. Give the "
-                "original file, or start a new job."
-            )
-        self._stream.close()
-        self._stream = ByteStream(self.path, follow=self._follow)
-        self._stream.skip(offset - 1)
-        self._ended = False
-        self._rest = b""
-        self._tail = self._stream.read(1, 0.0) or b""
-        self._offset, self._row, self._bad = offset, row, Counter(bad)
-        if self._tail == b"\n":
-            self._tail, self._tail_offset, self._tail_row = b"", offset, row
-            return
-        # The last record had no line end when it was read. More may have come since, but not of that record.
-        after = self._stream.read(2, 0.0) or b""
-        line_end = re.match(rb"\r?\n", after)
-        if after and not line_end:
-            raise SourceError(f"{self.path} has no record end at byte {offset}: it was replaced. Start a new job.")
-        skipped = line_end.end() if line_end else 0
-        self._tail, self._tail_offset, self._tail_row = after[skipped:], offset + skipped, row
+        if self._has_header:
+            if position.get("head") != self._head:
+                raise SourceError(
+                    f"{self.path} has another header than the file this job has read so far: it was replaced. Give "
+                    "the original file, or start a new job."
+                )
+            self._row, self._bad = row, Counter(bad)
+            if self._pass_over():
+                return
+        raise SourceError(
+            f"{self.path} does not hold the {row - self._header_rows} records this job has read so far: it was cut "
+            "short or replaced. Give the original file, or start a new job."
+        )
+
+    def _pass_over(self) -> bool:
+        """Read on to row `_row` without decoding; False if there are not the records that were polled before."""
+        while self._tail_row < self._row:
+            progress = self._fill(0.0)
+            size = len(self._tail)
+            self._block = self._next_block()
+            if not progress and len(self._tail) == size and self._tail_row < self._row:
+                # The last record had no line end when it was polled, and its rest may still come.
+                unended = self._follow and bool(self._tail or self._in_overlong)
+                return unended and self._row == self._tail_row + 1
+        return all(self._passed[reason] == self._bad[reason] for reason in ("malformed_quotes", "too_long"))
 
     def commit(self, position: Position) -> None:  # noqa: B027
         """Nothing: a file has no broker to tell."""
@@ -226,11 +226,10 @@ class RecordFile(ABC):
         if length is not None:
             self._has_header = True
             self._tail = self._tail[length:]
-            self._tail_offset = self._offset = length
             self._tail_row = self._row = self._header_rows
 
     def _next_block(self) -> _Block | None:
-        """Decode the complete records of the tail; None if there is none."""
+        """Decode the complete records of the tail but those to be passed over; None if there is none."""
         if not self._has_header:
             return None
         if self._in_overlong:
@@ -242,53 +241,53 @@ class RecordFile(ABC):
         if len(records.ends) == 0:
             if len(self._tail) > MAX_RECORD_BYTES:
                 self._in_overlong = True
-                self._tail_offset += len(self._tail)
                 self._tail = b""
             return None
+        behind = min(self._row - self._tail_row, len(records.ends))
+        if behind:
+            self._passed.update(reason for i, reason in records.flaws.items() if i < behind)
+            self._tail = self._tail[records.ends[behind - 1] :]
+            self._tail_row += behind
+            return self._next_block()
         rows = np.arange(self._tail_row + 1, self._tail_row + 1 + len(records.ends))
         batch = self._decode(records, rows)
         if self._keep_payload and batch.dead:
             payloads = records.raw(letter.position - self._tail_row - 1 for letter in batch.dead)
             dead = [replace(d, payload=payload) for d, payload in zip(batch.dead, payloads, strict=True)]
             batch = replace(batch, dead=dead)
-        ends = records.ends + self._tail_offset
-        if unended:
-            ends[-1] -= 1
         self._tail = self._tail[records.ends[-1] :]
-        return self._advance(batch, ends)
+        return self._advance(batch, len(rows))
 
     def _end_overlong(self) -> _Block | None:
         newline = self._tail.find(b"\n")
         if newline < 0 and not self._ended:
-            self._tail_offset += len(self._tail)
             self._tail = b""
             return None
-        length = newline + 1 or len(self._tail)
         self._in_overlong = False
-        self._tail = self._tail[length:]
-        batch = replace(self._nothing, dead=[DeadLetter(self._tail_row + 1, "too_long")])
-        return self._advance(batch, np.array([self._tail_offset + length]))
+        self._tail = self._tail[newline + 1 or len(self._tail) :]
+        if self._row > self._tail_row:
+            self._passed["too_long"] += 1
+            self._tail_row += 1
+            return self._next_block()
+        return self._advance(replace(self._nothing, dead=[DeadLetter(self._tail_row + 1, "too_long")]), 1)
 
-    def _advance(self, batch: Batch, ends: np.ndarray) -> _Block:
+    def _advance(self, batch: Batch, rows: int) -> _Block:
+        self._tail_row += rows
         dead_rows = np.array([letter.position for letter in batch.dead], dtype=np.int64)
-        block = _Block(batch, dead_rows, ends, self._tail_row + 1)
-        self._tail_offset = int(ends[-1])
-        self._tail_row += len(ends)
-        return block
+        return _Block(batch, dead_rows, self._tail_row)
 
     def _slice(self, max_records: int) -> Batch:
         block = self._block
         if block is None:
             return replace(self._nothing, position=self.position)
-        start, stop = self._taken, min(self._taken + max_records, len(block.ends))
-        edges = (block.first_row + start, block.first_row + stop)
+        stop = min(self._row + max_records, block.last_row)
+        edges = (self._row + 1, stop + 1)
         good = slice(*np.searchsorted(block.batch.positions, edges).tolist())
         dead = block.batch.dead[slice(*np.searchsorted(block.dead_rows, edges).tolist())]
-        self._offset, self._row = int(block.ends[stop - 1]), edges[1] - 1
+        self._row = stop
         self._bad.update(letter.reason for letter in dead)
-        self._taken = stop
-        if stop == len(block.ends):
-            self._block, self._taken = None, 0
+        if stop == block.last_row:
+            self._block = None
         whole = block.batch
         return Batch(
             features=whole.features,

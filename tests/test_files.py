@@ -84,7 +84,7 @@ def test_records_come_back_as_written(tmp_path, kind, packed, end):
     assert good == [
         (first + i, tuple(SCHEMA.encode_one(r)[0].items()), r["t"], r["id"], r["eps"]) for i, r in enumerate(items)
     ]
-    assert source.position["offset"] == len(data)
+    assert source.position["row"] == first + len(items) - 1
 
 
 TOKENS = [
@@ -144,10 +144,10 @@ def test_any_bytes_in_any_pieces_give_the_same(tmp_path, monkeypatch, kind, data
                 assert source.position == position
         assert source.finished
         assert outcome(batches) == expected
-        assert source.position["offset"] in (0, len(content))
         positions = sorted(p[0] for part in expected for p in part)
         first = 2 if kind == "csv" else 1
         assert positions == list(range(first, first + len(positions))), "every record is good or dead, once"
+        assert source.position["row"] == first + len(positions) - 1
 
 
 def test_the_reference_itself(tmp_path, monkeypatch):
@@ -188,7 +188,9 @@ def test_a_huge_record_is_one_dead_letter(tmp_path, kind):
             good, dead = outcome(read_all(source))
             assert len(good) == 1 + bool(last)
             assert [d[1] for d in dead] == ["too_long"]
-            assert source.position["offset"] == os.path.getsize(path)
+            again = open_lenient(kind, path, keep_payload=True)
+            again.seek(source.position)
+            assert outcome(read_all(again)) == ([], [])
 
 
 def test_a_stray_quote_swallows_one_line_only(tmp_path):
@@ -259,9 +261,9 @@ def test_a_file_that_was_cut_or_replaced_is_refused(tmp_path, kind, packed):
     source.poll(50, 0.0)
     position = source.position
     for changed, message in [
-        (data[:300], "shorter than the position"),
-        (data.replace(b"\n", b"\n   ", 60), "no record end"),
-        (b"new_" + data, "another header") if kind == "csv" else (b"   " + data, "no record end"),
+        (data[:300], "does not hold the 50 records .* cut short or replaced"),
+        (b"", "does not hold the 50 records"),
+        *([(b"new_" + data, "another header")] if kind == "csv" else []),
     ]:
         write(tmp_path / "f", pack(changed))
         with pytest.raises(SourceError, match=message):
@@ -280,6 +282,33 @@ def test_a_last_line_without_an_end_may_get_one_later(tmp_path, more):
     later = CSVSource(path, SCHEMA)
     later.seek(source.position)
     assert [(g[0], g[3]) for g in outcome(read_all(later))[0]] == ([(3, "s2")] if more else [])
+
+
+@pytest.mark.parametrize("last", [b"e,s1,x,5,,1", b"z" * (1 << 20), b"z" * (9 << 20)])
+def test_the_end_of_a_last_line_may_come_while_it_is_followed(tmp_path, last):
+    path = write(tmp_path / "f", HEADER + last)
+    source = open_lenient("csv", path)
+    read_all(source)
+    later = open_lenient("csv", path, follow=True)
+    later.seek(source.position)
+    assert later.position == source.position
+    for end in (b"", b"\r", b"\n" + b"e,s2,x,5,,1\n"):
+        assert len(later.poll(9, 0.0)) == 0
+        with open(path, "ab") as f:
+            f.write(end)
+    assert [r.subject for r in later.poll(9, 0.0)] == ["s2"]
+    assert later.position == source.position | {"row": 3}
+
+
+def test_lines_that_became_one_record_are_not_passed_over_as_two(tmp_path):
+    path = write(tmp_path / "f", HEADER + b'"e\ne,s1,x,5,,1')
+    source = open_lenient("csv", path)
+    assert [d[1] for d in outcome(read_all(source))[1]] == ["malformed_quotes"]
+    with open(path, "ab") as f:
+        f.write(b'",s2,x,5,,1\ne,s3,x,5,,1\n')
+    for follow in (False, True):
+        with pytest.raises(SourceError, match="does not hold the 2 records"):
+            open_lenient("csv", path, follow=follow).seek(source.position)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -336,7 +365,7 @@ def test_standard_input(monkeypatch, packed):
     os.close(writing)
     assert len(outcome(read_all(source))[0]) == 300
     with pytest.raises(SourceError, match="standard input"):
-        source.seek({"offset": 0, "row": 0, "bad": {}, "head": ""})
+        source.seek({"row": 0, "bad": {}, "head": ""})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert len(outcome(read_all(CSVSource("-", SCHEMA)))[0]) == 300
 
@@ -395,6 +424,26 @@ def test_dead_letters_tell_no_value_unless_asked(tmp_path):
     assert (tmp_path / "quiet").stat().st_mode & 0o077 == 0
     with pytest.raises(SourceError, match="cannot write"):
         DeadLetterFile(tmp_path / "none" / "f")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_positions_do_not_tell_how_long_records_are(tmp_path, monkeypatch, kind, packed):
+    monkeypatch.setattr(recordfile, "MAX_RECORD_BYTES", 200)
+    monkeypatch.setattr(recordfile, "BLOCK_BYTES", 300)
+    seen = []
+    for answer in ("no", "yes", '"no\n"', "never" * 20):
+        items = rows(20)
+        items[7]["extra"] = answer
+        data = as_bytes(kind, items)
+        source = FORMATS[kind](write(tmp_path / "f", gzip.compress(data) if packed else data), SCHEMA)
+        seen.append([source.position])
+        while not source.finished:
+            source.poll(1, 0.0)
+            seen[-1].append(source.position)
+    first = 2 if kind == "csv" else 1
+    assert [p["row"] for p in seen[0] if p["row"] >= first] == list(range(first, first + 20))
+    assert all(positions == seen[0] for positions in seen)
 
 
 def test_a_json_position_holds_nothing_of_the_first_record(tmp_path):

@@ -55,7 +55,7 @@ def test_bad_is_a_dead_letter_and_counts_toward_the_limit():
 
 def test_a_position_of_another_source_is_refused():
     source = MemorySource([item(0)], ["a"])
-    for position in ({}, {"index": 2}, {"index": -1}, {"offset": 0}):
+    for position in ({}, {"index": 2}, {"index": -1}, {"row": 0}):
         with pytest.raises(SourceError):
             source.seek(position)
     source.close()

@@ -29,7 +29,7 @@ def encode(schema, rows):
     frame = pl.DataFrame(
         {c: [row.get(c) for row in rows] for c in schema.columns}, schema=dict.fromkeys(schema.columns, pl.String)
     )
-    return schema.encode(frame, np.arange(len(rows)) + 5, {"offset": 1})
+    return schema.encode(frame, np.arange(len(rows)) + 5, {"row": 1})
 
 
 GOOD = {"age": "54", "sex": "m", "city": "Bern", "wage": "25", "id": "ann", "eps": "0.5"}
@@ -43,7 +43,7 @@ def test_good_records_become_columns():
     np.testing.assert_array_equal(batch.budgets, [0.5, math.nan])
     assert batch.subjects == ["ann", "ann"]
     assert batch.positions.tolist() == [5, 6]
-    assert batch.position == {"offset": 1}
+    assert batch.position == {"row": 1}
     assert batch.dead == []
 
 
