@@ -27,7 +27,7 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata
 
 from connectors.jsonrows import encode_json
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError
 from streamdp.records import (
     Batch,
     DeadLetter,
@@ -40,6 +40,8 @@ from streamdp.records import (
 
 OURS = {"enable_auto_commit", "auto_offset_reset", "group_id", "key_deserializer", "value_deserializer"}
 """Consumer options that exactly-once counting decides."""
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 CONNECT_TIMEOUT_S = 6.0
 
@@ -192,10 +194,12 @@ class KafkaSource:
             self._consumer.commit_async(offsets)
 
     def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
-        """How many records the broker has after these positions. Asks the broker."""
-        with kafka_errors():
-            ends = self._consumer.end_offsets([TopicPartition(*shard) for shard in positions])
-        return {shard: ends[TopicPartition(*shard)] - p["offset"] for shard, p in positions.items()}
+        """How many records wait after these positions, by what the broker said last; shards it said nothing of are
+        left out.
+        """
+        ours = self._consumer.assignment()
+        ends = {s: self._consumer.highwater(TopicPartition(*s)) for s in positions if TopicPartition(*s) in ours}
+        return {shard: max(0, end - positions[shard]["offset"]) for shard, end in ends.items() if end is not None}
 
     def close(self) -> None:
         """Leave the group."""
@@ -237,6 +241,9 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: dict
     """A consumer with our defaults. Raises as `KafkaSource` says."""
     if taken := OURS.intersection(options):
         raise ConfigError(f"the consumer option {sorted(taken)[0]!r} is set by streamdp and cannot be given")
+    protocol = options.get("security_protocol", "PLAINTEXT")
+    if protocol not in PROTOCOLS:  # the client would take it for PLAINTEXT
+        raise ConfigError(f"security_protocol: expected one of {', '.join(PROTOCOLS)}")
     defaults = {
         "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
         "reconnect_backoff_max_ms": 2000,
@@ -268,22 +275,38 @@ def explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, An
     for server in servers:
         host, _, port = server.strip().rpartition(":")
         try:
-            with socket.create_connection((host, int(port)), timeout=2.0) as plain:
-                if protocol in ("SSL", "SASL_SSL") and "ssl_context" not in options:
-                    context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
-                    context.check_hostname = options.get("ssl_check_hostname", True)
-                    with context.wrap_socket(plain, server_hostname=host):
-                        pass
-        except ssl.SSLError as error:
-            reason = getattr(error, "verify_message", "") or error.reason
-            raise SourceError(f"{server}: TLS failed ({reason}); see ssl_cafile and the broker's certificate") from None
+            plain = socket.create_connection((host, int(port)), timeout=2.0)
         except (OSError, ValueError):
             continue  # nobody there
+        with plain:
+            if protocol in ("SSL", "SASL_SSL") and "ssl_context" not in options:
+                _shake_hands(plain, server, host, options)
         if protocol.startswith("SASL"):
             raise SourceError(
                 f"{server} answers but does not let us in: see sasl_mechanism, user and password (security_protocol"
                 f" {protocol})"
             )
+        raise SourceUnavailableError(
+            f"no answer from Kafka: {server} listens but does not answer in {protocol}; see security_protocol"
+        )
+
+
+def _shake_hands(plain: socket.socket, server: str, host: str, options: Mapping[str, Any]) -> None:
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
+    except OSError as error:
+        raise SourceError(f"cannot read the certificates in ssl_cafile: {error.strerror or 'not PEM'}") from None
+    context.check_hostname = options.get("ssl_check_hostname", True)
+    try:
+        with context.wrap_socket(plain, server_hostname=host):
+            pass
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", "") or error.reason
+        raise SourceError(f"{server}: TLS failed ({reason}); see ssl_cafile and the broker's certificate") from None
+    except OSError as error:
+        raise SourceUnavailableError(
+            f"{server}: TLS failed ({error.strerror or 'no answer'}); see security_protocol, if it is no TLS port"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -300,6 +323,8 @@ def kafka_errors() -> Any:
     except UnknownTopicOrPartitionError:
         raise SourceError("the topic was deleted") from None
     except KafkaError as error:
+        if isinstance(error.__cause__, StreamDPError):  # ours, on its way through the client from a rebalance
+            raise error.__cause__ from None
         raise SourceUnavailableError(f"no answer from the Kafka broker ({type(error).__name__})") from error
 
 

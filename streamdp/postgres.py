@@ -12,8 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateSchema
 
 from streamdp.database import Format
 from streamdp.errors import (
@@ -39,13 +40,16 @@ _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a table or 
 
 
 class PostgresLock:
-    """An advisory lock of one connection's session, which its end releases; the work is fenced by epochs as well."""
+    """An advisory lock of one connection's session, which its end releases; the work is fenced by epochs as well.
 
-    def __init__(self, engine: Engine, name: str, shared: bool) -> None:
+    PostgreSQL keeps them apart by database, so the schema names it: the host may have several names.
+    """
+
+    def __init__(self, engine: Engine, schema: str, name: str, shared: bool) -> None:
         self._connection = engine.connect()
         function = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
         try:
-            got = self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": name})
+            got = self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": schema})
             if not got.scalar():
                 raise StoreBusyError(f"{name} is in use; stop the other one, or wait for it to end")
             self._connection.commit()
@@ -71,6 +75,7 @@ class PostgresNamespace:
             self._engine = create_engine(
                 url.set(drivername="postgresql+psycopg"),
                 poolclass=NullPool,
+                hide_parameters=True,  # an error's text would show states, settings and spends
                 connect_args={
                     "connect_timeout": CONNECT_TIMEOUT_S,
                     "tcp_user_timeout": ANSWER_TIMEOUT_MS,
@@ -91,17 +96,16 @@ class PostgresNamespace:
 
     def lock(self, shared: bool) -> PostgresLock:
         with self.errors():
-            return PostgresLock(self._engine, self.name, shared)
+            return PostgresLock(self._engine, self._schema, self.name, shared)
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
         """See `Database.create`."""
         with self.errors(), self._engine.begin() as connection:
             alone = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))")
-            connection.execute(alone, {"name": self.name})
+            connection.execute(alone, {"name": self._schema})
             if _exists(connection):
                 return False
-            quoted = connection.dialect.identifier_preparer.quote_identifier(self._schema)
-            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {quoted}"))
+            connection.execute(CreateSchema(self._schema, if_not_exists=True))
             form.tables.create_all(connection)
             connection.execute(text("CREATE TABLE format (name text NOT NULL, version integer NOT NULL)"))
             row = {"name": form.name, "version": form.version}
@@ -153,12 +157,13 @@ class PostgresNamespace:
             yield
         except DBAPIError as error:
             code = getattr(error.orig, "sqlstate", None) or ""
-            # Without a code, there was no server to give one: it could not be reached, or it went away.
-            if error.connection_invalidated or not code or code.startswith(_UNAVAILABLE) or code in _LOCKED:
-                raise StoreUnavailableError(f"{self.name} gives no answer ({code or 'no connection'})") from error
+            # Without a code, there was no server to give one: it could not be reached, went away, or let us not in.
+            away = isinstance(error, OperationalError | InterfaceError) and not code
+            if error.connection_invalidated or away or code.startswith(_UNAVAILABLE) or code in _LOCKED:
+                raise StoreUnavailableError(f"{self.name} gives no answer ({code or _refusal(error)})") from error
             if code.startswith(_DAMAGED):
                 raise StoreDamagedError(f"{self.name} is damaged: PostgreSQL says {code}") from error
-            raise StoreError(f"cannot use {self.name}: PostgreSQL says {code}") from error
+            raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error.orig).strip()}") from error
 
     def close(self, connection: Connection) -> None:
         connection.close()
@@ -167,3 +172,9 @@ class PostgresNamespace:
 
 def _exists(connection: Connection) -> bool:
     return connection.execute(text("SELECT to_regclass('format')")).scalar() is not None
+
+
+def _refusal(error: DBAPIError) -> str:
+    """Why the server let us not in, as in `password authentication failed for user "me"`, where it said so."""
+    _, said, reason = str(error.orig).partition("FATAL:")
+    return reason.strip().partition("\n")[0] if said else "no connection"

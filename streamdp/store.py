@@ -446,7 +446,7 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     if "://" in place:
         try:
             url = make_url(place)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # the latter for a port; its text may hold a password with an @
             raise StoreError("expected a file path, sqlite:///PATH or postgresql://..., got a malformed URL") from None
         if url.get_backend_name() == "postgresql" and url.database:
             from streamdp.postgres import PostgresNamespace

@@ -41,6 +41,8 @@ LAST_BATCH_S = 2.0
 """How long a rebalance waits for the batch at hand."""
 GIVE_UP_S = 10.0
 """How long a worker that was asked to stop waits for a database that gives no answer."""
+RECLAIM_AFTER_S = 3.0
+"""A shard that was claimed by another worker and is still ours, as the source says, is claimed again after so long."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -136,6 +138,7 @@ class Worker:
         self._publish = tuple(publish)
         self._lanes: dict[Shard, _Lane] = {}
         self._to_begin: dict[Shard, Position | None] = {}
+        self._fenced: dict[Shard, float] = {}  # claimed by others, but not taken away from us: when to claim them again
         self._lost: set[Shard] = set()  # taken away while a call of ours was under way
         self._stale = False  # what is in memory must be read from the store again
         self._busy: Future[Any] | None = None
@@ -178,10 +181,14 @@ class Worker:
         self._committed_at = heard = time.monotonic()
         timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
         try:
-            while not self.stopping and (max_records is None or self._polled < max_records):
+            while not self.stopping and (
+                max_records is None or self._stale or self._done + self._pending < max_records
+            ):
                 polled = [(self._lanes.get(s), s, raw) for s, raw in self._source.poll(POLL_RECORDS, timeout)]
                 self._finish_learning()  # of the poll before, which went on while we polled
-                self._claim(self._source.assigned())
+                if new := [*self._source.assigned(), *self._to_reclaim()]:
+                    self._claim(new)
+                    heard = time.monotonic()  # to join may take longer than a stream is quiet
                 if self._stale:
                     self._go_back()
                 self._begin()
@@ -305,6 +312,7 @@ class Worker:
         if isinstance(error, FencedError):
             self._tell("fenced", str(error))
             self._drop({error.shard})
+            self._fenced[error.shard] = time.monotonic() + RECLAIM_AFTER_S
         else:
             self._tell("conflict", str(error))
             time.sleep(random.uniform(0, 0.1))  # so that the two do not meet again
@@ -319,6 +327,7 @@ class Worker:
             if shard in self._lanes:
                 self._lanes[shard] = lane = self._lane(snapshot, self._lanes[shard].origin)
                 self._to_begin[shard] = lane.position or lane.origin
+                self._in_a_row[shard] = 0  # they are counted again as they are read again
         self._pending = 0
         self._committed_at = time.monotonic()
 
@@ -334,15 +343,29 @@ class Worker:
                 self._in_a_row[shard] = 0
         self._tell_assigned()
 
+    def _to_reclaim(self) -> list[Shard]:
+        """Fenced shards that have not been taken away since.
+
+        If another worker has them, we will hear of it by then. If not, its claim came late, from a time before they
+        were ours, and without us they would have no owner.
+        """
+        due = [shard for shard, moment in self._fenced.items() if time.monotonic() >= moment]
+        for shard in due:
+            del self._fenced[shard]
+        return due
+
     def _begin(self) -> None:
         """Take the source to where the shards go on; a source that gives no answer is asked again in the next round."""
         for shard, position in list(self._to_begin.items()):
             if shard in self._lanes:
                 try:
-                    self._lanes[shard].origin = self._source.begin(shard, position)
+                    lane = self._lanes[shard]
+                    lane.origin = self._source.begin(shard, position)
                 except SourceUnavailableError as error:
                     self._tell("source", str(error))
                     return
+                if lane.position is not None and lane.origin is not None:
+                    self._source.commit({shard: lane.origin})  # whoever had it before may not have told the broker
             del self._to_begin[shard]
 
     def _lane(self, snapshot: Snapshot | None, origin: Position | None = None) -> _Lane:
@@ -389,6 +412,7 @@ class Worker:
             self._store.release(shards)
         for shard in shards:
             self._lanes.pop(shard, None)
+            self._fenced.pop(shard, None)
         self._tell_assigned()
 
     # -- patience ----------------------------------------------------------------------------------------------------
