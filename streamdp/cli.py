@@ -36,9 +36,11 @@ EXIT_CODES: dict[type[Exception], int] = {
     NotAtBoundary: 6,
 }
 
-_CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 an error nobody foresaw; 2 wrong usage
-or configuration; 3 the source or its data; 4 the store; 5 a record's budget; 6 not available (yet); 130 interrupted
-twice. Errors are one line on standard error and never show a value of a record.""".replace("\n", " ")
+_CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 standard output cannot be written (no
+message if its reader has gone, as with head; a run then stops at its last commit), or an error nobody foresaw; 2 wrong
+usage or configuration; 3 the source or its data; 4 the store or the published file; 5 a record's budget; 6 not
+available (yet); 130 interrupted before the run began or twice. Errors are one line on standard error and never show a
+value of a record.""".replace("\n", " ")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -151,10 +153,15 @@ def _configuration(what: str, settings: dict[str, Any]) -> JobConfig:
         if settings:
             raise ConfigError(f"{what} holds the whole job: with it, only --max-records and --stdin can be given")
         return load_config(what)
+    if not what or Path(what).is_dir():
+        raise ConfigError(f"{what!r}: expected a .yaml job, a data file, or - for standard input")
     schema = settings.get("schema", {})
     if "column" not in schema.get("target", {}) or "features" not in schema:
         raise ConfigError(f"{what} is not a .yaml job, so --target and at least one --feature must be given")
-    schema["features"] = dict(map(_feature, schema["features"]))
+    features = list(map(_feature, schema["features"]))
+    schema["features"] = dict(features)
+    if len(schema["features"]) < len(features):
+        raise ConfigError("--feature: a column is given twice")
     target = schema["target"]
     if "classes" in target:
         target["classes"] = target["classes"].split(",")
@@ -196,6 +203,8 @@ def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
 
     if stdin is not None and config.source.path != "-":
         raise ConfigError("--stdin is for jobs that read standard input")
+    if config.source.path == "-":
+        _need_stdin()
     with ExitStack() as stack:
         source = config.build_source(config.build_schema())
         stack.callback(source.close)
@@ -204,12 +213,14 @@ def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
             Store(config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text())
         )
         estimator: Any = config.build_estimator(store.ledger)
+        if not estimator.guarantee.private:
+            typer.echo("streamdp: warning: this model is NOT private: it has a seed, or no mechanism", err=True)
         dead_letters = config.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)
         display = stack.enter_context(display_for_stdout())
         if (before := store.load()) is not None:
-            display.resumed(before.counts)
+            display.resumed(before)
         runner = Runner(
             source,
             estimator,
@@ -223,6 +234,11 @@ def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
         )
         counts = runner.run(max_records)
         display.finished(counts, "stopped" if runner.stopping else "done")
+
+
+def _need_stdin() -> None:
+    if sys.stdin is None:
+        raise SourceError("standard input is closed")
 
 
 def _resume(path: str, stdin: str | None) -> Any:
@@ -315,9 +331,12 @@ def predict(
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
 ) -> None:
     """Read CSV rows from standard input and write them with predictions of the committed model added."""
+    from streamdp.config import tab
     from streamdp.predict import predict_csv
     from streamdp.publish import committed
 
+    _need_stdin()
+    delimiter = tab(delimiter)
     if len(delimiter) != 1 or not delimiter.isascii():
         raise ConfigError("--delimiter: expected one ASCII character")
     model = committed(store)
@@ -364,16 +383,18 @@ def main() -> None:
 
 
 def _main() -> int:
+    if sys.stdout is None:  # the next file that is opened would be in its place
+        return _fail("standard output is closed; use >/dev/null", 2)
     try:
-        return app(standalone_mode=False, prog_name="streamdp") or 0
+        code: int = app(standalone_mode=False, prog_name="streamdp") or 0
+        return code if code != 130 else _interrupted()  # Typer makes 130 of a KeyboardInterrupt
     except StreamDPError as error:
         code = next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
         return _fail(str(error), code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; what was committed is kept", 130)
+        return _interrupted()
     except BrokenPipeError:
-        # Whoever read our output has gone. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 1
     except Exception as error:
         # Typer brings its usage errors under changing names; all of them can format themselves.
@@ -381,6 +402,9 @@ def _main() -> int:
             return _fail(f"{error.format_message()} Try --help.", 2)
         if os.environ.get("STREAMDP_TRACEBACK"):
             raise
+        if isinstance(error, OSError) and error.filename is None and error.strerror:  # files report under their names
+            _give_up_output()
+            return _fail(f"cannot write standard output: {error.strerror.lower()}; what was committed is kept", 1)
         # An unforeseen error may quote a record, so its text stays out.
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:
@@ -388,6 +412,15 @@ def _main() -> int:
         place = "" if frame is None else f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
         hint = "STREAMDP_TRACEBACK=1 shows all of it, values included"
         return _fail(f"unforeseen {type(error).__name__}{place}; {hint}", 1)
+
+
+def _interrupted() -> int:
+    return _fail("interrupted; what was committed is kept", 130)
+
+
+def _give_up_output() -> None:
+    """Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:

@@ -6,6 +6,7 @@ fingerprint must not change between runs. `JobConfig` adds where things are and 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -36,12 +37,20 @@ if TYPE_CHECKING:
     from streamdp.records import Encoder, Source
     from streamdp.schema import Schema
 
+STORE_ENDINGS = ("", ".key", ".lock", "-journal", "-shm", "-wal")
+"""What follows the store's path in the names of its files."""
+
 ESTIMATORS = ("LDPASGDClassifier", "LDPASGDRegressor", "LDPSGDClassifier", "LDPSGDRegressor")
 
 
 def _budget_text(value: Any) -> str:
     """A budget in its one spelling, so that `eps=1.0` and `epsilon=1` make the same fingerprint."""
     return str(parse_budget(value))
+
+
+def tab(value: Any) -> Any:
+    r"""A tab for the two characters `\t`, which is how people type it in a shell."""
+    return "\t" if value == r"\t" else value
 
 
 BudgetText = Annotated[str, BeforeValidator(_budget_text)]
@@ -95,12 +104,13 @@ class SchemaConfig(_Model):
             return value
         for name, declared in value.items():
             numbers = isinstance(declared, list | tuple) and all(
-                isinstance(item, int | float) and not isinstance(item, bool) for item in declared
+                isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
+                for item in declared
             )
             texts = isinstance(declared, list | tuple) and all(isinstance(item, str) for item in declared)
             if not declared or not (texts or (numbers and len(declared) == 2)):
                 raise ValueError(
-                    f"{name!r}: expected two numbers [low, high], or a list of categories as text"
+                    f"{name!r}: expected two numbers [low, high], both finite, or a list of categories as text"
                     " (put quotes around a category that looks like a number or a truth value)"
                 )
         return value
@@ -280,7 +290,7 @@ class SourceConfig(_Model):
     type: Literal["csv", "jsonl"] = "csv"
     path: str
     follow: bool = False
-    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
     max_bad_share: float | None = Field(default=None, ge=0, le=1)
     dead_letters: str | None = None
     keep_payload: bool = False
@@ -340,7 +350,7 @@ class JobConfig(Definition):
         """With relative paths resolved against `folder`."""
 
         def at(path: str | None) -> str | None:
-            return path if path in (None, "-") else os.path.normpath(folder / str(path))
+            return path if path in (None, "-") or "://" in str(path) else os.path.normpath(folder / str(path))
 
         source = self.source.model_copy(
             update={"path": at(self.source.path), "dead_letters": at(self.source.dead_letters)}
@@ -374,15 +384,43 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
     except ValidationError as error:
         place, message = _first_problem(error)
         raise ConfigError(f"{path}, line {document.line(place)}: {message}") from None
-    return config.located(Path(path).resolve().parent)
+    config = config.located(Path(path).resolve().parent)
+    if (problem := _misplaced(config, str(path))) is not None:
+        place, message = problem
+        raise ConfigError(f"{path}, line {document.line(place)}: {message}")
+    return config
 
 
 def make_config(settings: Mapping[str, Any]) -> JobConfig:
     """A job from nested settings as `job.yaml` has them; paths stay as they are. Raises `ConfigError`."""
     try:
-        return JobConfig.model_validate(settings)
+        config = JobConfig.model_validate(settings)
     except ValidationError as error:
         raise ConfigError(_first_problem(error)[1]) from None
+    if (problem := _misplaced(config)) is not None:
+        raise ConfigError(problem[1])
+    return config
+
+
+def _misplaced(config: JobConfig, job_file: str | None = None) -> tuple[tuple[str, ...], str] | None:
+    """Two files of a job that are one, for what is written would replace the other; as `_first_problem`."""
+    source, store = config.source, config.store_path.removeprefix("sqlite:///")
+    files: list[tuple[tuple[str, ...], str | None]] = [
+        (("the job's file",), job_file),
+        (("source", "path"), None if source.path == "-" else source.path),
+        (("holdout",), config.holdout),
+        *((("store" + end,), store + end) for end in STORE_ENDINGS if "://" not in store),
+        (("publish",), config.publish),
+        (("source", "dead_letters"), source.dead_letters),
+    ]
+    if os.path.isdir(store):
+        return ("store",), "store: expected a file, got a folder"
+    found: dict[str, str] = {}
+    for place, path in files:
+        name = ".".join(place)
+        if path is not None and (other := found.setdefault(os.path.realpath(path), name)) != name:
+            return place, f"{name}: expected a file of its own, got the same as {other}"
+    return None
 
 
 def read_definition(text: str) -> Definition:

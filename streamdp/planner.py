@@ -23,6 +23,7 @@ from streamdp.mechanisms import mechanism_for
 
 _SAMPLES = 400_000
 _SIGMA = 2.0
+_MAX_D = 200
 
 
 def reference_theta(loss: Loss, d: int) -> np.ndarray:
@@ -53,11 +54,13 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
     """A^-1 S A^-1 on the reference model, by a fixed simulation of 400,000 records: a square matrix.
 
     A comes from central differences of the mean gradient with common records, S from the gradients at theta* and the
-    mechanism's variance, which is isotropic up to the direction that PrivUnit keeps.
+    mechanism's variance, which is isotropic up to the direction that PrivUnit keeps. Raises `ConfigError` for d > 200.
     """
     from streamdp import kernels
 
     loss, budget = loss_for(loss), parse_budget(budget)
+    if not 1 <= d <= _MAX_D:
+        raise ConfigError(f"d: expected 1 to {_MAX_D}, which is what the simulation has room for, got {d}")
     theta = reference_theta(loss, d)
     X, y = reference_sample(loss, _SAMPLES, d, seed=0)
     spec = loss.spec()

@@ -1,4 +1,7 @@
-"""Predictions for a CSV stream by a committed model: rows come out as they came in, with columns added."""
+"""Predictions for a CSV stream by a committed model: its fields come out as they came in, with columns added.
+
+Not so what is around the fields: blank lines go, lines end in LF, and quotes are there where they are needed.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from streamdp.estimators.base import ClassifierFace
 from streamdp.publish import Model, probabilities
 
 CHUNK_ROWS = 8192
+_MAX_FIELD = 2**31 - 1  # the most that fits everywhere
 
 
 def predict_csv(model: Model, rows: TextIO, out: TextIO, *, delimiter: str = ",", column: str = "prediction") -> int:
@@ -24,6 +28,7 @@ def predict_csv(model: Model, rows: TextIO, out: TextIO, *, delimiter: str = ","
     many did not. Raises `SchemaError` for a header that lacks a column or has `column` already, `SourceError` for
     input that is no CSV.
     """
+    csv.field_size_limit(_MAX_FIELD)
     reader = csv.reader(rows, delimiter=delimiter)
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     predictor = _Predictor(model)

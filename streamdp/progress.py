@@ -25,14 +25,14 @@ class Display(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def resumed(self, counts: Counts) -> None:
-        """Before the run, where there were commits already."""
+    def resumed(self, snapshot: Snapshot) -> None:
+        """Before the run, where there were commits already; `snapshot` is the last."""
 
     def progress(self, progress: Progress) -> None:
         """After every batch and commit."""
 
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
-        """After every commit."""
+        """After every commit, and where a run goes on for the last one before it."""
 
     def finished(self, counts: Counts, reason: str) -> None:
         """At the end of the run."""
@@ -48,30 +48,32 @@ class _Timed:
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        self._first: Counts | None = None
+        self._first: Snapshot | None = None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def resumed(self, counts: Counts) -> None:
-        self._first = counts
+    def resumed(self, snapshot: Snapshot) -> None:
+        self._first = snapshot
 
     def _speed(self, counts: Counts) -> tuple[float, float]:
         """Seconds, and records a second."""
         seconds = time.monotonic() - self._began
-        first = 0 if self._first is None else total(self._first)
+        first = 0 if self._first is None else total(self._first.counts)
         return seconds, (total(counts) - first) / max(seconds, 1e-9)
 
 
 class JSONLines(_Timed):
-    """One object a commit, and one at the end."""
+    """One object for each commit of this run, and one at the end."""
 
     def progress(self, progress: Progress) -> None:
         """Nothing: what is not committed is not written down."""
 
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
+        if self._first is not None and snapshot.seq <= self._first.seq:
+            return
         more: dict[str, Any] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
         if holdout is not None:
             more["holdout"] = holdout

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamdp.accounting.ledger import Ledger
 from streamdp.config import Definition, JobConfig, read_definition
-from streamdp.errors import NotAvailable, SourceError, StoreError
+from streamdp.errors import NotAvailable, SourceError, StoreDamagedError, StoreError
 from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
 from streamdp.store import Snapshot, Store
 
@@ -39,8 +39,13 @@ def committed(store_path: str) -> Model:
 
 
 def restore(snapshot: Snapshot) -> Model:
-    """The model of a snapshot. Raises `ConfigError` where its configuration is none."""
+    """The model of a snapshot. Raises `ConfigError` where its configuration is none.
+
+    Raises `StoreDamagedError` where it is not the one that the snapshot was learned with.
+    """
     definition = read_definition(snapshot.config)
+    if definition.fingerprint() != snapshot.fingerprint:
+        raise StoreDamagedError(f"the configuration stored for job {snapshot.job!r} is not the one it learned with")
     # The cap is part of the statement. The ledger behind it is empty, for this model learns no more.
     ledger = None if definition.cap is None else Ledger(definition.cap)
     estimator: Any = definition.build_estimator(ledger)
@@ -97,6 +102,16 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
         "statement": model.estimator.statement(),
     }
     return out if holdout is None else out | {"holdout": holdout}
+
+
+def check_place(path: str) -> None:
+    """Raises `StoreError` where `write_atomically` could not write, before anything depends on it."""
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise StoreError(f"cannot publish to {path}: it is no regular file")
+    try:
+        tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
+    except OSError as error:
+        raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
 
 
 def write_atomically(path: str, text: str) -> None:
@@ -163,7 +178,10 @@ def probabilities(estimator: ClassifierFace, X: np.ndarray) -> np.ndarray:
 
 
 class Publisher:
-    """Called with every committed snapshot: measures it on the holdout, writes the JSON file, tells the listeners."""
+    """Called with every committed snapshot: measures it on the holdout, writes the JSON file, tells the listeners.
+
+    Raises `StoreError` at once where the file cannot be written.
+    """
 
     def __init__(
         self,
@@ -171,6 +189,8 @@ class Publisher:
         holdout: Holdout | None,
         listeners: tuple[Callable[[Snapshot, dict[str, Any] | None], None], ...] = (),
     ) -> None:
+        if path is not None:
+            check_place(path)
         self._path = path
         self._holdout = holdout
         self._listeners = listeners

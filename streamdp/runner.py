@@ -67,6 +67,8 @@ class Committing(Protocol):
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None: ...
 
+    def rollback(self) -> None: ...
+
 
 class DeadLetters(Protocol):
     """Where dead letters go; `connectors.files.DeadLetterFile` is one."""
@@ -110,7 +112,8 @@ class Runner:
         Gets the letters before their records are committed: after a crash some are written twice, with the same
         position, and none is lost.
     publish
-        Each is called with the committed snapshot after every commit.
+        Each is called with the committed snapshot after every commit, and with the last one when a job goes on: a
+        crash may have come between the commit and the call.
     on_progress
         Called after every batch and every commit.
     resume
@@ -167,6 +170,9 @@ class Runner:
         SIGINT and SIGTERM stop it as `stop` does, where this is the main thread; a second SIGINT raises
         `KeyboardInterrupt` at once. Where the source raises `SourceError`, what was learned until then is committed
         before the error goes on; any other error goes on at once and leaves the last commit as it is.
+
+        Raises `ConfigError` for an estimator that has learned what the store knows nothing of, and instead of the
+        commit of a state that is not finite.
         """
         with stopped_by_signals(self.stop, lambda: self._stopping):
             self._start()
@@ -174,12 +180,17 @@ class Runner:
         return self._committed
 
     def _start(self) -> None:
+        self._store.rollback()  # what an earlier run did not commit was never learned
         snapshot = self._store.load()
+        if snapshot is None and self._estimator.n_seen:
+            raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
         if snapshot is not None:
             self._estimator.load_state_dict(snapshot.state)
             self._resume(self._source, snapshot.position)
             self._counts = self._committed = snapshot.counts
             self._position = self._committed_position = snapshot.position
+            for publish in self._publish:
+                publish(snapshot)
         self._committed_at = self._clock()
 
     def _loop(self, max_records: int | None) -> None:
@@ -227,9 +238,14 @@ class Runner:
         # Another input may end at the very same position; a position may move without a record.
         moved = self._pending or self._position != self._committed_position
         if moved and self._estimator.at_boundary:
+            state = self._estimator.state_dict()
+            if not all(np.isfinite(value).all() for value in state.values() if isinstance(value, np.ndarray)):
+                raise ConfigError(
+                    "the model is no longer finite; the last commit is kept; try a smaller eta, or a domain"
+                )
             if self._dead_letters is not None:
                 self._dead_letters.commit()
-            self._store.commit(self._estimator.state_dict(), self._position, self._counts)
+            self._store.commit(state, self._position, self._counts)
             self._committed, self._committed_position = self._counts, self._position
             self._source.commit(self._position)
             if self._publish:

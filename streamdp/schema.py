@@ -39,7 +39,8 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
     if not all(isinstance(c, str) and c for c in listed):
         raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
     if len(listed) < 2 or len(set(listed)) < len(listed):
-        raise SchemaError(f"{name!r}: expected two or more distinct public categories, got {len(listed)}")
+        got = f"{len(listed)}, {len(set(listed))} distinct"
+        raise SchemaError(f"{name!r}: expected two or more distinct public categories, got {got}")
     return listed
 
 

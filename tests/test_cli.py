@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -75,7 +76,8 @@ def rows(n: int) -> str:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     (folder / "data.csv").write_text(rows(5000))
-    flags = [*FLAGS, *PEOPLE, "--publish", "model.json", "--holdout", "data.csv", "--dead-letters", "dead.jsonl"]
+    shutil.copy(folder / "data.csv", folder / "holdout.csv")
+    flags = [*FLAGS, *PEOPLE, "--publish", "model.json", "--holdout", "holdout.csv", "--dead-letters", "dead.jsonl"]
     code, out, err = streamdp(folder, "run", "data.csv", *flags, "--commit-records", "2000")
     assert (code, err) == (0, "")
     (folder / "out.jsonl").write_text(out)
@@ -101,7 +103,7 @@ def test_run_prints_a_line_a_commit_and_a_last_one(trained: Path) -> None:
 
 def test_no_file_that_a_run_leaves_shows_a_value(trained: Path) -> None:
     for path in trained.iterdir():
-        if path.name != "data.csv":
+        if path.name not in ("data.csv", "holdout.csv"):
             assert SECRET.encode() not in path.read_bytes(), path.name
             assert b"t996" not in path.read_bytes(), path.name
 
@@ -200,6 +202,16 @@ def test_regression_from_a_yaml_file_and_jsonl(
         (["run", "data.csv", *FLAGS, "--stdin", "new"], 2, "standard input"),
         (["run", "data.csv", *FLAGS, "--commit-records", "0"], 2, "commit.records"),
         (["run", "data.csv", "--target", "origin", "--feature", "delay=-30:60"], 3, "cannot be decoded"),
+        (["run", "data.csv", *FLAGS, "--publish", "data.csv"], 2, "publish: expected a file of its own"),
+        (["run", "data.csv", *FLAGS, "--dead-letters", "data.csv"], 2, "dead_letters: expected a file of its own"),
+        (["run", "data.csv", *FLAGS, "--store", "d.db", "--publish", "d.db"], 2, "publish: expected a file of its own"),
+        (["run", "data.csv", *FLAGS, "--publish", "no/such/model.json"], 4, "cannot publish to no/such/model.json"),
+        (["run", "data.csv", *FLAGS, "--feature", "delay=0:1"], 2, "--feature: a column is given twice"),
+        (["run", "data.csv", "--target", "late", "--feature", "delay=nan:0"], 2, "expected two numbers"),
+        (["run", "data.csv", *FLAGS, "--classes", "True,True"], 2, "got 2, 1 distinct"),
+        (["run", "data.csv", *FLAGS, "--store", "."], 2, "store: expected a file, got a folder"),
+        (["run", ".", *FLAGS], 2, "expected a .yaml job, a data file"),
+        (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
         (["run", "job.yaml", "--eta", "1"], 2, "holds the whole job"),
         (["status", "none.db"], 4, "none.db"),
         (["status", "data.csv"], 4, "not an SQLite database"),
@@ -208,6 +220,7 @@ def test_regression_from_a_yaml_file_and_jsonl(
         (["plan", "--loss", "huber", "--d", "5", "--budget", "x"], 2, "--budget"),
         (["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"], 2, "--error"),
         (["plan", "--loss", "huber"], 2, "--d"),
+        (["plan", "--loss", "huber", "--d", "100000", "--budget", "eps=1", "--error", "1"], 2, "d: expected 1 to"),
         (["fly"], 2, "fly"),
         (["run"], 2, "JOB.YAML"),
     ],
@@ -320,6 +333,83 @@ def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None
     assert learned() == 1020
     assert streamdp(tmp_path, *flags, "--stdin", "new", stdin=text)[0] == 0
     assert learned() == 2040
+
+
+def test_a_file_that_was_not_published_is_made_good_and_no_commit_is_printed_twice(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("data.csv", "data.db", "data.db.key"):
+        shutil.copy(trained / name, tmp_path)
+    flags = [*FLAGS, *PEOPLE, "--publish", "model.json"]
+    code, out, _ = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)
+    assert code == 0
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["end"]
+    assert json.loads((tmp_path / "model.json").read_text())["commit"] == 3
+
+
+def test_fields_of_any_length_and_tabs(trained: Path) -> None:
+    text = f"delay\torigin\tnote\n1\tEWR\t{'a' * 200_000}\n"
+    code, out, err = streamdp(trained, "predict", "data.db", "--delimiter", r"\t", stdin=text)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()[1].split("\t")) == 6
+
+
+def test_a_run_without_privacy_says_so_and_takes_a_tab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.csv").write_text(rows(100).replace(",", "\t"))
+    flags = [*FLAGS, "--mechanism", "none", "--delimiter", r"\t"]
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)
+    assert code == 0
+    assert "NOT private" in err
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_interrupt_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
+) -> None:
+    """Before the run has its handlers, and several times within it."""
+
+    def interrupt(*_: Any) -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    (tmp_path / "data.csv").write_text(rows(100))
+    place = "streamdp.cli._resume" if times == 1 else "streamdp.progress.JSONLines.progress"
+    monkeypatch.setattr(place, interrupt)
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS)
+    assert (code, err) == (130, "streamdp: interrupted; what was committed is kept\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("run data.csv $FLAGS > /dev/full", 1, "cannot write standard output: no space left on device"),
+        ("run data.csv $FLAGS >&-", 2, "standard output is closed"),
+        ("run - $FLAGS <&-", 3, "standard input is closed"),
+        ("predict data.db <&-", 3, "standard input is closed"),
+        ("status data.db > /dev/full", 1, "cannot write standard output: no space left on device"),
+    ],
+)
+def test_standard_streams_that_are_closed_or_full(
+    trained: Path, tmp_path: Path, command: str, code: int, message: str
+) -> None:
+    shutil.copy(trained / "data.csv", tmp_path)
+    if not command.startswith("run"):
+        shutil.copy(trained / "data.db", tmp_path)
+    command = command.replace("$FLAGS", shlex.join(FLAGS))
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.quote(sys.executable)} -m streamdp {command}"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith(f"streamdp: {message}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_version_help_and_plan(

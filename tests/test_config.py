@@ -72,6 +72,8 @@ def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
         ("  subject: tailnum\n", "", 14, "cap: needs schema.subject"),
         ("[-30, 60]", "[60, -30]", 4, "schema: 'dep_delay': expected finite public bounds"),
         ("[-30, 60]", "[-30, 60, 90]", 5, "schema.features: 'dep_delay': expected two numbers"),
+        ("[-30, 60]", "[-30, 1e999]", 5, "schema.features: 'dep_delay': expected two numbers [low, high], both finite"),
+        ("[EWR, NO, LGA]", "[EWR, EWR]", 4, "schema: 'origin': expected two or more distinct public categories"),
         ("[EWR, NO, LGA]", "[EWR, 1]", 5, "schema.features: 'origin': expected two numbers"),
         ("{column: late, classes: [false, true]}", "late", 8, "schema.target: expected a mapping"),
         ("  path: flights.csv", "  path: 3", 3, "source.path: input should be a valid string"),
@@ -79,6 +81,12 @@ def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
         ("  path: flights.csv", "  path: a\n  keep_payload: true", 2, "source: keep_payload needs dead_letters"),
         ("job: late\n", "job: late\njob: early\n", 2, "'job' is given twice"),
         ("job: late", "job: [late", 2, "expected ',' or ']'"),
+        ("out/model.json", "flights.csv", 16, "publish: expected a file of its own, got the same as source.path"),
+        ("out/model.json", "./out/../late.db", 16, "publish: expected a file of its own, got the same as store"),
+        ("out/model.json", "job.yaml", 16, "publish: expected a file of its own, got the same as the job's file"),
+        ("path: flights.csv", "path: a\n  dead_letters: a", 4, "source.dead_letters: expected a file of its own"),
+        ("job: late", "store: a.db\nholdout: a.db.key\njob: b", 1, "store.key: expected a file of its own"),
+        ("job: late", "job: late\nstore: .", 2, "store: expected a file, got a folder"),
         ("job: late", "job: late\ncommit: {records: 0}", 2, "commit.records: input should be greater"),
     ],
 )
@@ -149,6 +157,11 @@ def test_the_stored_text_gives_the_same_model_and_no_paths(tmp_path: Path) -> No
     definition = read_definition(config.text())
     assert definition.fingerprint() == config.fingerprint()
     assert definition.build_schema().feature_names == config.build_schema().feature_names
+
+
+def test_a_store_on_a_server_is_no_path(tmp_path: Path) -> None:
+    url = "postgresql://host/database"
+    assert load_config(write(tmp_path, JOB + f"store: {url}\n")).store_path == url
 
 
 def test_domains_and_regression() -> None:

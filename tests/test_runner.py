@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from connectors.memory import ABORT, BAD, END, MemorySource
 from streamdp import LDPASGDRegressor, PureDP
-from streamdp.errors import ConfigError, SourceError, StoreError
+from streamdp.config import make_config
+from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
+from streamdp.publish import Publisher, restore
 from streamdp.records import DeadLetter
 from streamdp.runner import Progress, Runner, total
 from streamdp.store import Counts, Snapshot, Store
@@ -131,13 +134,19 @@ def test_end_ends_a_run_and_the_next_one_goes_on(tmp_path: Path) -> None:
     assert total(run(tmp_path / "a.db", MemorySource(stream, ["a", "b"]), commit_records=8)) == 16
 
 
-def test_any_other_error_leaves_the_last_commit(tmp_path: Path) -> None:
-    class Broken(MemorySource):
-        def poll(self, max_records: int, timeout_s: float) -> Any:
-            if self.position["index"] >= 15:
-                raise RuntimeError
-            return super().poll(min(max_records, 5), timeout_s)
+class Broken(MemorySource):
+    """Fails once, at the 16th record, in a way that nobody foresaw."""
 
+    whole = False
+
+    def poll(self, max_records: int, timeout_s: float) -> Any:
+        if self.position["index"] >= 15 and not self.whole:
+            self.whole = True
+            raise RuntimeError
+        return super().poll(min(max_records, 5), timeout_s)
+
+
+def test_any_other_error_leaves_the_last_commit(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         run(tmp_path / "a.db", Broken(items(30), ["a", "b"]), commit_records=10)
     snapshot = Store.snapshot(tmp_path / "a.db")
@@ -178,6 +187,9 @@ def test_a_failed_commit_releases_nothing(tmp_path: Path) -> None:
                     raise StoreError("disk full")
                 store.commit(*arguments)
 
+            def rollback(self) -> None:
+                store.rollback()
+
         runner = Runner(
             MemorySource(items(50), ["a", "b"]), model(store), Failing(), commit_records=10, publish=[shown.append]
         )
@@ -185,6 +197,79 @@ def test_a_failed_commit_releases_nothing(tmp_path: Path) -> None:
             runner.run()
     assert [total(snapshot.counts) for snapshot in shown] == [10]
     assert total(run(tmp_path / "a.db", MemorySource(items(50), ["a", "b"]))) == 50
+
+
+def test_an_estimator_that_learned_what_the_store_does_not_know_is_refused(tmp_path: Path) -> None:
+    source = Broken(items(40), ["a", "b"])
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        estimator = model(store)
+        with pytest.raises(RuntimeError):
+            Runner(source, estimator, store).run()
+        with pytest.raises(ConfigError, match="begin with a new one"):
+            Runner(MemorySource(items(40), ["a", "b"]), estimator, store).run()
+        assert Runner(MemorySource(items(40), ["a", "b"]), model(store), store).run() == replay(items(40))[0]
+
+
+def test_what_was_not_committed_is_not_spent_by_the_next_run(tmp_path: Path) -> None:
+    source = Broken(items(60), ["a", "b"])
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        runner = Runner(source, model(store), store, commit_records=10)
+        with pytest.raises(RuntimeError):
+            runner.run()
+        assert runner.run() == replay(items(60))[0]
+
+
+def test_a_snapshot_whose_publishing_failed_is_published_by_the_next_run(tmp_path: Path) -> None:
+    shown: list[int] = []
+
+    def fail(snapshot: Snapshot) -> None:
+        raise StoreError("full")
+
+    with pytest.raises(StoreError):
+        run(tmp_path / "a.db", MemorySource(items(20), ["a", "b"]), publish=[fail])
+    run(tmp_path / "a.db", MemorySource(items(20), ["a", "b"]), publish=[lambda s: shown.append(total(s.counts))])
+    assert shown == [20]
+    run(tmp_path / "a.db", MemorySource(items(30), ["a", "b"]), publish=[lambda s: shown.append(total(s.counts))])
+    assert shown == [20, 20, 30]
+
+
+@pytest.mark.parametrize("place", ["no/such/model.json", "."])
+def test_a_place_that_cannot_be_published_to_is_an_error_at_once(tmp_path: Path, place: str) -> None:
+    with pytest.raises(StoreError, match="cannot publish"):
+        Publisher(str(tmp_path / place), None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_snapshot_with_another_configuration_is_not_shown() -> None:
+    config = make_config(
+        {
+            "job": "r",
+            "source": {"path": "a.csv"},
+            "schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}},
+            "model": {"estimator": "LDPASGDRegressor", "mechanism": "none"},
+        }
+    )
+    state = config.build_estimator().state_dict()
+    snapshot = Snapshot("r", config.fingerprint(), config.text(), 1, 0.0, Counts(), {}, state)
+    assert not restore(snapshot).estimator.guarantee.private
+    edited = snapshot.config.replace("none", "auto")
+    with pytest.raises(StoreDamagedError, match="configuration"):
+        restore(replace(snapshot, config=edited))
+
+
+def test_a_model_that_is_not_finite_is_not_committed(tmp_path: Path) -> None:
+    class Diverging(LDPASGDRegressor):
+        def state_dict(self) -> dict[str, Any]:
+            state = super().state_dict()
+            if self.n_seen > 10:
+                state["state"][0, 0] = np.inf
+            return state
+
+    with Store(tmp_path / "a.db", "job", "f") as store:
+        estimator = Diverging(features=["a", "b"])
+        with pytest.raises(ConfigError, match="no longer finite"):
+            Runner(MemorySource(items(30), ["a", "b"]), estimator, store, commit_records=10).run()
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [10]
 
 
 def test_seconds_commit_too(tmp_path: Path) -> None:
