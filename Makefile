@@ -18,6 +18,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
 
+demo-kafka: $(STAMP)
+	$(BIN)/python -m examples.flights_kafka
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not campaign'
 

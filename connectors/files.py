@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -290,11 +291,11 @@ class DeadLetterFile:
             raise self._cannot_write(error) from None
         self._file = os.fdopen(descriptor, "a", encoding="ascii")
 
-    def write(self, letters: Iterable[DeadLetter]) -> None:
-        """Append letters; they reach the file at the next `commit()`, or before."""
+    def write(self, letters: Iterable[DeadLetter], **where: Any) -> None:
+        """Append letters, each with what `where` says; they reach the file at the next `commit()`, or before."""
         try:
             for letter in letters:
-                item = {"position": letter.position, "reason": letter.reason, "column": letter.column}
+                item = where | {"position": letter.position, "reason": letter.reason, "column": letter.column}
                 if letter.payload is not None:
                     item["payload"] = base64.b64encode(letter.payload).decode("ascii")
                 self._file.write(json.dumps(item) + "\n")

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.errors import TopicAlreadyExistsError
 
 from connectors.kafka import CONNECT_TIMEOUT_S, connect, explain_refusal, kafka_errors
 from streamdp.errors import SourceError, SourceUnavailableError
@@ -130,6 +131,21 @@ def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[
     finally:
         with contextlib.suppress(Exception):
             consumer.close(autocommit=False)
+
+
+def make_topic(topic: str, bootstrap_servers: str | list[str], partitions: int, **config: str) -> None:
+    """Make a topic where there is none, replicated as the brokers do by default."""
+    admin = None
+    try:
+        with kafka_errors(), contextlib.suppress(TopicAlreadyExistsError):
+            admin = KafkaAdminClient(
+                bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=int(1000 * CONNECT_TIMEOUT_S)
+            )
+            what = {"num_partitions": partitions, "replication_factor": -1, "configs": config}
+            admin.create_topics({topic: what}, wait_for_metadata=True)
+    finally:
+        if admin is not None:
+            admin.close()
 
 
 def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]], batch: int = 10_000) -> int:

@@ -56,7 +56,7 @@ def private(config: JobConfig, holdout: Holdout, measure: str, progress: Progres
         run.add(total(snapshot.counts), measures or {})
 
     source = config.build_source(config.build_schema())
-    dead_letters = config.build_dead_letters()
+    dead_letters = config.source.build_dead_letters()
     with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
         estimator: Any = config.build_estimator(store.ledger)
         publisher = Publisher(config.publish, holdout, (listen,))

@@ -17,7 +17,13 @@ from streamdp.mechanisms import Gaussian, Laplace, PrivUnit
 __version__ = "0.1.0"
 
 # Loaded when first asked for: SQL and progress bars are not needed to learn.
-_LATE = {"Ledger": "streamdp.accounting.ledger", "Runner": "streamdp.runner", "Store": "streamdp.store"}
+_LATE = {
+    "Ledger": "streamdp.accounting.ledger",
+    "Runner": "streamdp.runner",
+    "Store": "streamdp.store",
+    "Worker": "streamdp.worker",
+    "load_snapshot": "streamdp.snapshots",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -50,5 +56,7 @@ __all__ = [
     "Softmax",
     "Squared",
     "Store",
+    "Worker",
+    "load_snapshot",
     "parse_budget",
 ]

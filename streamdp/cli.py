@@ -23,6 +23,7 @@ from streamdp.errors import (
 
 if TYPE_CHECKING:
     from streamdp.config import JobConfig
+    from streamdp.file_config import FileSourceConfig
     from streamdp.records import Position, Source
 
 EXIT_CODES: dict[type[Exception], int] = {
@@ -49,7 +50,10 @@ app = typer.Typer(
     help="Learn continuously from a stream of personal records under differential privacy.\n\n" + _CODES,
 )
 
-StorePath = Annotated[str, typer.Argument(metavar="STORE", help="The job's store, such as late.db.")]
+StorePath = Annotated[
+    str, typer.Argument(metavar="STORE", help="The job's store, such as late.db or postgresql://HOST/DATABASE.")
+]
+JobName = Annotated[str | None, typer.Option(help="The job, where the store is a PostgreSQL database.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -106,8 +110,21 @@ def run(
     commit_seconds: Annotated[float | None, typer.Option(help="Commit after so many seconds.")] = None,
     publish: Annotated[str | None, typer.Option(help="A JSON file to replace after every commit.")] = None,
     holdout: Annotated[str | None, typer.Option(help="A PUBLIC file to measure the model on.")] = None,
+    idle_seconds: Annotated[
+        float | None, typer.Option(min=0, help="Kafka: stop when no record came for so long.")
+    ] = None,
+    on_missing: Annotated[
+        Literal["earliest", "latest"] | None,
+        typer.Option(help="Kafka: go on there, where the broker has not the records to go on with."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Kafka: Prometheus metrics on this port of loopback.")
+    ] = None,
 ) -> None:
-    """Run a job until its source ends: from JOB.YAML, or from a data file with everything given by options."""
+    """Run a job: from JOB.YAML, or from a data file with everything given by options.
+
+    A file is read to its end; a Kafka topic until SIGINT or SIGTERM, in a group with all other workers of the job.
+    """
     settings: dict[str, Any] = {
         "job": job,
         "store": store,
@@ -136,7 +153,21 @@ def run(
         },
         "commit": {"records": commit_records, "seconds": commit_seconds},
     }
-    _run(_configuration(what, _given(settings)), max_records, stdin)
+    from streamdp.file_config import FileSourceConfig
+
+    config = _configuration(what, _given(settings))
+    if isinstance(source := config.source, FileSourceConfig):
+        if idle_seconds is not None or on_missing is not None or metrics_port is not None:
+            raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
+        _run(config, source, max_records, stdin)
+        return
+    from streamdp.kafka_job import run_worker
+
+    if stdin is not None:
+        raise ConfigError("--stdin is for jobs that read standard input")
+    if on_missing is not None:
+        config = config.model_copy(update={"source": source.model_copy(update={"on_missing": on_missing})})
+    run_worker(config, max_records=max_records, idle_seconds=idle_seconds, metrics_port=metrics_port)
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +182,7 @@ def _configuration(what: str, settings: dict[str, Any]) -> JobConfig:
 
     if what.endswith((".yaml", ".yml")):
         if settings:
-            raise ConfigError(f"{what} holds the whole job: with it, only --max-records and --stdin can be given")
+            raise ConfigError(f"{what} holds the whole job: with it, only options that say how to run it can be given")
         return load_config(what)
     if not what or Path(what).is_dir():
         raise ConfigError(f"{what!r}: expected a .yaml job, a data file, or - for standard input")
@@ -193,7 +224,7 @@ def _bounds(option: str, text: str) -> list[float]:
     return [low, high]
 
 
-def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
+def _run(config: JobConfig, file: FileSourceConfig, max_records: int | None, stdin: str | None) -> None:
     from contextlib import ExitStack
 
     from streamdp.progress import display_for_stdout
@@ -201,12 +232,12 @@ def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
     from streamdp.runner import Runner
     from streamdp.store import Store
 
-    if stdin is not None and config.source.path != "-":
+    if stdin is not None and file.path != "-":
         raise ConfigError("--stdin is for jobs that read standard input")
-    if config.source.path == "-":
+    if file.path == "-":
         _need_stdin()
     with ExitStack() as stack:
-        source = config.build_source(config.build_schema())
+        source = file.build(config.build_schema())
         stack.callback(source.close)
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(
@@ -215,7 +246,7 @@ def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
         estimator: Any = config.build_estimator(store.ledger)
         if not estimator.guarantee.private:
             typer.echo("streamdp: warning: this model is NOT private: it has a seed, or no mechanism", err=True)
-        dead_letters = config.build_dead_letters()
+        dead_letters = file.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)
         display = stack.enter_context(display_for_stdout())
@@ -230,7 +261,7 @@ def _run(config: JobConfig, max_records: int | None, stdin: str | None) -> None:
             dead_letters=dead_letters,
             publish=[Publisher(config.publish, holdout, (display.committed,))],
             on_progress=display.progress,
-            resume=_resume(config.source.path, stdin),
+            resume=_resume(file.path, stdin),
         )
         counts = runner.run(max_records)
         display.finished(counts, "stopped" if runner.stopping else "done")
@@ -266,13 +297,36 @@ def _resume(path: str, stdin: str | None) -> Any:
 
 
 @app.command()
-def status(store: StorePath, as_json: AsJSON = False) -> None:
+def produce(
+    file: Annotated[str, typer.Argument(metavar="DATA.CSV", help="A CSV file, or - for standard input.")],
+    topic: Annotated[str, typer.Option(help="The topic to send the rows to.")],
+    brokers: Annotated[str, typer.Option(envvar="STREAMDP_KAFKA", help="HOST:PORT[,HOST:PORT].")],
+    key: Annotated[str | None, typer.Option(help="The column that says whose record it is.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Make the topic first, with so many partitions, where there is none.")
+    ] = None,
+    delimiter: Annotated[str, typer.Option(help="Between CSV fields.")] = ",",
+) -> None:
+    """Send the rows of a CSV file to a Kafka topic as JSON objects; rows of one key share a partition."""
+    from streamdp.kafka_job import produce as send
+
+    typer.echo(f"{send(file, topic, brokers, key, partitions, delimiter):,} records sent to {topic}")
+
+
+@app.command()
+def status(
+    store: StorePath,
+    job: JobName = None,
+    kafka: Annotated[str | None, typer.Option(help="Brokers to ask for the lag, HOST:PORT.")] = None,
+    as_json: AsJSON = False,
+) -> None:
     """What a job has learned so far."""
     from datetime import UTC, datetime
 
     from streamdp.publish import committed
+    from streamdp.store import Store
 
-    model = committed(store)
+    model = committed(store, job)
     snapshot = model.snapshot
     rows = {
         "job": snapshot.job,
@@ -285,6 +339,11 @@ def status(store: StorePath, as_json: AsJSON = False) -> None:
         "guarantee": str(model.estimator.guarantee),
         "cap": model.definition.cap,
     }
+    if kafka is not None:
+        from streamdp.kafka_job import lags
+
+        found = lags(kafka, {}, {s.shard: s.position for s in Store.snapshots(store, job)})
+        rows["lag"] = {str(shard): lag for shard, lag in found.items()}
     if as_json:
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return
@@ -293,16 +352,17 @@ def status(store: StorePath, as_json: AsJSON = False) -> None:
 
 
 @app.command()
-def statement(store: StorePath) -> None:
+def statement(store: StorePath, job: JobName = None) -> None:
     """The privacy statement of the committed model."""
     from streamdp.publish import committed
 
-    typer.echo(committed(store).estimator.statement())
+    typer.echo(committed(store, job).estimator.statement())
 
 
 @app.command()
 def weights(
     store: StorePath,
+    job: JobName = None,
     level: Annotated[float, typer.Option(help="Of the intervals: 0.8, 0.9, 0.95, 0.98 or 0.99.")] = 0.95,
     as_json: AsJSON = False,
 ) -> None:
@@ -312,7 +372,7 @@ def weights(
     from streamdp.publish import committed
     from streamdp.publish import weights as list_weights
 
-    found = list_weights(committed(store).estimator, level)
+    found = list_weights(committed(store, job).estimator, level)
     if as_json:
         _print_json([{key: value for key, value in asdict(w).items() if value is not None} for w in found])
         return
@@ -327,11 +387,12 @@ def weights(
 @app.command()
 def predict(
     store: StorePath,
+    job: JobName = None,
     delimiter: Annotated[str, typer.Option(help="Between CSV fields.")] = ",",
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
 ) -> None:
     """Read CSV rows from standard input and write them with predictions of the committed model added."""
-    from streamdp.config import tab
+    from streamdp.file_config import tab
     from streamdp.predict import predict_csv
     from streamdp.publish import committed
 
@@ -339,7 +400,7 @@ def predict(
     delimiter = tab(delimiter)
     if len(delimiter) != 1 or not delimiter.isascii():
         raise ConfigError("--delimiter: expected one ASCII character")
-    model = committed(store)
+    model = committed(store, job)
     for stream in (sys.stdin, sys.stdout):  # bytes that are not UTF-8 go through as they came
         stream.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
     bad = predict_csv(model, sys.stdin, sys.stdout, delimiter=delimiter, column=column)

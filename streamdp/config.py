@@ -15,21 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
 )
 
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.file_config import FileSourceConfig
 from streamdp.guarantees import Budget, parse_budget, with_amount
+from streamdp.kafka_config import KafkaSourceConfig
 from streamdp.runner import COMMIT_RECORDS
+from streamdp.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.files import DeadLetterFile
     from streamdp.accounting.ledger import Ledger
     from streamdp.domains import Domain
     from streamdp.estimators.base import StreamEstimator
@@ -48,11 +50,6 @@ def _budget_text(value: Any) -> str:
     return str(parse_budget(value))
 
 
-def tab(value: Any) -> Any:
-    r"""A tab for the two characters `\t`, which is how people type it in a shell."""
-    return "\t" if value == r"\t" else value
-
-
 BudgetText = Annotated[str, BeforeValidator(_budget_text)]
 
 
@@ -64,12 +61,7 @@ class _Misfit(ValueError):
         self.key = key
 
 
-class _Model(BaseModel):
-    # Inputs stay out of error messages: a setting may be a secret, and the key and the line find it.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
-
-
-class TargetConfig(_Model):
+class TargetConfig(Settings):
     """The column to predict: a number (cut to `bounds`, divided by `scale`), or one of `classes`."""
 
     column: str
@@ -88,7 +80,7 @@ def _label(item: Any) -> Any:
     return str(item) if isinstance(item, bool | int) else item
 
 
-class SchemaConfig(_Model):
+class SchemaConfig(Settings):
     """The declared public schema; `features` gives each column bounds [low, high] or a list of categories."""
 
     features: dict[str, tuple[float, float] | list[str]] = Field(min_length=1)
@@ -134,7 +126,7 @@ class SchemaConfig(_Model):
         return self
 
 
-class DomainConfig(_Model):
+class DomainConfig(Settings):
     """Where theta is kept: `ball: R`, or `box: [low, high]`."""
 
     ball: float | None = None
@@ -153,7 +145,7 @@ class DomainConfig(_Model):
         return L2Ball(self.ball) if self.ball is not None else Box(*self.box)  # type: ignore[misc]
 
 
-class ModelConfig(_Model):
+class ModelConfig(Settings):
     """The estimator and its parameters, under the names that its constructor has; unset ones take its defaults.
 
     `loss` is a name, or a mapping with `name` and the loss's own parameters. `seed` is for tests: not private.
@@ -194,7 +186,7 @@ def build_loss(choice: str | Mapping[str, Any]) -> Loss:
     return LOSSES[name](**parameters)
 
 
-class Definition(_Model):
+class Definition(Settings):
     """What makes the model what it is. Its text holds nothing secret."""
 
     schema_: SchemaConfig = Field(alias="schema")
@@ -281,36 +273,23 @@ class Definition(_Model):
         return estimator
 
 
-class SourceConfig(_Model):
-    """Where the records come from; `path` is a file, or `-` for standard input. See `connectors.files`.
-
-    `max_bad_share` may be null for no limit; `keep_payload` puts raw bad records, personal data, into `dead_letters`.
-    """
-
-    type: Literal["csv", "jsonl"] = "csv"
-    path: str
-    follow: bool = False
-    delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
-    max_bad_share: float | None = Field(default=None, ge=0, le=1)
-    dead_letters: str | None = None
-    keep_payload: bool = False
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.delimiter is not None and self.type != "csv":
-            raise ValueError("delimiter is for type: csv")
-        if self.follow and self.path == "-":
-            raise ValueError("follow is for files; standard input ends when its writer closes it")
-        if self.keep_payload and self.dead_letters is None:
-            raise ValueError("keep_payload needs dead_letters, the file to keep them in")
-        return self
-
-
-class CommitConfig(_Model):
+class CommitConfig(Settings):
     """Commit after this many records, or after this many seconds with any, whichever comes first."""
 
     records: int = Field(default=COMMIT_RECORDS, ge=1)
     seconds: float = Field(default=5.0, gt=0)
+
+
+def _kind_of_source(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return "kafka" if kind == "kafka" else "file"
+
+
+_SOURCE_TAGS = ("file", "kafka")
+SourceConfig = Annotated[
+    Annotated[FileSourceConfig, Tag("file")] | Annotated[KafkaSourceConfig, Tag("kafka")],
+    Discriminator(_kind_of_source),
+]
 
 
 class JobConfig(Definition):
@@ -328,23 +307,17 @@ class JobConfig(Definition):
         """The store's file, `<job>.db` by default."""
         return f"{self.job}.db" if self.store is None else self.store
 
+    def build_schema(self) -> Schema:
+        """The encoder of the job's records; a subject that is a message's key is no column of it."""
+        if isinstance(self.source, KafkaSourceConfig) and self.source.subject_from == "key":
+            return self.schema_.model_copy(update={"subject": None}).build()
+        return self.schema_.build()
+
     def build_source(self, encoder: Encoder) -> Source:
-        """Open the source. Raises `SourceError`, and `SchemaError` for a header that lacks a declared column."""
-        from connectors.files import CSVSource, JSONLSource
-
-        source = self.source
-        given: dict[str, Any] = {"follow": source.follow, "keep_payload": source.keep_payload}
-        if "max_bad_share" in source.model_fields_set:
-            given["max_bad_share"] = source.max_bad_share
-        if source.type == "jsonl":
-            return JSONLSource(source.path, encoder, **given)
-        return CSVSource(source.path, encoder, delimiter=source.delimiter or ",", **given)
-
-    def build_dead_letters(self) -> DeadLetterFile | None:
-        """The file of dead letters, if there is to be one. Raises `SourceError` where it cannot be written."""
-        from connectors.files import DeadLetterFile
-
-        return None if self.source.dead_letters is None else DeadLetterFile(self.source.dead_letters)
+        """Open the file. Raises `SourceError`, and `SchemaError` for a header that lacks a declared column."""
+        if not isinstance(self.source, FileSourceConfig):
+            raise ConfigError("source.type: expected csv or jsonl; a job that reads Kafka is run by `streamdp run`")
+        return self.source.build(encoder)
 
     def located(self, folder: Path) -> JobConfig:
         """With relative paths resolved against `folder`."""
@@ -352,9 +325,9 @@ class JobConfig(Definition):
         def at(path: str | None) -> str | None:
             return path if path in (None, "-") or "://" in str(path) else os.path.normpath(folder / str(path))
 
-        source = self.source.model_copy(
-            update={"path": at(self.source.path), "dead_letters": at(self.source.dead_letters)}
-        )
+        paths = ("path", "dead_letters")
+        update = {name: at(getattr(self.source, name)) for name in paths if hasattr(self.source, name)}
+        source = self.source.model_copy(update=update)
         return self.model_copy(
             update={
                 "source": source,
@@ -405,9 +378,10 @@ def make_config(settings: Mapping[str, Any]) -> JobConfig:
 def _misplaced(config: JobConfig, job_file: str | None = None) -> tuple[tuple[str, ...], str] | None:
     """Two files of a job that are one, for what is written would replace the other; as `_first_problem`."""
     source, store = config.source, config.store_path.removeprefix("sqlite:///")
+    path = source.path if isinstance(source, FileSourceConfig) else None
     files: list[tuple[tuple[str, ...], str | None]] = [
         (("the job's file",), job_file),
-        (("source", "path"), None if source.path == "-" else source.path),
+        (("source", "path"), None if path == "-" else path),
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in STORE_ENDINGS if "://" not in store),
         (("publish",), config.publish),
@@ -434,7 +408,7 @@ def read_definition(text: str) -> Definition:
 def _first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
     """Where the first problem is, and what it is in one line."""
     problem = error.errors(include_url=False, include_input=False)[0]
-    place = problem["loc"]
+    place = tuple(step for i, step in enumerate(problem["loc"]) if i != 1 or step not in _SOURCE_TAGS)
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, _Misfit):
         place = (cause.key,)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from streamdp.errors import ConfigError
+from streamdp.file_config import FileSourceConfig
+from streamdp.settings import Settings
 
 if TYPE_CHECKING:
+    from connectors.files import DeadLetterFile
     from connectors.kafka import KafkaSource
     from connectors.kafkasink import DeadLetterTopic, SnapshotTopic
-    from streamdp.records import Encoder
+    from streamdp.records import DeadLetter, Encoder, Shard
 
 BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that names none."""
@@ -22,7 +25,7 @@ BOOTSTRAP = "STREAMDP_KAFKA"
 _SECRETS = ("password", "token", "secret")
 
 
-class KafkaSourceConfig(BaseModel):
+class KafkaSourceConfig(Settings):
     """A topic of JSON messages, read by a group of workers. See `connectors.kafka`.
 
     `brokers` is `host:port[,host:port]`, by default what STREAMDP_KAFKA says. `subject_from` says where the column
@@ -31,8 +34,6 @@ class KafkaSourceConfig(BaseModel):
     `{env: NAME}` or `{file: PATH}`, and a password must be. `dead_letters` is a file, `dead_letter_topic` a topic;
     `publish_topic` a compacted topic for the committed snapshots.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
 
     type: Literal["kafka"]
     topic: str = Field(min_length=1)
@@ -97,12 +98,22 @@ class KafkaSourceConfig(BaseModel):
             options=self.client_options(),
         )
 
-    def build_dead_letter_topic(self) -> DeadLetterTopic | None:
-        """The topic of dead letters, if there is to be one."""
-        from connectors.kafkasink import DeadLetterTopic
+    def for_file(self, path: str) -> FileSourceConfig:
+        """How a public file of the same records is read."""
+        lines = path.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+        return FileSourceConfig(type="jsonl" if lines else "csv", path=path)
 
-        topic = self.dead_letter_topic
-        return None if topic is None else DeadLetterTopic(topic, self.servers, self.security_options())
+    def build_dead_letters(self) -> DeadLetterTopic | ShardedLetterFile | None:
+        """Where dead letters go, if anywhere. Raises `SourceError` where it cannot be written."""
+        from connectors.files import DeadLetterFile
+
+        if self.dead_letters is not None:
+            return ShardedLetterFile(DeadLetterFile(self.dead_letters))
+        if self.dead_letter_topic is not None:
+            from connectors.kafkasink import DeadLetterTopic
+
+            return DeadLetterTopic(self.dead_letter_topic, self.servers, self.security_options())
+        return None
 
     def build_snapshot_topic(self) -> SnapshotTopic | None:
         """The topic of committed snapshots, if there is to be one."""
@@ -110,6 +121,22 @@ class KafkaSourceConfig(BaseModel):
 
         topic = self.publish_topic
         return None if topic is None else SnapshotTopic(topic, self.servers, self.security_options())
+
+
+class ShardedLetterFile:
+    """A file of dead letters for the shards of a topic."""
+
+    def __init__(self, file: DeadLetterFile) -> None:
+        self._file = file
+
+    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
+        self._file.write(letters, topic=shard.topic, partition=shard.partition)
+
+    def commit(self) -> None:
+        self._file.commit()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _secret(name: str, value: Any) -> Any:

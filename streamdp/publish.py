@@ -12,45 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.accounting.ledger import Ledger
-from streamdp.config import Definition, JobConfig, read_definition
-from streamdp.errors import NotAvailable, SourceError, StoreDamagedError, StoreError
+from streamdp.config import JobConfig
+from streamdp.errors import NotAvailable, SourceError, StoreError
 from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
+from streamdp.snapshots import Model, combined, restore
 from streamdp.store import Snapshot, Store
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
 
-@dataclass(frozen=True)
-class Model:
-    """A committed model, for reading."""
+def committed(store_path: str, job: str | None = None) -> Model:
+    """The last committed model of a job, which may be running; `job` names it where the store is a server.
 
-    definition: Definition
-    estimator: StreamEstimator
-    snapshot: Snapshot
-
-
-def committed(store_path: str) -> Model:
-    """The last committed model of a store, whose job may be running. Raises `NotAvailable` before the first commit."""
-    snapshot = Store.snapshot(store_path)
-    if snapshot is None:
-        raise NotAvailable(f"{store_path} has no commit yet; nothing has been learned that could be shown")
-    return restore(snapshot)
-
-
-def restore(snapshot: Snapshot) -> Model:
-    """The model of a snapshot. Raises `ConfigError` where its configuration is none.
-
-    Raises `StoreDamagedError` where it is not the one that the snapshot was learned with.
+    Raises `NotAvailable` before the first commit.
     """
-    definition = read_definition(snapshot.config)
-    if definition.fingerprint() != snapshot.fingerprint:
-        raise StoreDamagedError(f"the configuration stored for job {snapshot.job!r} is not the one it learned with")
-    # The cap is part of the statement. The ledger behind it is empty, for this model learns no more.
-    ledger = None if definition.cap is None else Ledger(definition.cap)
-    estimator: Any = definition.build_estimator(ledger)
-    estimator.load_state_dict(snapshot.state)
-    return Model(definition, estimator, snapshot)
+    snapshots = Store.snapshots(store_path, job)
+    if not snapshots:
+        raise NotAvailable(f"{job or store_path} has no commit yet; nothing has been learned that could be shown")
+    return restore(combined(snapshots))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +120,7 @@ class Holdout:
         path = config.holdout
         assert path is not None
         public = config.schema_.model_copy(update={"subject": None, "budget": None})
-        there = config.source.model_copy(
-            update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False}
-        )
-        source = config.model_copy(update={"source": there}).build_source(public.build())
+        source = config.source.for_file(path).build(public.build())
         batches = []
         while not source.finished:
             batches.append(source.poll(1 << 20, 1.0))

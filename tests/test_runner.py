@@ -16,9 +16,10 @@ from connectors.memory import ABORT, BAD, END, MemorySource
 from streamdp import LDPASGDRegressor, PureDP
 from streamdp.config import make_config
 from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
-from streamdp.publish import Publisher, restore
+from streamdp.publish import Publisher
 from streamdp.records import DeadLetter
 from streamdp.runner import Progress, Runner, total
+from streamdp.snapshots import restore
 from streamdp.store import Counts, Snapshot, Store
 
 CAP = PureDP(3.0)
