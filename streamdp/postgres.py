@@ -92,6 +92,8 @@ class PostgresNamespace:
         driver.autocommit = True
         driver.execute(f"SET search_path TO {quoted}")
         driver.execute("SET synchronous_commit TO on")
+        # A worker that is stopped within a transaction must not hold its rows for ever.
+        driver.execute(f"SET idle_in_transaction_session_timeout TO {ANSWER_TIMEOUT_MS}")
         driver.autocommit = False
 
     def lock(self, shared: bool) -> PostgresLock:

@@ -315,6 +315,8 @@ class Store:
         with self._database.errors(), self._open_connection().begin():
             row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one_or_none()
             job = _job_row(self._connection, self._database.name)
+            if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
+                claim.seq = row.seq  # ahead of ours after a commit whose answer was lost
             return None if row is None else _read_row(row, job, self._database.name)
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:

@@ -184,7 +184,11 @@ class Worker:
             while not self.stopping and (
                 max_records is None or self._stale or self._done + self._pending < max_records
             ):
-                polled = [(self._lanes.get(s), s, raw) for s, raw in self._source.poll(POLL_RECORDS, timeout)]
+                polled = [
+                    (self._lanes.get(s), s, raw)
+                    for s, raw in self._poll(POLL_RECORDS, timeout)
+                    if s not in self._to_begin  # else it is not yet where the lane goes on
+                ]
                 self._finish_learning()  # of the poll before, which went on while we polled
                 if new := [*self._source.assigned(), *self._to_reclaim()]:
                     self._claim(new)
@@ -205,6 +209,14 @@ class Worker:
             self._commit()
             raise
         self._commit()
+
+    def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Any]]:
+        try:
+            return self._source.poll(max_records, timeout_s)
+        except SourceUnavailableError as error:  # it is asked again in the next round
+            self._tell("source", str(error))
+            self._stopping.wait(POLL_TIMEOUT_S)
+            return []
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -440,7 +452,7 @@ class Worker:
                     if not held:
                         self._source.hold()
                         held = True
-                    if self._source.poll(1, 0.0):
+                    if self._poll(1, 0.0):
                         self._stale = True  # it should bring nothing now; what it brings all the same is read again
         finally:
             self._busy = None

@@ -1,4 +1,4 @@
-"""The README's three uses run as they stand, pasted into an empty folder."""
+"""The README's four uses run as they stand, pasted into an empty folder."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from pathlib import Path
 import pytest
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
-USES = README.split("## Three uses")[1].split("## What the numbers mean")[0]
+USES = README.split("## Four uses")[1].split("## What the numbers mean")[0]
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", USES, flags=re.DOTALL)
 
 
-def test_there_are_three_uses() -> None:
-    assert [language for language, _ in BLOCKS] == ["sh", "python", "python"]
+def test_there_are_four_uses() -> None:
+    assert [language for language, _ in BLOCKS] == ["sh", "sh", "python", "python"]
 
 
-@pytest.mark.parametrize(("language", "code"), BLOCKS, ids=["command line", "River", "randomizer"])
-def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("language", "code"), BLOCKS, ids=["command line", "Kafka", "River", "randomizer"])
+def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=300
-    )
+    environment = os.environ | {"PATH": path}
+    if "KAFKA" in code:
+        environment["STREAMDP_KAFKA"] = request.getfixturevalue("broker").bootstrap
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     if language == "sh":
         assert '"reason": "done"' in done.stdout
         assert "origin=JFK" in done.stdout
-        assert "epsilon = 1:" in done.stdout
+        assert ("'flights/3': 0" if "KAFKA" in code else "epsilon = 1:") in done.stdout
     else:
         assert "eps" in done.stdout or "mu=1" in done.stdout
