@@ -130,13 +130,26 @@ def _encode_exactly(
         else:
             objects.append(item)
             kept.append(i)
-    frame, nested = _frame(objects, encoder, {name: [values[i] for i in kept] for name, values in given.items()})
+    part = {name: [values[i] for i in kept] for name, values in given.items()}
+    return encode_objects(objects, positions[kept], position, encoder, part, dead)
+
+
+def encode_objects(
+    objects: list[dict[str, Any]],
+    positions: np.ndarray,
+    position: Position,
+    encoder: Encoder,
+    given: Given,
+    dead: Sequence[DeadLetter] = (),
+) -> Batch:
+    """Encode n objects of None, text, booleans, numbers, dicts and lists; `dead` are letters to go with theirs."""
+    frame, nested = _frame(objects, encoder, given)
+    letters = [*dead, *(DeadLetter(int(positions[i]), "nested", column) for i, column in nested.items())]
     if nested:
-        dead += [DeadLetter(int(positions[kept[i]]), "nested", column) for i, column in nested.items()]
-        frame = frame.filter([i not in nested for i in range(len(kept))])
-        kept = [place for i, place in enumerate(kept) if i not in nested]
-    batch = encoder.encode(frame, positions[kept], position)
-    return replace(batch, dead=_by_position([*batch.dead, *dead]))
+        flat = np.array([i not in nested for i in range(len(objects))])
+        frame, positions = frame.filter(flat), positions[flat]
+    batch = encoder.encode(frame, positions, position)
+    return replace(batch, dead=_by_position([*batch.dead, *letters]))
 
 
 def _frame(objects: list[dict[str, Any]], encoder: Encoder, given: Given) -> tuple[pl.DataFrame, dict[int, str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +52,7 @@ class KafkaSource:
     Parameters
     ----------
     encoder
-        Turns the JSON objects into features and target.
+        Turns the fields of messages into features and target.
     key_is_subject
         The message's key says whose record it is (then a message without one is a dead letter); otherwise the encoder
         finds the subject among the fields.
@@ -63,6 +63,8 @@ class KafkaSource:
     on_missing
         What to do where the broker no longer has (or has not yet) the offset to go on from: `stop` with a
         `SourceError`, or go on at the `earliest` or `latest` that there is.
+    decode
+        Turns values into a batch, as `jsonrows.encode_json` does; for Avro there is `avrorows.AvroDecoder`.
     options
         Any other option of `kafka.KafkaConsumer`: SASL, TLS, client ids, fetch sizes.
 
@@ -84,6 +86,7 @@ class KafkaSource:
         start: str = "earliest",
         on_missing: str = "stop",
         keep_payload: bool = False,
+        decode: Callable[..., Batch] = encode_json,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if start not in ("earliest", "latest") or on_missing not in ("stop", "earliest", "latest"):
@@ -96,6 +99,7 @@ class KafkaSource:
         self._start = start
         self._on_missing = on_missing
         self._keep_payload = keep_payload
+        self._decode = decode
         self._listener: Rebalanced | None = None
         self._new: list[Shard] = []
         self._held: set[TopicPartition] = set()
@@ -167,7 +171,7 @@ class KafkaSource:
         given: dict[str, list[str | None]] = {}
         if self._budget_column is not None:
             given[self._budget_column] = [_header(m.headers, self._budget_header) for m in messages]
-        batch = encode_json([m.value for m in messages], offsets, position, self._encoder, given)
+        batch = self._decode([m.value for m in messages], offsets, position, self._encoder, given)
         kept = np.searchsorted(offsets, batch.positions)
         times = np.array([m.timestamp for m in messages], dtype=np.int64)
         batch = replace(batch, timestamps=times[kept])

@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAlreadyExistsError
 
-from connectors.kafka import CONNECT_TIMEOUT_S, connect, explain_refusal, kafka_errors
-from streamdp.errors import SourceError, SourceUnavailableError
+from connectors.kafka import CONNECT_TIMEOUT_S, connect, kafka_errors
+from streamdp.errors import SourceError
 from streamdp.records import DeadLetter, Shard
 
 ANSWER_TIMEOUT_S = 10.0
@@ -31,20 +31,24 @@ class TopicWriter:
         self._futures: list[Any] = []
         settings = {
             "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
+            "allow_auto_create_topics": False,
             "acks": "all",
             "linger_ms": 20,
             "max_block_ms": int(1000 * ANSWER_TIMEOUT_S),
             "delivery_timeout_ms": int(1000 * ANSWER_TIMEOUT_S),
             "request_timeout_ms": int(800 * ANSWER_TIMEOUT_S),
-        }
+        } | dict(options or {})
+        # A producer would wait long for a topic that is not there, and take that for silence.
+        shared = {name: value for name, value in (options or {}).items() if name in KafkaConsumer.DEFAULT_CONFIG}
+        consumer = connect(bootstrap_servers, None, shared)
         try:
             with kafka_errors():
-                self._producer = KafkaProducer(**(settings | dict(options or {})), bootstrap_servers=bootstrap_servers)
-                if not self._producer.partitions_for(topic):
+                if not consumer.partitions_for_topic(topic):
                     raise SourceError(f"there is no topic {topic!r}, or we may not write to it; create it first")
-        except SourceUnavailableError:
-            explain_refusal(bootstrap_servers, options or {})
-            raise
+        finally:
+            consumer.close(autocommit=False)
+        with kafka_errors():
+            self._producer = KafkaProducer(**settings, bootstrap_servers=bootstrap_servers)
 
     def send(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Queue a message."""

@@ -325,7 +325,7 @@ class JobConfig(Definition):
         def at(path: str | None) -> str | None:
             return path if path in (None, "-") or "://" in str(path) else os.path.normpath(folder / str(path))
 
-        paths = ("path", "dead_letters")
+        paths = ("path", "dead_letters", "avro_schema")
         update = {name: at(getattr(self.source, name)) for name in paths if hasattr(self.source, name)}
         source = self.source.model_copy(update=update)
         return self.model_copy(
@@ -382,6 +382,7 @@ def _misplaced(config: JobConfig, job_file: str | None = None) -> tuple[tuple[st
     files: list[tuple[tuple[str, ...], str | None]] = [
         (("the job's file",), job_file),
         (("source", "path"), None if path == "-" else path),
+        (("source", "avro_schema"), getattr(source, "avro_schema", None)),
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in STORE_ENDINGS if "://" not in store),
         (("publish",), config.publish),

@@ -26,13 +26,15 @@ _SECRETS = ("password", "token", "secret")
 
 
 class KafkaSourceConfig(Settings):
-    """A topic of JSON messages, read by a group of workers. See `connectors.kafka`.
+    """A topic of JSON or Avro messages, read by a group of workers. See `connectors.kafka`.
 
     `brokers` is `host:port[,host:port]`, by default what STREAMDP_KAFKA says. `subject_from` says where the column
     `schema.subject` is: the message's `key` (the default), or the field of that name in the `value`. `budget_header`
     is a header with what the record may spend. `options` are those of `kafka.KafkaConsumer`; a value may be
     `{env: NAME}` or `{file: PATH}`, and a password must be. `dead_letters` is a file, `dead_letter_topic` a topic;
-    `publish_topic` a compacted topic for the committed snapshots.
+    `publish_topic` a compacted topic for the committed snapshots. With `format: avro`, `avro_schema` is the .avsc file
+    of the messages, and `avro_framing` says what stands before a value: nothing, or the 5 bytes that Confluent's
+    serializers write. See `connectors.avrorows`.
     """
 
     type: Literal["kafka"]
@@ -49,6 +51,9 @@ class KafkaSourceConfig(Settings):
     dead_letter_topic: str | None = None
     keep_payload: bool = False
     publish_topic: str | None = None
+    format: Literal["json", "avro"] = "json"
+    avro_schema: str | None = Field(default=None, min_length=1)
+    avro_framing: Literal["none", "confluent"] = "none"
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -57,6 +62,10 @@ class KafkaSourceConfig(Settings):
             raise ValueError("expected dead_letters (a file) or dead_letter_topic, not both")
         if self.keep_payload and self.dead_letters is None and self.dead_letter_topic is None:
             raise ValueError("keep_payload needs dead_letters or dead_letter_topic, to keep them in")
+        if self.format == "avro" and self.avro_schema is None:
+            raise ValueError("format avro needs avro_schema, the .avsc file of the messages")
+        if self.format != "avro" and (self.avro_schema is not None or self.avro_framing != "none"):
+            raise ValueError("avro_schema and avro_framing need format: avro")
         for name, value in self.options.items():
             if any(word in name for word in _SECRETS) and not isinstance(value, Mapping):
                 raise ValueError(f"options.{name}: a secret must be {{env: NAME}} or {{file: PATH}}, not written here")
@@ -82,9 +91,14 @@ class KafkaSourceConfig(Settings):
         return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
 
     def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
-        """Connect. Raises as `connectors.kafka.KafkaSource` does."""
+        """Connect. Raises as `connectors.kafka.KafkaSource` and `connectors.avrorows.AvroDecoder` do."""
         from connectors.kafka import KafkaSource
 
+        other: dict[str, Any] = {}
+        if self.avro_schema is not None:
+            from connectors.avrorows import AvroDecoder
+
+            other["decode"] = AvroDecoder(self.avro_schema, framing=self.avro_framing)
         return KafkaSource(
             self.topic,
             encoder,
@@ -96,6 +110,7 @@ class KafkaSourceConfig(Settings):
             on_missing=self.on_missing,
             keep_payload=self.keep_payload,
             options=self.client_options(),
+            **other,
         )
 
     def for_file(self, path: str) -> FileSourceConfig:
