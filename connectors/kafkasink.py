@@ -16,6 +16,8 @@ from streamdp.errors import SourceError
 from streamdp.records import DeadLetter, Shard
 
 ANSWER_TIMEOUT_S = 10.0
+MAX_PAYLOAD = 700_000
+"""Bytes, of which base64 makes less than the megabyte of a message."""
 
 
 class TopicWriter:
@@ -68,7 +70,10 @@ class TopicWriter:
 
 
 class DeadLetterTopic:
-    """Dead letters as JSON: topic, partition, offset, reason, column; the payload (base64) where letters have it."""
+    """Dead letters as JSON: topic, partition, offset, reason, column; the payload (base64) where letters have it.
+
+    A payload over `MAX_PAYLOAD` bytes, which brokers refuse by default, is left out: `payload_bytes` says how long.
+    """
 
     def __init__(
         self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
@@ -81,7 +86,9 @@ class DeadLetterTopic:
         for letter in letters:
             place = {"topic": shard.topic, "partition": shard.partition, "offset": letter.position}
             said: dict[str, Any] = place | {"reason": letter.reason, "column": letter.column}
-            if letter.payload is not None:
+            if letter.payload is not None and len(letter.payload) > MAX_PAYLOAD:
+                said["payload_bytes"] = len(letter.payload)
+            elif letter.payload is not None:
                 said["payload"] = base64.b64encode(letter.payload).decode("ascii")
             self._waiting.append((f"{shard}/{letter.position}".encode(), json.dumps(said).encode()))
 
