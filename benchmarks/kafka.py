@@ -27,10 +27,10 @@ from benchmarks.speed import README, Row, machine, table, write_between
 from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor
-from streamdp.records import Batch, Shard
+from streamdp.records import Shard
 from streamdp.schema import Schema
 from streamdp.store import Counts, Part, Store
-from streamdp.worker import POLL_RECORDS, Worker
+from streamdp.worker import POLL_RECORDS, Observer, Worker
 
 BEGIN, END = "<!-- kafka: begin -->", "<!-- kafka: end -->"
 TOPIC, PARTITIONS = "records", 4
@@ -83,13 +83,11 @@ def poll_only_without_crc32c(bootstrap: str) -> float:
 
 
 @dataclass
-class Stopwatch:
+class Stopwatch(Observer):
     """From the first assignment, when polling can begin, to the last commit."""
 
     began: float = 0.0
     ended: float = 0.0
-
-    def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None: ...
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
         self.ended = time.perf_counter()
@@ -97,8 +95,6 @@ class Stopwatch:
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         if shards and not self.began:
             self.began = time.perf_counter()
-
-    def trouble(self, kind: str, message: str) -> None: ...
 
 
 def work(bootstrap: str, records: int, cap: bool) -> float:
@@ -116,7 +112,7 @@ def work(bootstrap: str, records: int, cap: bool) -> float:
                 store,
                 observers=[watch],
             )
-            done = worker.run(idle_seconds=1.0)
+            done = worker.run(max_records=records)  # else the end would wait for more
     assert done == records, f"{done} of {records} records were committed"
     return records / (watch.ended - watch.began)
 

@@ -18,8 +18,10 @@ import numpy as np
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import (
     AuthorizationError,
+    CorruptRecordError,
     KafkaConfigurationError,
     KafkaError,
+    MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     SaslAuthenticationFailedError,
     UnknownTopicOrPartitionError,
@@ -324,6 +326,8 @@ def kafka_errors() -> Any:
         raise SourceError(
             f"the Kafka broker refuses us ({type(error).__name__}): see user, password and rights"
         ) from None
+    except (CorruptRecordError, MessageSizeTooLargeError) as error:  # the same again would end the same
+        raise SourceError(f"Kafka: {type(error).__name__}; see the broker's log and its limits") from None
     except UnknownTopicOrPartitionError:
         raise SourceError("the topic was deleted") from None
     except KafkaError as error:

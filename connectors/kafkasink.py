@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
 
 from connectors.kafka import CONNECT_TIMEOUT_S, connect, kafka_errors
-from streamdp.errors import SourceError
+from streamdp.errors import SourceError, SourceUnavailableError
 from streamdp.records import DeadLetter, Shard
 
 ANSWER_TIMEOUT_S = 10.0
@@ -44,7 +45,7 @@ class TopicWriter:
         shared = {name: value for name, value in (options or {}).items() if name in KafkaConsumer.DEFAULT_CONFIG}
         consumer = connect(bootstrap_servers, None, shared)
         try:
-            with kafka_errors():
+            with kafka_errors(), _names(topic):
                 if not consumer.partitions_for_topic(topic):
                     raise SourceError(f"there is no topic {topic!r}, or we may not write to it; create it first")
         finally:
@@ -136,9 +137,13 @@ def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[
             ends = consumer.end_offsets(partitions)
             for partition, first in consumer.beginning_offsets(partitions).items():
                 consumer.seek(partition, first)
+            deadline = time.monotonic() + ANSWER_TIMEOUT_S
             while any(consumer.position(partition) < ends[partition] for partition in partitions):
                 for messages in consumer.poll(timeout_ms=1000).values():
                     yield from (m.value for m in messages if m.value is not None)
+                    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+                if time.monotonic() > deadline:
+                    raise SourceUnavailableError("the Kafka broker went away while we read from it")
     finally:
         with contextlib.suppress(Exception):
             consumer.close(autocommit=False)
@@ -148,7 +153,7 @@ def make_topic(topic: str, bootstrap_servers: str | list[str], partitions: int, 
     """Make a topic where there is none, replicated as the brokers do by default."""
     admin = None
     try:
-        with kafka_errors(), contextlib.suppress(TopicAlreadyExistsError):
+        with kafka_errors(), _names(topic), contextlib.suppress(TopicAlreadyExistsError):
             admin = KafkaAdminClient(
                 bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=int(1000 * CONNECT_TIMEOUT_S)
             )
@@ -157,6 +162,14 @@ def make_topic(topic: str, bootstrap_servers: str | list[str], partitions: int, 
     finally:
         if admin is not None:
             admin.close()
+
+
+@contextlib.contextmanager
+def _names(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidTopicError:
+        raise SourceError(f"no topic can have the name {topic!r}: letters, digits, dots, _ and - make one") from None
 
 
 def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]], batch: int = 10_000) -> int:

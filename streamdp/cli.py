@@ -118,7 +118,10 @@ def run(
         typer.Option(help="Kafka: go on there, where the broker has not the records to go on with."),
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Kafka: Prometheus metrics on this port of loopback.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Kafka: Prometheus metrics on this port of loopback; 0: any, and say which."
+        ),
     ] = None,
 ) -> None:
     """Run a job: from JOB.YAML, or from a data file with everything given by options.
@@ -272,6 +275,15 @@ def _need_stdin() -> None:
         raise SourceError("standard input is closed")
 
 
+def _ascii(delimiter: str) -> str:
+    from streamdp.file_config import tab
+
+    delimiter = tab(delimiter)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise ConfigError("--delimiter: expected one ASCII character, no quote and no line end")
+    return delimiter
+
+
 def _resume(path: str, stdin: str | None) -> Any:
     """How a source gets to the last position. Standard input cannot be sought, and only its user knows what it is."""
     from streamdp.runner import seek
@@ -310,6 +322,9 @@ def produce(
     """Send the rows of a CSV file to a Kafka topic as JSON objects; rows of one key share a partition."""
     from streamdp.kafka_job import produce as send
 
+    delimiter = _ascii(delimiter)
+    if file == "-":
+        _need_stdin()
     typer.echo(f"{send(file, topic, brokers, key, partitions, delimiter):,} records sent to {topic}")
 
 
@@ -392,14 +407,11 @@ def predict(
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
 ) -> None:
     """Read CSV rows from standard input and write them with predictions of the committed model added."""
-    from streamdp.file_config import tab
     from streamdp.predict import predict_csv
     from streamdp.publish import committed
 
     _need_stdin()
-    delimiter = tab(delimiter)
-    if len(delimiter) != 1 or not delimiter.isascii():
-        raise ConfigError("--delimiter: expected one ASCII character")
+    delimiter = _ascii(delimiter)
     model = committed(store, job)
     for stream in (sys.stdin, sys.stdout):  # bytes that are not UTF-8 go through as they came
         stream.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamdp.errors import ConfigError
 from streamdp.file_config import FileSourceConfig
@@ -52,26 +53,55 @@ class KafkaSourceConfig(Settings):
     keep_payload: bool = False
     publish_topic: str | None = None
     format: Literal["json", "avro"] = "json"
-    avro_schema: str | None = Field(default=None, min_length=1)
+    avro_schema: str | None = Field(default=None, min_length=1, validate_default=True)
     avro_framing: Literal["none", "confluent"] = "none"
     options: dict[str, Any] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.dead_letters is not None and self.dead_letter_topic is not None:
+    @field_validator("dead_letter_topic")
+    @classmethod
+    def _one_place(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("dead_letters") is not None:
             raise ValueError("expected dead_letters (a file) or dead_letter_topic, not both")
-        if self.keep_payload and self.dead_letters is None and self.dead_letter_topic is None:
-            raise ValueError("keep_payload needs dead_letters or dead_letter_topic, to keep them in")
-        if self.format == "avro" and self.avro_schema is None:
-            raise ValueError("format avro needs avro_schema, the .avsc file of the messages")
-        if self.format != "avro" and (self.avro_schema is not None or self.avro_framing != "none"):
-            raise ValueError("avro_schema and avro_framing need format: avro")
-        for name, value in self.options.items():
-            if any(word in name for word in _SECRETS) and not isinstance(value, Mapping):
-                raise ValueError(f"options.{name}: a secret must be {{env: NAME}} or {{file: PATH}}, not written here")
-            if isinstance(value, Mapping) and (len(value) != 1 or not {"env", "file"}.issuperset(value)):
-                raise ValueError(f"options.{name}: expected a value, {{env: NAME}} or {{file: PATH}}")
-        return self
+        return value
+
+    @field_validator("keep_payload")
+    @classmethod
+    def _has_place(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("dead_letters") is None and info.data.get("dead_letter_topic") is None:
+            raise ValueError("needs dead_letters or dead_letter_topic, to keep them in")
+        return value
+
+    @field_validator("avro_schema")
+    @classmethod
+    def _with_avro(cls, value: str | None, info: ValidationInfo) -> str | None:
+        form = info.data.get("format")
+        if form == "avro" and value is None:
+            raise ValueError("format avro needs the .avsc file of the messages")
+        if form == "json" and value is not None:
+            raise ValueError("needs format: avro")
+        return value
+
+    @field_validator("avro_framing")
+    @classmethod
+    def _framed(cls, value: str, info: ValidationInfo) -> str:
+        if value != "none" and info.data.get("format") == "json":
+            raise ValueError("needs format: avro")
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _no_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            problem = None
+            if isinstance(value, Mapping):
+                if len(value) != 1 or not {"env", "file"}.issuperset(value):
+                    problem = "expected a value, {env: NAME} or {file: PATH}"
+            elif any(word in name.lower() for word in _SECRETS):
+                problem = "a secret must be {env: NAME} or {file: PATH}, not written here"
+            if problem is not None:
+                detail = InitErrorDetails(type=PydanticCustomError("option", problem), loc=(name,), input=None)
+                raise ValidationError.from_exception_data("options", [detail])  # with the line of the option
+        return options
 
     @property
     def servers(self) -> str:
@@ -87,7 +117,7 @@ class KafkaSourceConfig(Settings):
 
     def security_options(self) -> dict[str, Any]:
         """Those of `options` that producers need as well."""
-        shared = ("security_protocol", "sasl_", "ssl_", "client_id", "api_version", "request_timeout_ms")
+        shared = ("security_protocol", "sasl_", "ssl_", "client_id", "api_version")
         return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
 
     def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
@@ -139,19 +169,35 @@ class KafkaSourceConfig(Settings):
 
 
 class ShardedLetterFile:
-    """A file of dead letters for the shards of a topic."""
+    """A file of dead letters for the shards of a topic; the workers of one machine may share it."""
 
     def __init__(self, file: DeadLetterFile) -> None:
         self._file = file
+        self._lock = open(file.path, "rb")  # noqa: SIM115 - until close
+        self._waiting: list[tuple[Sequence[DeadLetter], Shard]] = []
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        self._file.write(letters, topic=shard.topic, partition=shard.partition)
+        """Keep letters for `commit`."""
+        self._waiting.append((letters, shard))
 
     def commit(self) -> None:
-        self._file.commit()
+        """Write what waits, while no other worker does: the lines of two would run into each other."""
+        import fcntl
+
+        if not self._waiting:
+            return
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            for letters, shard in self._waiting:
+                self._file.write(letters, topic=shard.topic, partition=shard.partition)
+            self._file.commit()
+            self._waiting.clear()
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
         self._file.close()
+        self._lock.close()
 
 
 def _secret(name: str, value: Any) -> Any:

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from streamdp.records import Batch, Position, Shard
 from streamdp.store import Counts, Part
+from streamdp.worker import Observer
 
 SPEND_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SECONDS_BUCKETS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
-class Metrics:
+class _Learned(NamedTuple):
+    """A batch that waits for a commit."""
+
+    reasons: Tally[str]
+    budgets: np.ndarray
+
+
+class Metrics(Observer):
     """A `worker.Observer` that keeps the metrics in a registry of its own; `serve` shows them on a port of loopback.
 
     `default_spend` is what a record spends that brings no budget; `lag` asks the source how many records wait.
@@ -30,8 +38,7 @@ class Metrics:
         self._default_spend = default_spend
         self._lag = lag
         self._seen: dict[Shard, Counts] = {}
-        self._budgets: list[np.ndarray] = []
-        self._reasons: Tally[str] = Tally()
+        self._waiting: dict[Shard, list[_Learned]] = {}
         where = ("topic", "partition")
         self._records = Counter("streamdp_records", "Committed records", (*where, "outcome"), registry=registry)
         self._dead = Counter("streamdp_dead_letters", "Undecodable records", ("reason",), registry=registry)
@@ -55,9 +62,15 @@ class Metrics:
 
     def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
         """Remember what the next commit will show."""
-        self._reasons.update(letter.reason for letter in batch.dead)
         budgets = np.full(len(batch), np.nan) if batch.budgets is None else batch.budgets
-        self._budgets.append(np.where(np.isnan(budgets), self._default_spend, budgets))
+        learned = _Learned(
+            Tally(letter.reason for letter in batch.dead), np.where(np.isnan(budgets), self._default_spend, budgets)
+        )
+        self._waiting.setdefault(shard, []).append(learned)
+
+    def forgotten(self) -> None:
+        """It was not committed, and is not shown."""
+        self._waiting.clear()
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
         self._commits.inc()
@@ -67,29 +80,27 @@ class Metrics:
             for outcome in ("learned", "refused", "dead"):
                 more = getattr(part.counts, outcome) - getattr(before, outcome)
                 self._records.labels(*shard, outcome).inc(max(0, more))
-        for reason, number in self._reasons.items():
-            self._dead.labels(reason).inc(number)
-        self._observe_spends()
+            for learned in self._waiting.pop(shard, ()):
+                self._show(learned)
         for shard, lag in self._lag({shard: part.position for shard, part in parts.items()}).items():
             self._lags.labels(*shard).set(lag)
-        self._reasons.clear()
 
-    def _observe_spends(self) -> None:
-        """Thousands at once: the histogram's own `observe` takes one number."""
-        if self._budgets:
-            budgets = np.concatenate(self._budgets)
-            self._budgets.clear()
-            values, numbers = np.unique(budgets, return_counts=True)
-            spends: Any = self._spends
-            places = np.searchsorted(spends._upper_bounds, values)
-            for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
-                spends._buckets[place].inc(number)
-            spends._sum.inc(float(budgets.sum()))
+    def _show(self, learned: _Learned) -> None:
+        """Thousands of spends at once: the histogram's own `observe` takes one number."""
+        for reason, number in learned.reasons.items():
+            self._dead.labels(reason).inc(number)
+        values, numbers = np.unique(learned.budgets, return_counts=True)
+        spends: Any = self._spends
+        places = np.searchsorted(spends._upper_bounds, values)
+        for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
+            spends._buckets[place].inc(number)
+        spends._sum.inc(float(learned.budgets.sum()))
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """Forget the lags of shards that others have now, and count new ones from where they stand."""
         self._lags.clear()
         self._seen = dict(shards)
+        self._waiting = {shard: learned for shard, learned in self._waiting.items() if shard in shards}
 
     def trouble(self, kind: str, message: str) -> None:
         self._troubles.labels(kind).inc()

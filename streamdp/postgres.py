@@ -35,7 +35,8 @@ ANSWER_TIMEOUT_MS = 15_000
 """A server that has not acknowledged for so long is taken to be gone."""
 
 _LOCKED = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
-_UNAVAILABLE = ("08", "57", "53")  # connection exceptions, operator intervention (shutdown), too many connections
+# Connection exceptions, shutdown, too many connections, a standby that is read-only, a name that another just made.
+_UNAVAILABLE = ("08", "57", "53", "25006", "23505")
 _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a table or a column that is not there
 
 

@@ -239,10 +239,7 @@ class Runner:
         moved = self._pending or self._position != self._committed_position
         if moved and self._estimator.at_boundary:
             state = self._estimator.state_dict()
-            if not all(np.isfinite(value).all() for value in state.values() if isinstance(value, np.ndarray)):
-                raise ConfigError(
-                    "the model is no longer finite; the last commit is kept; try a smaller eta, or a domain"
-                )
+            check_finite(state)
             if self._dead_letters is not None:
                 self._dead_letters.commit()
             self._store.commit(state, self._position, self._counts)
@@ -259,6 +256,12 @@ class Runner:
     def _report(self) -> None:
         if self._on_progress is not None:
             self._on_progress(Progress(self._counts, self._committed))
+
+
+def check_finite(state: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` for a state that must not be committed, as nothing could be learned from it any more."""
+    if not all(np.isfinite(value).all() for value in state.values() if isinstance(value, np.ndarray)):
+        raise ConfigError("the model is no longer finite; the last commit is kept; try a smaller eta, or a domain")
 
 
 @contextmanager

@@ -118,11 +118,19 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
 
 
 def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
-    """The last of each shard of a job, whatever the order they came in."""
+    """The last of each shard of a job, whatever the order they came in.
+
+    A late one of an earlier owner has an earlier epoch and time; one of a store that was begun anew has only the
+    epoch.
+    """
     last: dict[Shard, Snapshot] = {}
     for snapshot in snapshots:
         before = last.get(snapshot.shard)
-        if snapshot.job == job and (before is None or (before.epoch, before.seq) < (snapshot.epoch, snapshot.seq)):
+        if snapshot.job == job and (
+            before is None
+            or (before.epoch, before.seq) < (snapshot.epoch, snapshot.seq)
+            or before.committed_at < snapshot.committed_at
+        ):
             last[snapshot.shard] = snapshot
     return [last[shard] for shard in sorted(last)]
 

@@ -110,6 +110,13 @@ _EMPTY = {
 _NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 
 
+_ADD_SHARD = text(
+    f"INSERT INTO shards (topic, partition, epoch, {', '.join(_NAMES)}, state, checksum)"
+    f" VALUES (:topic, :partition, 0, {', '.join(f':{name}' for name in _NAMES)}, :state, :checksum)"
+    " ON CONFLICT (topic, partition) DO NOTHING"
+)
+
+
 def _add_commits(connection: Connection) -> None:
     """Format 1 kept no history: begin it with the snapshot there is."""
     connection.execute(text("CREATE TABLE commits AS SELECT " + ", ".join(_NAMES) + " FROM snapshot"))
@@ -300,9 +307,9 @@ class Store:
         with self._database.errors(), self._open_connection().begin():
             for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
                 values = {"topic": shard.topic, "partition": shard.partition}
+                self._connection.execute(_ADD_SHARD, _EMPTY | values)
                 claimed = update(_shards).where(_is(_shards, shard)).values(epoch=_shards.c.epoch + 1)
-                if self._connection.execute(claimed).rowcount == 0:
-                    self._connection.execute(insert(_shards), _EMPTY | values | {"epoch": 1})
+                self._connection.execute(claimed)
                 row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one()
                 self._claims[shard] = _Claim(row.epoch, row.seq)
                 out[shard] = _read_row(row, _job_row(self._connection, self._database.name), self._database.name)
@@ -365,7 +372,8 @@ class Store:
         if self._connection.execute(written).rowcount == 0:
             row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one()
             # Nobody else writes under our epoch, so the next number there is our own commit, whose answer was lost.
-            if row.epoch == claim.epoch and (row.seq, row.position) == (values["seq"], values["position"]):
+            same = all(getattr(row, name) == values[name] for name in _NAMES if name != "committed_at")
+            if row.epoch == claim.epoch and same and row.state == encoded:
                 return True
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
         key = {"topic": shard.topic, "partition": shard.partition}

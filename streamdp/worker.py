@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from streamdp.errors import (
     TooManyBadRecords,
 )
 from streamdp.records import Batch, DeadLetter, Position, Shard, ShardedSource
-from streamdp.runner import COMMIT_RECORDS, Estimator, stopped_by_signals, total
+from streamdp.runner import COMMIT_RECORDS, Estimator, check_finite, stopped_by_signals, total
 from streamdp.store import Counts, Part, Snapshot, Store
 
 POLL_RECORDS = 65_536
@@ -57,19 +57,23 @@ class ShardedDeadLetters(Protocol):
         """Make what was written durable."""
 
 
-class Observer(Protocol):
-    """Who watches a worker: progress, metrics. Called from the worker's own threads; it must be quick."""
+class Observer:
+    """Watches a worker: progress, metrics. Called from the worker's own threads; it must be quick."""
 
     def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
-        """A batch was learned; nothing of it is committed yet."""
+        """A batch was learned; nothing of it is committed yet, and it may still be `forgotten`."""
 
-    def committed(self, parts: dict[Shard, Part], seconds: float) -> None: ...
+    def forgotten(self) -> None:
+        """All that was learned since the last commit is forgotten, and will be learned again by whoever has it."""
+
+    def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
+        """These shards were committed, which took so long."""
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
-        """These are ours now, all of them, with what was counted of them before."""
+        """These are ours now, all of them, with what was committed of them."""
 
     def trouble(self, kind: str, message: str) -> None:
-        """`fenced`, `conflict`, `store` or `source`: something that the worker gets over by itself."""
+        """`fenced`, `conflict`, `store`, `source` or `publish`: something that the worker gets over by itself."""
 
 
 @dataclass(slots=True)
@@ -146,6 +150,7 @@ class Worker:
         self._pending = 0
         self._in_a_row: dict[Shard, int] = {}
         self._polled = self._bad = 0
+        self._heard = 0.0
         self._stopping = threading.Event()
         self._stopped_at: float | None = None
         self._thread = ThreadPoolExecutor(1, "streamdp")
@@ -172,43 +177,59 @@ class Worker:
             try:
                 self._loop(max_records, idle_seconds)
             finally:
+                self._stopped_at = self._stopped_at or time.monotonic()
                 self._source.close()
                 self._thread.shutdown()
         return self._done
 
     def _loop(self, max_records: int | None, idle_seconds: float | None) -> None:
         self._done = 0
-        self._committed_at = heard = time.monotonic()
-        timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
+        self._committed_at = time.monotonic()
         try:
-            while not self.stopping and (
-                max_records is None or self._stale or self._done + self._pending < max_records
-            ):
-                polled = [
-                    (self._lanes.get(s), s, raw)
-                    for s, raw in self._poll(POLL_RECORDS, timeout)
-                    if s not in self._to_begin  # else it is not yet where the lane goes on
-                ]
-                self._finish_learning()  # of the poll before, which went on while we polled
-                if new := [*self._source.assigned(), *self._to_reclaim()]:
-                    self._claim(new)
-                    heard = time.monotonic()  # to join may take longer than a stream is quiet
-                if self._stale:
-                    self._go_back()
-                self._begin()
-                late = time.monotonic() - self._committed_at >= self._commit_seconds
-                if self._pending >= self._commit_records or (late and self._pending):
-                    self._commit()
-                if polled:
-                    heard = time.monotonic()
-                    self._learning = self._submit(partial(self._learn_all, polled))
-                if idle_seconds is not None and self._lanes and time.monotonic() - heard > idle_seconds:
-                    break
-            self._finish_learning()
+            while True:
+                self._rounds(max_records, idle_seconds)
+                if self._commit() or self.stopping:
+                    return  # if it was refused, what came after the last commit has to be read again first
         except SourceError:
+            self._finish_or_forget()
             self._commit()
             raise
-        self._commit()
+
+    def _rounds(self, max_records: int | None, idle_seconds: float | None) -> None:
+        """Poll, learn and commit until there is a reason to stop; some of it may not be committed yet."""
+        self._heard = time.monotonic()
+        timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
+        while not self.stopping and (max_records is None or self._stale or self._done + self._pending < max_records):
+            polled = [
+                (self._lanes.get(s), s, raw)
+                for s, raw in self._poll(POLL_RECORDS, timeout)
+                if s not in self._to_begin  # else it is not yet where the lane goes on
+            ]
+            self._finish_learning()  # of the poll before, which went on while we polled
+            if new := [*self._source.assigned(), *self._to_reclaim()]:
+                self._claim(new)
+                self._heard = time.monotonic()  # to join may take longer than a stream is quiet
+            if self._stale:
+                self._go_back()
+            self._begin()
+            late = time.monotonic() - self._committed_at >= self._commit_seconds
+            if self._pending >= self._commit_records or (late and self._pending) or self._unpinned():
+                self._commit()
+            if polled:
+                self._heard = time.monotonic()
+                self._learning = self._submit(partial(self._learn_all, polled))
+            if idle_seconds is not None and self._lanes and time.monotonic() - self._heard > idle_seconds:
+                break
+        self._finish_learning()
+
+    def _finish_or_forget(self) -> None:
+        """The source has failed while a batch was being learned: let it end, or forget it where it fails as well."""
+        self._stopped_at = self._stopped_at or time.monotonic()
+        learning, self._learning = self._learning, None
+        if learning is not None:
+            wait([learning])
+            self._stale = self._stale or not isinstance(learning.exception(), SourceError | None)
+        self._busy = None
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Any]]:
         try:
@@ -274,11 +295,11 @@ class Worker:
 
     # -- committing --------------------------------------------------------------------------------------------------
 
-    def _commit(self) -> None:
-        """Commit every shard that moved, or go back to the last commit."""
+    def _commit(self) -> bool:
+        """Commit every shard that moved, or go back to the last commit; whether nothing is left to be read again."""
         parts = self._parts()
         if not parts:
-            return
+            return not self._stale
         if self._dead_letters is not None:
             self._patiently(self._dead_letters.commit)
         began = time.monotonic()
@@ -286,27 +307,38 @@ class Worker:
             self._patiently(lambda: self._store.commit_parts(parts))
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
-            if not self._stopping.is_set():
+            if not self.stopping:
                 self._go_back()
-            return
+            return False
         self._after_commit(parts, time.monotonic() - began)
         self._source.commit({shard: part.position for shard, part in parts.items() if shard in self._lanes})
         if self._publish:
-            snapshots = self._patiently(lambda: [self._store.load(shard) for shard in parts])
-            for publish in self._publish:
-                try:
-                    publish([snapshot for snapshot in snapshots if snapshot is not None])
-                except SourceUnavailableError as error:  # they stay in the store, and the next ones follow
-                    self._tell("publish", str(error))
+            self._show(self._patiently(lambda: [self._store.load(shard) for shard in parts]))
+        return True
+
+    def _show(self, snapshots: Iterable[Snapshot | None]) -> None:
+        committed = [snapshot for snapshot in snapshots if snapshot is not None]
+        for publish in self._publish if committed else ():
+            try:
+                publish(committed)
+            except (SourceUnavailableError, StoreUnavailableError) as error:  # they stay in the store
+                self._tell("publish", str(error))
 
     def _parts(self) -> dict[Shard, Part]:
         if self._stale:
             return {}
-        return {
+        parts = {
             shard: Part(lane.estimator.state_dict(), lane.position, lane.counts)
             for shard, lane in self._lanes.items()
             if lane.dirty and lane.position is not None and lane.estimator.at_boundary
         }
+        for part in parts.values():
+            check_finite(part.state)
+        return parts
+
+    def _unpinned(self) -> bool:
+        """Whether a shard has begun whose beginning is not committed: `latest` is another place the next time."""
+        return any(lane.committed_position is None and lane.position is not None for lane in self._lanes.values())
 
     def _after_commit(self, parts: dict[Shard, Part], seconds: float) -> None:
         for shard, part in parts.items():
@@ -342,18 +374,22 @@ class Worker:
                 self._in_a_row[shard] = 0  # they are counted again as they are read again
         self._pending = 0
         self._committed_at = time.monotonic()
+        for observer in self._observers:
+            observer.forgotten()
 
     # -- shards come and go ------------------------------------------------------------------------------------------
 
     def _claim(self, shards: Sequence[Shard]) -> None:
         if not shards:
             return
-        for shard, snapshot in self._patiently(lambda: self._store.claim(shards)).items():
+        claimed = self._patiently(lambda: self._store.claim(shards))
+        for shard, snapshot in claimed.items():
             if shard not in self._lost:
                 self._lanes[shard] = lane = self._lane(snapshot)
                 self._to_begin[shard] = lane.position
                 self._in_a_row[shard] = 0
         self._tell_assigned()
+        self._show(claimed.values())  # whoever had them may not have come to it
 
     def _to_reclaim(self) -> list[Shard]:
         """Fenced shards that have not been taken away since.
@@ -376,7 +412,9 @@ class Worker:
                 except SourceUnavailableError as error:
                     self._tell("source", str(error))
                     return
-                if lane.position is not None and lane.origin is not None:
+                if lane.position is None:
+                    lane.position = lane.origin
+                elif lane.origin is not None:
                     self._source.commit({shard: lane.origin})  # whoever had it before may not have told the broker
             del self._to_begin[shard]
 
@@ -452,6 +490,7 @@ class Worker:
                     if not held:
                         self._source.hold()
                         held = True
+                    self._heard = time.monotonic()
                     if self._poll(1, 0.0):
                         self._stale = True  # it should bring nothing now; what it brings all the same is read again
         finally:
@@ -483,4 +522,4 @@ class Worker:
 
     def _tell_assigned(self) -> None:
         for observer in self._observers:
-            observer.assigned({shard: lane.counts for shard, lane in self._lanes.items()})
+            observer.assigned({shard: lane.committed for shard, lane in self._lanes.items()})

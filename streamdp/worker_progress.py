@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from streamdp.records import Batch, Position, Shard
-from streamdp.store import Counts, Part
+from streamdp.store import Counts, Part, Snapshot
+from streamdp.worker import Observer
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +28,7 @@ def worker_display(lag: Lag) -> WorkerLines | WorkerTable:
     return WorkerTable(lag) if sys.stdout.isatty() else WorkerLines(lag)
 
 
-class _Watching:
+class _Watching(Observer):
     """What both know: where each shard is, and how many records this run committed."""
 
     def __init__(self, lag: Lag) -> None:
@@ -59,12 +60,21 @@ class _Watching:
     def trouble(self, kind: str, message: str) -> None:
         self._trouble = message
 
+    def metrics(self, port: int) -> None:
+        """Prometheus metrics are on this port of loopback."""
+
+    def measured(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
+        """The whole job's model, all shards, was measured on the public holdout."""
+
     def finished(self, records: int, reason: str) -> None:
         """The run is over; `records` were committed."""
 
 
 class WorkerLines(_Watching):
-    """One object a commit, one a rebalance, one whenever there is something to get over, and one at the end."""
+    """One object a commit, one a rebalance, one whenever there is something to get over, and one at the end.
+
+    Another comes first with the port of metrics, and another after a commit with what the holdout says of all shards.
+    """
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
         super().committed(parts, seconds)
@@ -80,6 +90,13 @@ class WorkerLines(_Watching):
 
     def trouble(self, kind: str, message: str) -> None:
         self._write(kind, {"message": message})
+
+    def metrics(self, port: int) -> None:
+        self._write("metrics", {"url": f"http://127.0.0.1:{port}/metrics"})
+
+    def measured(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
+        if holdout is not None:
+            self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})
 
     def finished(self, records: int, reason: str) -> None:
         self._write("end", {"records": records, "reason": reason})
@@ -98,6 +115,7 @@ class WorkerTable(_Watching):
         from rich.live import Live
 
         self._state = "waiting for the group"
+        self._notes: dict[str, str] = {}
         self._live = Live(get_renderable=self._table, console=Console(), refresh_per_second=4)
         self._live.start()
         return self
@@ -111,6 +129,14 @@ class WorkerTable(_Watching):
         super().assigned(shards)
         self._state = "running"
 
+    def metrics(self, port: int) -> None:
+        self._notes["metrics"] = f"http://127.0.0.1:{port}/metrics"
+
+    def measured(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
+        if holdout is not None:
+            measures = (f"{name} {value:.4g}" for name, value in holdout.items() if isinstance(value, float))
+            self._notes["holdout, all shards"] = ", ".join(measures)
+
     def finished(self, records: int, reason: str) -> None:
         self._state = f"{reason}, {records:,} records"
 
@@ -119,6 +145,7 @@ class WorkerTable(_Watching):
 
         title = f"{self._state}, {time.monotonic() - self._began:.0f} s"
         table = Table("shard", box=None, title=f"{title}; {self._trouble}" if self._trouble else title)
+        table.caption = "\n".join(f"{name}: {note}" for name, note in self._notes.items()) or None
         for column in ("learned", "refused", "dead", "lag"):
             table.add_column(column, justify="right")
         for shard, counts in sorted(self._counts.items()):

@@ -20,7 +20,7 @@ from streamdp.errors import SourceUnavailableError, StoreUnavailableError
 from streamdp.records import Batch, Shard
 from streamdp.schema import Schema
 from streamdp.store import Counts, Part, Snapshot, Store
-from streamdp.worker import Worker
+from streamdp.worker import Observer, Worker
 
 JOB, FINGERPRINT, CAP = "campaign", "f", 3.0
 UNAVAILABLE = 75
@@ -80,7 +80,7 @@ class WatchedWorker(Worker):
         super().lost(shards)
 
 
-class Watcher:
+class Watcher(Observer):
     def __init__(self, log: Log) -> None:
         self.log = log
 

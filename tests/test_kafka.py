@@ -23,7 +23,7 @@ from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, St
 from streamdp.records import Batch, DeadLetter, Shard
 from streamdp.schema import Schema
 from streamdp.store import Counts, Part, Store
-from streamdp.worker import Worker
+from streamdp.worker import Observer, Worker
 
 CAP = PureDP(3.0)
 SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
@@ -79,7 +79,7 @@ class Letters:
     def commit(self) -> None: ...
 
 
-class Watcher:
+class Watcher(Observer):
     """An observer that remembers; `on_learned` is called with each batch."""
 
     def __init__(self, on_learned: Callable[[], object] = lambda: None) -> None:
@@ -448,7 +448,7 @@ def test_stopping_commits_and_leaves_the_group(broker: Broker, make_topic: Calla
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(30)])
     with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as colleague:
         wait_until(lambda: colleague.worker._polled == 30)
-        assert positions(path) == {}
+        assert set(positions(path).values()) <= {0}
         colleague.leave()
     assert positions(path) == group_offsets(broker, topic) == {0: 30}
     client = admin(broker)
@@ -503,7 +503,7 @@ def test_what_is_committed_while_shards_are_taken_away_is_no_lag(
         wait_until(lambda: len(first.watcher.mine) == 2)
         produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(40)])
         wait_until(lambda: first.worker._polled == 40)
-        assert positions(path) == {}
+        assert set(positions(path).values()) <= {0}
         with Colleague(path, source(broker.bootstrap, topic)) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 1)
             assert sum(positions(path).values()) == 40

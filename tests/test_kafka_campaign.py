@@ -575,6 +575,8 @@ class Campaign:
         for p, epoch, seq, learned, refused, dead, position in self._sql(f"SELECT {columns} FROM audit ORDER BY id"):
             old_epoch, old_seq, old_offset = now.get(p, (0, 0, 0))
             offset = json.loads(position)["offset"] if position else 0
+            if epoch == 0:
+                continue  # the row is made, to be claimed next
             if seq == old_seq:  # a claim
                 assert (epoch, offset) == (old_epoch + 1, old_offset)
             else:
