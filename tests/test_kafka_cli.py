@@ -554,11 +554,11 @@ def test_a_broker_that_is_down_at_the_start_and_goes_away_later(tmp_path: Path) 
         assert "no answer from" in command.errors[0]
         assert f"127.0.0.1:{port}" in command.errors[0]
         stack.enter_context(forwarding(port, ours.bootstrap))
-        command.until(lambda: command.of("commit"))
+        command.until(lambda: _learned(tmp_path / "b.db") == 1)
         ours.kill()
         ours.start()  # it takes its time
         send(ours.bootstrap, "t", good)
-        command.until(lambda: command.of("commit")[1:])
+        command.until(lambda: _learned(tmp_path / "b.db") == 2)
         command.process.send_signal(signal.SIGTERM)
         assert command.end() == 0, command.errors
         assert command.events[-1]["records"] == 2
