@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors import encode_json, jsonrows
+from connectors import encode_json, jsonrows, jsonscan
 from connectors.recordfile import MAX_RECORD_BYTES, cut_lines
 from streamdp.errors import SchemaError
 from streamdp.schema import Schema
@@ -21,7 +21,7 @@ GOOD = b'{"a": 1.5, "c": "x", "t": 2, "id": "s", "eps": 0.5}'
 
 @pytest.fixture(autouse=True)
 def _however_few(monkeypatch):
-    monkeypatch.setattr(jsonrows, "_WORTH", 0)
+    monkeypatch.setattr(jsonscan, "_WORTH", 0)
 
 
 def contents(batch):
@@ -39,7 +39,7 @@ def encode(raw, schema=SCHEMA, **options):
 
 def encode_all_exactly(raw, schema=SCHEMA, **options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonrows, "_read", lambda records, *_: (None, np.zeros(len(records.ends), dtype=bool)))
+        patch.setattr(jsonrows, "read", lambda records, *_: (None, np.zeros(len(records.ends), dtype=bool)))
         return encode(raw, schema, **options)
 
 
@@ -184,7 +184,7 @@ def test_long_batches_with_and_without_good_records():
 
 
 def test_few_good_records_are_not_worth_a_batch(monkeypatch):
-    monkeypatch.setattr(jsonrows, "_WORTH", 100)
+    monkeypatch.setattr(jsonscan, "_WORTH", 100)
     slow = GOOD.replace(b"s", b"\\u0073")
     assert read_fast([slow, *[GOOD] * 99]) == []
     assert read_fast([slow, *[GOOD] * 100]) == [GOOD] * 100
