@@ -18,21 +18,12 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    BigInteger,
-    Column,
     Connection,
-    Double,
-    Integer,
-    LargeBinary,
-    MetaData,
     Row,
-    Table,
-    Text,
     and_,
     delete,
     insert,
     inspect,
-    literal,
     select,
     text,
     update,
@@ -40,107 +31,17 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from streamdp.accounting.ledger import Ledger, SpendTable
+from streamdp.accounting.ledger import Ledger
 from streamdp.accounting.subject_key import given_key, key_fingerprint, make_key, matching_key
-from streamdp.database import Database, Format
+from streamdp.database import Database
 from streamdp.encoding import decode_state, encode_state
 from streamdp.errors import FencedError, StoreDamagedError, StoreError, StoreMismatchError
 from streamdp.guarantees import Budget
 from streamdp.records import WHOLE, Position, Shard
+from streamdp.store_tables import ADD_SHARD, COMMITS, EMPTY, JOBS, NAMES, SHARDS, STORE_FORMAT, is_shard
 
 HISTORY = 10_000
 """Commits of each shard that the history keeps."""
-
-_metadata = MetaData()
-_spends = SpendTable(_metadata)
-_jobs = Table(
-    "jobs",
-    _metadata,
-    Column("job", Text, primary_key=True),
-    Column("fingerprint", Text, nullable=False),
-    Column("config", Text, nullable=False),
-    Column("key_fingerprint", LargeBinary(16)),  # NULL: no cap, no spends
-)
-
-
-def _shard_columns() -> tuple[Column[Any], ...]:
-    return (
-        Column("topic", Text, primary_key=True),
-        Column("partition", Integer, primary_key=True, autoincrement=False),
-    )
-
-
-def _commit_columns() -> tuple[Column[Any], ...]:
-    return (
-        Column("committed_at", Double, nullable=False),
-        Column("learned", BigInteger, nullable=False),
-        Column("refused", BigInteger, nullable=False),
-        Column("dead", BigInteger, nullable=False),
-        Column("position", Text, nullable=False),
-    )
-
-
-_shards = Table(  # since format 3; before, there was one shard to a job
-    "shards",
-    _metadata,
-    *_shard_columns(),
-    Column("epoch", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # 0: claimed, and nothing committed yet
-    *_commit_columns(),
-    Column("state", Text, nullable=False),
-    Column("checksum", LargeBinary(32), nullable=False),
-)
-_commits = Table(  # since format 2
-    "commits",
-    _metadata,
-    *_shard_columns(),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    *_commit_columns(),
-)
-_EMPTY = {
-    "seq": 0,
-    "committed_at": 0.0,
-    "learned": 0,
-    "refused": 0,
-    "dead": 0,
-    "position": "",
-    "state": "",
-    "checksum": b"",
-}
-_NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
-
-
-_ADD_SHARD = text(
-    f"INSERT INTO shards (topic, partition, epoch, {', '.join(_NAMES)}, state, checksum)"
-    f" VALUES (:topic, :partition, 0, {', '.join(f':{name}' for name in _NAMES)}, :state, :checksum)"
-    " ON CONFLICT (topic, partition) DO NOTHING"
-)
-
-
-def _add_commits(connection: Connection) -> None:
-    """Format 1 kept no history: begin it with the snapshot there is."""
-    connection.execute(text("CREATE TABLE commits AS SELECT " + ", ".join(_NAMES) + " FROM snapshot"))
-
-
-def _add_shards(connection: Connection) -> None:
-    """Format 2 knew one shard."""
-    connection.execute(text("ALTER TABLE commits RENAME TO old_commits"))
-    _shards.create(connection)
-    _commits.create(connection)
-    names = ", ".join(_NAMES)
-    connection.execute(text(f"INSERT INTO commits (topic, partition, {names}) SELECT '', 0, {names} FROM old_commits"))
-    connection.execute(
-        text(
-            f"INSERT INTO shards (topic, partition, epoch, {names}, state, checksum)"
-            f" SELECT '', 0, 0, {names}, state, checksum FROM snapshot"
-        )
-    )
-    for table in ("old_commits", "snapshot"):
-        connection.execute(text(f"DROP TABLE {table}"))
-
-
-MIGRATIONS = {1: _add_commits, 2: _add_shards}
-STORE_FORMAT = Format("store", 0x73445073, 3, _metadata, MIGRATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +144,7 @@ class Store:
             self._connection = self._database.open_for_writing(STORE_FORMAT)
             try:
                 with self._database.errors(), self._connection.begin():
-                    changed = update(_jobs).where(_jobs.c.config != config).values(config=config)
+                    changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
                     self._connection.execute(changed)
                 if not shared:
                     self.claim([WHOLE])
@@ -267,7 +168,7 @@ class Store:
                 made.append(found or make_key(path))
             fingerprint = key_fingerprint(made[0]) if made else None
             row = {"job": self.job, "fingerprint": self.fingerprint, "config": config, "key_fingerprint": fingerprint}
-            connection.execute(insert(_jobs), row)
+            connection.execute(insert(JOBS), row)
 
         if self._database.create(STORE_FORMAT, fill):
             return made[0] if made else None
@@ -307,10 +208,10 @@ class Store:
         with self._database.errors(), self._open_connection().begin():
             for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
                 values = {"topic": shard.topic, "partition": shard.partition}
-                self._connection.execute(_ADD_SHARD, _EMPTY | values)
-                claimed = update(_shards).where(_is(_shards, shard)).values(epoch=_shards.c.epoch + 1)
+                self._connection.execute(ADD_SHARD, EMPTY | values)
+                claimed = update(SHARDS).where(is_shard(SHARDS, shard)).values(epoch=SHARDS.c.epoch + 1)
                 self._connection.execute(claimed)
-                row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one()
+                row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
                 self._claims[shard] = _Claim(row.epoch, row.seq)
                 out[shard] = _read_row(row, _job_row(self._connection, self._database.name), self._database.name)
         return out
@@ -320,7 +221,7 @@ class Store:
         fails.
         """
         with self._database.errors(), self._open_connection().begin():
-            row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one_or_none()
+            row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one_or_none()
             job = _job_row(self._connection, self._database.name)
             if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
                 claim.seq = row.seq  # ahead of ours after a commit whose answer was lost
@@ -367,19 +268,19 @@ class Store:
             "position": _position_text(part.position),
         }
         checksum = _checksum(self.job, self.fingerprint, values, encoded)
-        ours = and_(_is(_shards, shard), _shards.c.epoch == claim.epoch, _shards.c.seq == claim.seq)
-        written = update(_shards).where(ours).values(**values, state=encoded, checksum=checksum)
+        ours = and_(is_shard(SHARDS, shard), SHARDS.c.epoch == claim.epoch, SHARDS.c.seq == claim.seq)
+        written = update(SHARDS).where(ours).values(**values, state=encoded, checksum=checksum)
         if self._connection.execute(written).rowcount == 0:
-            row = self._connection.execute(select(_shards).where(_is(_shards, shard))).one()
+            row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
             # Nobody else writes under our epoch, so the next number there is our own commit, whose answer was lost.
-            same = all(getattr(row, name) == values[name] for name in _NAMES if name != "committed_at")
+            same = all(getattr(row, name) == values[name] for name in NAMES if name != "committed_at")
             if row.epoch == claim.epoch and same and row.state == encoded:
                 return True
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
         key = {"topic": shard.topic, "partition": shard.partition}
-        self._connection.execute(insert(_commits), values | key)
-        old = and_(_is(_commits, shard), _commits.c.seq <= values["seq"] - HISTORY)
-        self._connection.execute(delete(_commits).where(old))
+        self._connection.execute(insert(COMMITS), values | key)
+        old = and_(is_shard(COMMITS, shard), COMMITS.c.seq <= values["seq"] - HISTORY)
+        self._connection.execute(delete(COMMITS).where(old))
         return False
 
     def rollback(self) -> None:
@@ -414,8 +315,8 @@ class Store:
         with open_database(url_or_path, job).reading(STORE_FORMAT) as connection:
             if not _has_shards(connection):
                 return []
-            newest = (_commits.c.committed_at.desc(), _commits.c.seq.desc())
-            rows = connection.execute(select(_commits).order_by(*newest).limit(limit)).all()
+            newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
+            rows = connection.execute(select(COMMITS).order_by(*newest).limit(limit)).all()
         return [
             Commit(
                 r.seq,
@@ -474,10 +375,6 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     return SQLiteFile(place)
 
 
-def _is(table: Table, shard: Shard) -> Any:
-    return and_(table.c.topic == literal(shard.topic), table.c.partition == shard.partition)
-
-
 def _position_text(position: Position) -> str:
     try:
         return json.dumps(position)
@@ -486,7 +383,7 @@ def _position_text(position: Position) -> str:
 
 
 def _job_row(connection: Connection, name: str) -> Row[Any]:
-    rows = connection.execute(select(_jobs)).all()
+    rows = connection.execute(select(JOBS)).all()
     if len(rows) != 1:
         raise StoreDamagedError(f"{name} should name one job, it names {len(rows)}")
     return rows[0]
@@ -495,10 +392,10 @@ def _job_row(connection: Connection, name: str) -> Row[Any]:
 def _read_shards(connection: Connection, name: str) -> list[Snapshot]:
     """All that was committed, in the order of the shards; also from a file that still has an older format."""
     if _has_shards(connection):
-        rows = connection.execute(select(_shards).order_by(_shards.c.topic, _shards.c.partition)).all()
+        rows = connection.execute(select(SHARDS).order_by(SHARDS.c.topic, SHARDS.c.partition)).all()
     else:
         before = text(
-            f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(_NAMES)}, state, checksum FROM snapshot"
+            f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(NAMES)}, state, checksum FROM snapshot"
         )
         rows = list(connection.execute(before).all())
     job = _job_row(connection, name)
@@ -535,5 +432,5 @@ def _read_row(row: Row[Any], job: Row[Any], name: str) -> Snapshot | None:
 
 def _checksum(job: str, fingerprint: str, values: Mapping[Any, Any], state: str) -> bytes:
     """BLAKE2b over all that a snapshot says; against decay, and against a row from another file."""
-    said = json.dumps([job, fingerprint, *(values[name] for name in _NAMES), state])
+    said = json.dumps([job, fingerprint, *(values[name] for name in NAMES), state])
     return blake2b(said.encode("utf-8"), digest_size=32, person=b"streamdp-snapsho").digest()

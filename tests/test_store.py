@@ -32,6 +32,7 @@ from sqlalchemy.engine import make_url
 
 from servers.postgres import Postgres
 from streamdp import store as store_module
+from streamdp import store_tables
 from streamdp.accounting.subject_key import ENVIRONMENT
 from streamdp.encoding import decode_state, encode_state
 from streamdp.errors import (
@@ -531,10 +532,10 @@ def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest
     make_older(path, 1)
 
     def half(connection: Any) -> None:
-        store_module._add_commits(connection)
+        store_tables._add_commits(connection)
         raise RuntimeError
 
-    monkeypatch.setitem(store_module.MIGRATIONS, 1, half)
+    monkeypatch.setitem(store_tables.MIGRATIONS, 1, half)
     with pytest.raises(RuntimeError):
         Store(path, "trips", "print", cap=CAP)
     monkeypatch.undo()
