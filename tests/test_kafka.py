@@ -330,23 +330,30 @@ def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], t
 
 @pytest.mark.parametrize("on_missing", ["stop", "earliest"])
 def test_records_that_go_while_they_are_read(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, on_missing: str
+    broker: Broker,
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_missing: str,
 ) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(10)])
-    watcher = Watcher()
-    # Of our own making: the client stands at an offset that is no more.
     reader = source(broker.bootstrap, topic, on_missing=on_missing)
-    with Colleague(path, reader, watcher, commit_seconds=0.2) as colleague:
+    turn, poll = threading.Lock(), reader.poll
+
+    def poll_in_turn(max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
+        with turn:
+            return poll(max_records, timeout_s)
+
+    monkeypatch.setattr(reader, "poll", poll_in_turn)
+    with Colleague(path, reader, commit_seconds=0.2) as colleague:
         wait_until(lambda: path.exists() and positions(path) == {0: 10})
-        reader._consumer.pause(kafka.TopicPartition(topic, 0))
-        produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(10)])
-        client = admin(broker)
-        client.delete_records({kafka.TopicPartition(topic, 0): 16})
-        client.close()
-        time.sleep(0.3)
-        reader._consumer.seek(kafka.TopicPartition(topic, 0), 12)
-        reader._consumer.resume(kafka.TopicPartition(topic, 0))
+        with turn:  # of our own making: the client stands at an offset that is no more
+            produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(10)])
+            client = admin(broker)
+            client.delete_records({kafka.TopicPartition(topic, 0): 16})
+            client.close()
+            reader._consumer.seek(kafka.TopicPartition(topic, 0), 12)
         if on_missing == "earliest":
             wait_until(lambda: positions(path) == {0: 20})
             colleague.leave()
