@@ -8,13 +8,14 @@ README.md beside this file.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,15 @@ def poll_only_without_crc32c(bootstrap: str) -> float:
     return float(out.stdout)
 
 
+def without_collector(run: Callable[[], float]) -> float:
+    """As the worker polls: with Python's garbage collector paused."""
+    gc.disable()
+    try:
+        return run()
+    finally:
+        gc.enable()
+
+
 @dataclass
 class Stopwatch(Observer):
     """From the first assignment, when polling can begin, to the last commit."""
@@ -124,6 +134,7 @@ def measure(records: int, rounds: int) -> tuple[int, list[Row]]:
         contenders = {
             "bare": lambda: poll_only(bootstrap, POLL_RECORDS),
             "bare, 500 a poll": lambda: poll_only(bootstrap, 500),
+            "bare, no collector": lambda: without_collector(lambda: poll_only(bootstrap, POLL_RECORDS)),
             "worker": lambda: work(bootstrap, records, False),
             "capped": lambda: work(bootstrap, records, True),
         }
@@ -141,6 +152,11 @@ def measure(records: int, rounds: int) -> tuple[int, list[Row]]:
     return size, [
         Row("bare poll loop that counts, as many a poll as the worker", rate(bare)),
         Row("bare poll loop that counts, 500 a poll (the client's default)", rate(best["bare, 500 a poll"])),
+        Row(
+            "bare poll loop, garbage collector paused, as the worker does",
+            rate(best["bare, no collector"]),
+            f"{best['bare, no collector'] / bare:.2f} of {beside}",
+        ),
         Row("bare poll loop without the C `crc32c`", rate(slow), f"{slow / bare:.2f} of {beside}"),
         Row(
             "worker: decoded, learned with mu=1, committed",

@@ -5,7 +5,7 @@ Connectors depend on this module and on nothing else of streamdp but its errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -167,10 +167,10 @@ class ShardedSource(Protocol):
         Returns where it goes on; None, and nothing happens, where the shard is no longer ours.
         """
 
-    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Any]]:
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         """At most `max_records` records, as they came; none after `timeout_s` seconds without any."""
 
-    def decode(self, shard: Shard, raw: Any) -> Batch:
+    def decode(self, shard: Shard, raw: Sequence[Any]) -> Batch:
         """The records and dead letters of what `poll` gave. Another thread may call it, while this one polls on."""
 
     def hold(self) -> None:

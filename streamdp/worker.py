@@ -33,7 +33,7 @@ from streamdp.records import Batch, DeadLetter, Position, Shard, ShardedSource
 from streamdp.runner import COMMIT_RECORDS, Estimator, check_finite, stopped_by_signals, total
 from streamdp.store import Counts, Part, Snapshot, Store
 
-POLL_RECORDS = 65_536
+POLL_RECORDS = 16_384
 POLL_TIMEOUT_S = 0.2
 HOLD_AFTER_S = 1.0
 """A database call that takes longer holds the source, and polling goes on for the group's sake."""
@@ -218,6 +218,9 @@ class Worker:
             if polled:
                 self._heard = time.monotonic()
                 self._learning = self._submit(partial(self._learn_all, polled))
+                size = sum(len(raw) for _, _, raw in polled)
+                if max_records is not None and self._done + self._pending + size >= max_records:
+                    self._finish_learning()  # it may be the last one: no poll that waits for more
             if idle_seconds is not None and self._lanes and time.monotonic() - self._heard > idle_seconds:
                 break
         self._finish_learning()
@@ -231,7 +234,7 @@ class Worker:
             self._stale = self._stale or not isinstance(learning.exception(), SourceError | None)
         self._busy = None
 
-    def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Any]]:
+    def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         try:
             return self._source.poll(max_records, timeout_s)
         except SourceUnavailableError as error:  # it is asked again in the next round
@@ -241,7 +244,7 @@ class Worker:
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
-    def _learn_all(self, polled: Sequence[tuple[_Lane | None, Shard, Any]]) -> None:
+    def _learn_all(self, polled: Sequence[tuple[_Lane | None, Shard, Sequence[Any]]]) -> None:
         for lane, shard, raw in polled:
             # Taken away or forgotten after it was polled: others, or we ourselves, will read it again.
             if lane is not None and self._lanes.get(shard) is lane and not self._stale:
