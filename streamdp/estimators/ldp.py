@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.domains import Box, Domain, L2Ball, RealSpace
+from streamdp.domains import Domain, RealSpace
 from streamdp.entropy import Entropy, SeededEntropy, entropy
 from streamdp.errors import ConfigError, NotAvailable, SchemaError
-from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
+from streamdp.estimators.linear import LinearClassifier, LinearModel, LinearRegressor
 from streamdp.estimators.randomizer import Randomizer, Report
 from streamdp.guarantees import Budget, parse_budget
 from streamdp.inference import random_scaling_interval
-from streamdp.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
+from streamdp.losses import Loss, Softmax
 from streamdp.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.steps import PowerStep
 
@@ -47,7 +47,7 @@ _LARGEST_SQUARES = 1e300
 _MOST_RECORDS = 10**18
 
 
-class _LDP(StreamEstimator):
+class _LDP(LinearModel):
     """The learner's half, and both in a row."""
 
     trust = (
@@ -55,57 +55,27 @@ class _LDP(StreamEstimator):
         "which sees each record and forgets it"
     )
     _averaged: ClassVar[bool]
-    _losses: ClassVar[tuple[type[Loss], ...]]
 
-    loss: str | Loss
     mechanism: str | type[Mechanism]
-    domain: Domain | None
-    intercept: bool
     eta: float
     alpha: float
 
     def _set_up_learning(self, budget: Budget | str | None) -> None:
-        self._loss = self._resolve_loss()
+        self._set_up_model(RealSpace())
         self._step = PowerStep(self.eta, self.alpha)
-        self._domain = RealSpace() if self.domain is None else self.domain
-        if isinstance(self._loss, Squared) and self._loss.radius is not None:
-            radius = self._domain.radius if isinstance(self._domain, L2Ball) else np.inf
-            if radius > self._loss.radius:
-                raise ConfigError(f"Squared: its bound assumes domain=L2Ball({self._loss.radius:g}) or smaller")
         if self.eta > _LARGEST_STEP:
             raise ConfigError(f"eta: expected at most {_LARGEST_STEP:g}, got {self.eta:g}")
-        if isinstance(self._domain, Box) and not (self._domain.low < 1e60 and self._domain.high > -1e60):
-            raise ConfigError(f"domain: expected a box that reaches within 1e60 of zero, got {self._domain}")
         self._rng = entropy(self.seed)
         self._set_up(budget)
         self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
 
-    def _resolve_loss(self) -> Loss:
-        loss = loss_for(self.loss)
-        if not isinstance(loss, self._losses):
-            names = ", ".join(kind.name for kind in self._losses)
-            raise ConfigError(f"{type(self).__name__}: loss must be one of {names}, got {loss.name}")
-        return loss
-
-    def _outputs(self) -> int:
-        return 1
-
     def _allocate(self, p: int) -> None:
         from streamdp import kernels as k
 
-        d = self._loss.size(p + int(self.intercept), self._outputs())
-        spec = self._loss.spec()
-        spec[k.INTERCEPT] = bool(self.intercept)
+        spec, self._box = self._describe(p)
+        d = self._box.shape[1]
         spec[k.MECHANISM] = mechanism_for(self.mechanism, self._budget).code
         spec[k.ETA], spec[k.ALPHA], spec[k.AVERAGED] = self._step.eta, self._step.alpha, self._averaged
-        self._box = np.empty((2, d))
-        self._box[0], self._box[1] = -np.inf, np.inf
-        if isinstance(self._domain, L2Ball):
-            spec[k.DOMAIN], spec[k.RADIUS] = k.BALL, self._domain.radius
-        elif isinstance(self._domain, Box):
-            self._box[0], self._box[1] = self._domain.low, self._domain.high
-        if isinstance(self._loss, Huber):
-            self._box[:, -1] = self._loss.sigma_min, np.inf
         self._spec = spec
         self._state = np.zeros((4, d))
         self._state[0] = self._state[1] = self._state[2] = self._loss.start(d)
@@ -162,10 +132,6 @@ class _LDP(StreamEstimator):
             self._tainted |= not report.private
             kernels.absorb(self._spec, self._box, self._state, self._seen, g)
 
-    def _need_features(self, what: str) -> None:
-        if not self._names:
-            raise NotAvailable(f"{what}: declare `features` first, or learn a record")
-
     # -- reading ------------------------------------------------------------------------------------------------
 
     @property
@@ -180,47 +146,11 @@ class _LDP(StreamEstimator):
             f"PrivUnit is computed in doubles; who counts the arithmetic adds a delta of about {delta:.1g} to epsilon"
         ]
 
-    @property
-    def theta(self) -> np.ndarray:
-        """A copy of the estimate (d,): coefficients by feature, the intercept, Huber's scale; K blocks for K classes.
-
-        Raises `NotAvailable` before features are known.
-        """
-        self._need_features("theta")
-        return self._state[1 if self._averaged else 0].copy()
-
-    @property
-    def weights(self) -> dict[Any, Any]:
-        """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".
-
-        For more than two classes a dict by class of dicts by name.
-        """
-        if not self._names:
-            return {}
-        names = [*self._names, *(["(intercept)"] if self.intercept else [])]
-        return self._named(self.theta, names)
-
-    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
-        if isinstance(self._loss, Huber):
-            names = [*names, "(scale)"]
-        return dict(zip(names, theta.tolist(), strict=True))
-
-    def _scores(self, X: np.ndarray) -> np.ndarray:
-        q = X.shape[1] + int(self.intercept)
-        blocks = self._state[1 if self._averaged else 0][: q * self._outputs()].reshape(-1, q)
-        scores = X @ blocks[:, : X.shape[1]].T
-        return scores + blocks[:, -1] if self.intercept else scores
+    def _estimate(self) -> np.ndarray:
+        estimate: np.ndarray = self._state[1 if self._averaged else 0]
+        return estimate
 
     # -- state --------------------------------------------------------------------------------------------------
-
-    def _model(self) -> dict[str, Any]:
-        """What two estimators must share for their states to mean the same."""
-        return {
-            "estimator": type(self).__name__,
-            "features": list(self._names),
-            "loss": repr(self._loss),
-            "intercept": bool(self.intercept),
-        }
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain numbers, text and arrays; private after any record. No generator is in it."""
@@ -272,13 +202,6 @@ class _LDP(StreamEstimator):
             self._state[:] = numbers
             self.n_seen, self.n_refused = counts
 
-    def _check_theta(self, theta: np.ndarray) -> None:
-        """Raise `ConfigError` for a theta outside the domain."""
-        self._loss.check_theta(theta, len(self._names) + int(self.intercept))
-        free = theta[:-1] if isinstance(self._loss, Huber) else theta  # the scale is not a coefficient
-        if not np.allclose(self._domain.project(free), free, rtol=1e-9, atol=0.0):
-            raise ConfigError(f"state: theta is outside {self._domain}")
-
     def merged(self, *others: Self) -> Self:
         """A new estimator: the average of this and others, weighted by records, for learners of disjoint records.
 
@@ -326,9 +249,7 @@ class _Averaged(_LDP):
         return random_scaling_interval(self._state[1], self._state[2], self._state[3], self.n_seen, level)
 
 
-class _Regressor(_LDP, RegressorFace):
-    _losses = (Huber, Squared, Quantile)
-
+class _Regressor(_LDP, LinearRegressor):
     def __init__(
         self,
         loss: str | Loss = "huber",
@@ -355,9 +276,7 @@ class _Regressor(_LDP, RegressorFace):
         self._set_up_learning(budget)
 
 
-class _Classifier(_LDP, ClassifierFace):
-    _losses = (Logistic, Softmax, Hinge)
-
+class _Classifier(_LDP, LinearClassifier):
     def __init__(
         self,
         loss: str | Loss = "logistic",
@@ -385,30 +304,6 @@ class _Classifier(_LDP, ClassifierFace):
         self.classes = classes
         self._set_up_classes()
         self._set_up_learning(budget)
-        self._probabilistic = not isinstance(self._loss, Hinge)
-
-    def _resolve_loss(self) -> Loss:
-        loss = super()._resolve_loss()
-        if self._multiclass and isinstance(loss, Logistic):
-            return Softmax(clip=loss.clip)  # multinomial logistic is the logistic loss of many classes
-        if self._multiclass and not isinstance(loss, Softmax):
-            raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
-        return loss
-
-    def _model(self) -> dict[str, Any]:
-        return super()._model() | {"classes": [repr(label) for label in self._labels]}
-
-    def _outputs(self) -> int:
-        return len(self._labels) if isinstance(self._loss, Softmax) else 1
-
-    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
-        if self._outputs() == 1:
-            return super()._named(theta, names)
-        blocks = theta.reshape(self._outputs(), -1)
-        return {
-            label: dict(zip(names, block.tolist(), strict=True))
-            for label, block in zip(self._labels, blocks, strict=True)
-        }
 
 
 _PARAMETERS = """
