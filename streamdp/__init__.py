@@ -9,6 +9,8 @@ from streamdp.estimators import (
     LDPASGDRegressor,
     LDPSGDClassifier,
     LDPSGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
 )
 from streamdp.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
 from streamdp.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
@@ -48,6 +50,8 @@ __all__ = [
     "Laplace",
     "Ledger",
     "Logistic",
+    "PanPrivateClassifier",
+    "PanPrivateRegressor",
     "PrivUnit",
     "PureDP",
     "Quantile",

@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-_LIVE: weakref.WeakSet[_Words] = weakref.WeakSet()
+_LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
 
 
 class _Words:
@@ -143,6 +143,40 @@ class SeededEntropy(_Words):
     def _fill(self, out: np.ndarray) -> None:
         out[:] = self._generator.random_raw(len(out))
 
+    def draw(self, count: int) -> np.ndarray:
+        """As `FreshWords.draw`; the buffer is passed by."""
+        return np.atleast_1d(self._generator.random_raw(count))
+
+
+class FreshWords:
+    """Random words from the operating system, made when they are needed; neither a key nor an unused word is kept.
+
+    For states that must survive a break-in: there is nothing here that would tell the noise to come.
+    """
+
+    private = True
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        _LIVE.add(self)
+
+    def draw(self, count: int) -> np.ndarray:
+        """(count,) new random words. Who has used them wipes them."""
+        out = np.empty(count, dtype=np.uint64)
+        with open("/dev/urandom", "rb", buffering=0) as device:  # os.urandom's bytes could not be wiped
+            if device.readinto(out.data.cast("B")) != out.nbytes:
+                raise OSError("the operating system gave too few random bytes")
+        return out
+
+    def __copy__(self) -> FreshWords:
+        return FreshWords()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FreshWords:
+        return FreshWords()
+
+    def __reduce__(self) -> tuple[type[FreshWords], tuple[()]]:
+        return FreshWords, ()
+
 
 def entropy(seed: int | None) -> Entropy | SeededEntropy:
     """The generator for an estimator: cryptographic without a seed."""
@@ -152,7 +186,7 @@ def entropy(seed: int | None) -> Entropy | SeededEntropy:
 def _after_fork() -> None:
     for source in list(_LIVE):
         source.lock = threading.RLock()  # another thread of the parent may have held it
-        if source.private:
+        if isinstance(source, Entropy):
             source._end()
 
 

@@ -21,7 +21,8 @@ from numba import njit
 # Indices of `spec`.
 LOSS, INTERCEPT, SHAPE, KAPPA, CLIP, TARGET_BOUND = range(6)
 MECHANISM, DOMAIN, RADIUS, ETA, ALPHA, AVERAGED = range(6, 12)
-SPEC = 12
+ENVELOPE = 12  # 1 / beta of the Moreau envelope whose gradient is taken, for non-smooth losses; 0 for a subgradient
+SPEC = 13
 
 SQUARED, HUBER, LOGISTIC, SOFTMAX, QUANTILE, HINGE = range(6)
 NO_NOISE, LAPLACE, GAUSSIAN, PRIVUNIT = range(4)
@@ -279,8 +280,11 @@ def noise(mechanism, calibration, r, g, side, words, at):
 
 
 @_inlined
-def _coefficient(spec, u, y, sigma):
-    """The derivative of the loss in the linear predictor u, without the weight."""
+def _coefficient(spec, u, y, sigma, t):
+    """The derivative of the loss in the linear predictor u, without the weight.
+
+    For a non-smooth loss and t > 0 it is the derivative at the prox point v = u - t a (see `losses`).
+    """
     loss = int(spec[LOSS])
     if loss == LOGISTIC:
         a = 1.0 / (1.0 + math.exp(-min(max(u, -700.0), 700.0))) - y
@@ -291,10 +295,16 @@ def _coefficient(spec, u, y, sigma):
         bound = spec[TARGET_BOUND]
         a = u - min(max(y, -bound), bound)
     elif loss == QUANTILE:
-        a = (1.0 if y < u else 0.0) - spec[SHAPE]
+        a = 1.0 if y < u else 0.0
+        if t > 0.0:
+            a = min(max((u - y) / t + spec[SHAPE], 0.0), 1.0)
+        a -= spec[SHAPE]
     else:  # hinge
         sign = 2.0 * y - 1.0
-        a = -sign if sign * u < 1.0 else 0.0
+        a = 1.0 if sign * u < 1.0 else 0.0
+        if t > 0.0:
+            a = min(max((1.0 - sign * u) / t, 0.0), 1.0)
+        a *= -sign
     return a
 
 
@@ -317,7 +327,7 @@ def gradient(spec, theta, X, y, i, g):
         u += theta[j] * X[i, j]
     clip = spec[CLIP]
     weight = 2.0 / square if square > 2.0 and clip == math.inf else 1.0
-    a = _coefficient(spec, u, y[i], theta[theta.shape[0] - 1])
+    a = _coefficient(spec, u, y[i], theta[theta.shape[0] - 1], spec[ENVELOPE] * weight * square)
     scale = 0.5 * (spec[KAPPA] - a * a) * weight if spec[LOSS] == HUBER else 0.0
     a = a * weight if square > _TINY and abs(a) > _TINY_ROOT else 0.0
     size = a * a * square + scale * scale
@@ -471,6 +481,47 @@ def gradients(spec, theta, X, y, G):
     for i in range(X.shape[0]):
         gradient(spec, theta, X, y, i, room)
         G[i] = room[: G.shape[1]]
+
+
+@_compiled
+def accumulate(spec, theta, X, y, cells, total, room):
+    """Add the gradients of all rows at theta, each rounded to the grid of multiples of 1 / cells, to total (d,) int64.
+
+    `room` (d + 1,) is wiped: nothing of a single record is left behind.
+    """
+    for i in range(X.shape[0]):
+        gradient(spec, theta, X, y, i, room)
+        for j in range(total.shape[0]):
+            total[j] += np.int64(np.rint(room[j] * cells))
+    room[:] = 0.0
+
+
+@_compiled
+def accumulate_of_classes(spec, theta, X, y, cells, total, room):
+    """As `accumulate`, for the multinomial loss."""
+    g = room[: total.shape[0]]
+    for i in range(X.shape[0]):
+        gradient_of_classes(spec, theta, X, y, i, g)
+        for j in range(total.shape[0]):
+            total[j] += np.int64(np.rint(g[j] * cells))
+    room[:] = 0.0
+
+
+@_compiled
+def normals(words, scale, out):
+    """Fill out (d,) int64 with rounded normal variates of this standard deviation; False where words run out."""
+    at = 0
+    for j in range(out.shape[0]):
+        if at >= words.shape[0]:
+            return False
+        accepted, z = _normal(words[at])
+        at += 1
+        if not accepted:
+            z, at = _normal_rare(words, at - 1)
+            if at > words.shape[0]:
+                return False
+        out[j] = np.int64(np.rint(z * scale))
+    return True
 
 
 @_compiled

@@ -40,6 +40,8 @@ class Loss:
 
     name: ClassVar[str]
     code: ClassVar[int]
+    has_envelope: ClassVar[bool] = False
+    """Whether the compiled loops know the gradient of its Moreau envelope: the non-smooth losses."""
 
     def __post_init__(self) -> None:
         if self.clip is not None and not 0 < self.clip < math.inf:
@@ -403,6 +405,7 @@ class Quantile(Loss):
 
     name = "quantile"
     code = 4
+    has_envelope = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -436,6 +439,7 @@ class Hinge(Loss):
 
     name = "hinge"
     code = 5
+    has_envelope = True
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
         check_classes(y, 2)

@@ -6,6 +6,7 @@ from streamdp.estimators.ldp import (
     LDPSGDClassifier,
     LDPSGDRegressor,
 )
+from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.randomizer import Randomizer, Report
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "LDPASGDRegressor",
     "LDPSGDClassifier",
     "LDPSGDRegressor",
+    "PanPrivateClassifier",
+    "PanPrivateRegressor",
     "Randomizer",
     "Report",
 ]

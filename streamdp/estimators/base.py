@@ -371,6 +371,13 @@ class StreamEstimator(river_base.Estimator):
         """Whether the state may leave memory now."""
         return True
 
+    def boundary_within(self, records: int) -> int:
+        """How many of the next `records` to learn so as to end at a boundary; all where there is none among them."""
+        return records
+
+    def close_batch(self) -> None:
+        """Come to a boundary now. Here every moment is one."""
+
     def _caveats(self) -> list[str]:
         return []
 

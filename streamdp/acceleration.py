@@ -1,0 +1,146 @@
+"""Accelerated stochastic approximation (AC-SA) with private batch gradients: batch sizes and steps from the bounds.
+
+For t = 0, 1, ..., T-1, theta_0 = ag_0 (Lan 2012; Cheu, Joseph, Mao, Peng 2022, Algorithms 4 and 6):
+
+    md = alpha_t theta_t + (1 - alpha_t) ag_t,                                        alpha_t = 2 / (t + 2)
+    theta_{t+1} = Proj(theta_t - G_t / L_t),  G_t a noisy gradient at md,              L_t = M / (t + 1)
+    ag_{t+1} = alpha_t theta_{t+1} + (1 - alpha_t) ag_t
+
+M and the bound. For a beta-smooth convex f, E G_t = grad f(md), E||G_t - grad f(md)||^2 <= sigma^2 and L_t > beta
+alpha_t, Lan's one-step inequality divided by Gamma_t = 2 / ((t+1)(t+2)) gives, since alpha_t / Gamma_t = t + 1,
+
+    (f(ag_T) - f*) T (T+1) / 2 <= sum_t (t+1) [ L_t/2 (||theta_t - x*||^2 - ||theta_{t+1} - x*||^2)
+                                                + sigma^2 / (2 (L_t - beta alpha_t)) ]      in expectation.
+
+With L_t = M / (t+1) the first sum telescopes to M D^2 / 2, where D only bounds the distance of the start from the
+optimum; L_t - beta alpha_t >= (M - 2 beta) / (t+1) and sum (t+1)^2 = T (T+1) (2T+1) / 6, so the best M is
+
+    M = 2 beta + (sigma / D) sqrt(T (T+1) (2T+1) / 6),
+    E f(ag_T) - f* <= 2 beta D^2 / (T (T+1)) + D sigma sqrt(2 (2T+1) / (3 T (T+1))).
+
+The paper prints M = beta + (T+2)^(3/2) sigma / D: its noise term is sqrt(3) times this one, which costs a constant, and
+its beta is half of what L_t > beta alpha_t asks for.
+
+A strongly convex f (f - f* >= lambda/2 ||x - x*||^2) is minimised in phases, each from the last one's output:
+after a phase with excess at most Delta, E||x - x*||^2 <= 2 Delta / lambda, which is the next one's D^2. A non-smooth f
+is replaced by its Moreau envelope, which is beta-smooth and below f by at most L^2 / (2 beta); beta is chosen with the
+batch. A stream of unknown length is learned in epochs of doubling length, each from the last one's output.
+All of this is about accuracy. Privacy does not depend on any number chosen here but the batches being disjoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the plan knows: gradients of norm at most `bound`, a loss that is `smoothness`-smooth (inf: non-smooth) and
+    `convexity`-strongly convex (0: convex), a start within `distance` of the optimum, and `noise(b)`, the variance
+    E||.||^2 that privacy adds to the average of b gradients.
+    """
+
+    bound: float
+    smoothness: float
+    convexity: float
+    distance: float
+    noise: Callable[[int], float]
+
+    def variance(self, batch: int) -> float:
+        """sigma^2 of an average of `batch` gradients."""
+        return self.bound**2 / batch + self.noise(batch)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One run of AC-SA: `steps` batches of `batch` records. `beta` is the envelope's where the loss is non-smooth.
+
+    `modulus` is M, `excess` the bound on E f(output) - f*.
+    """
+
+    batch: int
+    steps: int
+    beta: float
+    modulus: float
+    excess: float
+
+
+def run_of(problem: Problem, records: int, batch: int, distance: float, beta: float) -> Phase:
+    """The run over this many records in batches of this size (at most `records`)."""
+    batch = min(batch, records)
+    steps = records // batch
+    sigma = math.sqrt(problem.variance(batch))
+    squares = steps * (steps + 1) * (2 * steps + 1) / 6
+    modulus = 2 * beta + sigma / distance * math.sqrt(squares)
+    pairs = steps * (steps + 1)
+    excess = 2 * beta * distance**2 / pairs + distance * sigma * math.sqrt(2 * (2 * steps + 1) / (3 * pairs))
+    return Phase(batch, steps, beta, modulus, excess)
+
+
+def _best_run(problem: Problem, records: int, batch: int | None, distance: float) -> Phase:
+    """The batch (where it is free) and the envelope with the least bound."""
+    sizes = [batch] if batch is not None else sorted({round(b) for b in np.geomspace(1, records, 129)})
+    if math.isfinite(problem.smoothness):
+        return min((run_of(problem, records, b, distance, problem.smoothness) for b in sizes), key=lambda p: p.excess)
+    best = None
+    for size in sizes:
+        # excess = first * beta + rest + L^2 / (2 beta) is least at this beta.
+        steps = records // min(size, records)
+        beta = problem.bound / distance * math.sqrt(steps * (steps + 1)) / 2
+        run = run_of(problem, records, size, distance, beta)
+        run = Phase(run.batch, run.steps, beta, run.modulus, run.excess + problem.bound**2 / (2 * beta))
+        best = run if best is None or run.excess < best.excess else best
+    assert best is not None
+    return best
+
+
+def plan(problem: Problem, records: int, batch: int | None = None, distance: float | None = None) -> list[Phase]:
+    """The phases for a stream of `records`: one for a convex loss, up to ceil(log2 log2 n) for a strongly convex one.
+
+    `batch` fixes the batch size, `distance` replaces the problem's. Of the numbers of phases allowed the one with the
+    least final bound is taken.
+    """
+    reach = problem.distance if distance is None else distance
+    if problem.convexity == 0:
+        return [_best_run(problem, records, batch, reach)]
+    best: list[Phase] = []
+    for count in range(1, max(1, math.ceil(math.log2(max(1.0, math.log2(max(2, records)))))) + 1):
+        at, phases = reach, []
+        for _ in range(count):
+            phases.append(_best_run(problem, max(1, records // count), batch, at))
+            at = min(at, math.sqrt(2 * phases[-1].excess / problem.convexity))
+        if not best or phases[-1].excess < best[-1].excess:
+            best = phases
+    return best
+
+
+class Accelerated:
+    """The three sequences of AC-SA on plain arrays: `points` (2, d) holds theta and ag, `step` is t of the phase."""
+
+    def __init__(self, start: np.ndarray, project: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.points = np.stack([start, start]).astype(float)
+        self.step = 0
+        self._project = project
+
+    @property
+    def middle(self) -> np.ndarray:
+        """md (d,), where the next gradient is taken."""
+        alpha = 2.0 / (self.step + 2)
+        middle: np.ndarray = alpha * self.points[0] + (1 - alpha) * self.points[1]
+        return middle
+
+    def move(self, gradient: np.ndarray, modulus: float) -> None:
+        """One step with the noisy gradient (d,) at `middle`."""
+        alpha = 2.0 / (self.step + 2)
+        self.points[0] = self._project(self.points[0] - gradient * ((self.step + 1) / modulus))
+        self.points[1] = alpha * self.points[0] + (1 - alpha) * self.points[1]
+        self.step += 1
+
+    def restart(self) -> None:
+        """Begin the next phase at the output of the last."""
+        self.points[0] = self.points[1]
+        self.step = 0

@@ -1,0 +1,379 @@
+"""Estimators that learn batch by batch with accelerated steps: batches, phases, epochs, and when the state may leave.
+
+Within a batch the state holds contributions that are not released yet; between batches it holds only what was. So a
+state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundary` within a batch, and a copy
+or pickle holds the state of the last boundary. A subclass brings `_open`, `_add` and `_close`, and `_noise`.
+
+Every record of an estimator gets the same guarantee, for the noise is shared by a batch. A record that allows more is
+learned and spends the estimator's budget; one that allows less is refused and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import count as count_from
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from streamdp.acceleration import Accelerated, Phase, Problem, plan
+from streamdp.domains import Box, Domain, L2Ball
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError
+from streamdp.estimators.linear import LinearModel
+from streamdp.guarantees import ApproxDP, Budget, amount, parse_budget
+from streamdp.losses import Huber
+
+if TYPE_CHECKING:
+    from streamdp.records import Subject
+
+_STATE_FORMAT = 1
+_MOST_RECORDS = 10**18
+
+DEFAULT_BUDGET = ApproxDP(1.0, 1e-6)
+DEFAULT_DOMAIN = L2Ball(5.0)
+FIRST_EPOCH = 1024
+"""Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
+
+
+class BatchedModel(LinearModel):
+    """Batches, the plan and the state. See the module's text."""
+
+    horizon: int | None
+    batch_size: int | None
+    smoothness: float | None
+    strong_convexity: float
+
+    def _set_up_batches(self, budget: Budget | str | None) -> None:
+        for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
+            if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+                raise ConfigError(f"{name}: expected a whole number of at least 1, or None")
+        self._set_up_model(DEFAULT_DOMAIN)
+        if not isinstance(self._domain, L2Ball | Box) or not np.isfinite(_corner(self._domain)):
+            raise ConfigError("domain: expected an L2Ball or a bounded Box, for steps are planned from its size")
+        self._beta = self._smoothness()
+        if not 0 <= self.strong_convexity < math.inf:
+            raise ConfigError(f"strong_convexity: expected a finite number of at least 0, got {self.strong_convexity}")
+        self._set_up(DEFAULT_BUDGET if budget is None else budget)
+
+    def _smoothness(self) -> float:
+        """The loss's constant or the user's; inf: to be smoothed by a Moreau envelope."""
+        if self.smoothness is not None:
+            if not 0 < self.smoothness < math.inf:
+                raise ConfigError(f"smoothness: expected a positive finite number, got {self.smoothness}")
+            return float(self.smoothness)
+        if self._loss.clip is not None and not self._loss.has_envelope:
+            raise ConfigError(f"{self._loss.name} with clip has no smoothness constant: give smoothness=...")
+        return self._loss.smoothness
+
+    # -- what subclasses bring --------------------------------------------------------------------------------------
+
+    def _noise(self, batch: int) -> float:
+        """The variance E||.||^2 that privacy adds to the average gradient of a batch."""
+        raise NotImplementedError
+
+    def _open(self) -> None:
+        """A batch begins."""
+
+    def _add(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Take up rows of the batch that is open, at `self._middle`."""
+        raise NotImplementedError
+
+    def _close(self, records: int) -> np.ndarray:
+        """The noisy gradient (d,) of the batch, from so many records, over the batch size."""
+        raise NotImplementedError
+
+    def _empty(self) -> dict[str, np.ndarray]:
+        """What the attributes that hold a batch are where none is open, by name."""
+        raise NotImplementedError
+
+    # -- set-up -----------------------------------------------------------------------------------------------------
+
+    def _allocate(self, p: int) -> None:
+        self._spec, box = self._describe(p)
+        d = box.shape[1]
+        start = self._project(self._loss.start(d))
+        self._problem = Problem(self._loss.bound, self._beta, self.strong_convexity, self._reach(start), self._noise)
+        self._walk = Accelerated(start, self._project)
+        self._epoch = self._phase_number = self._taken = 0
+        self._plan = self._plan_of(0)
+        self._begin_phase()
+
+    @property
+    def _highest_scale(self) -> float:
+        assert isinstance(self._loss, Huber)
+        return max(_corner(self._domain), 2 * self._loss.sigma_min)
+
+    def _project(self, theta: np.ndarray) -> np.ndarray:
+        if not isinstance(self._loss, Huber):
+            return self._domain.project(theta)
+        scale = min(max(theta[-1], self._loss.sigma_min), self._highest_scale)
+        return np.append(self._domain.project(theta[:-1]), scale)
+
+    def _reach(self, start: np.ndarray) -> float:
+        """How far the optimum can be from the start."""
+        free = start[:-1] if isinstance(self._loss, Huber) else start
+        if isinstance(self._domain, L2Ball):
+            square = (self._domain.radius + float(np.linalg.norm(free))) ** 2
+        else:
+            assert isinstance(self._domain, Box)
+            square = float(np.sum(np.maximum(free - self._domain.low, self._domain.high - free) ** 2))
+        if isinstance(self._loss, Huber):
+            square += max(start[-1] - self._loss.sigma_min, self._highest_scale - start[-1]) ** 2
+        return math.sqrt(square)
+
+    def _plan_of(self, epoch: int) -> list[Phase]:
+        """The phases of an epoch; where the loss is strongly convex each epoch starts nearer than the last one."""
+        records = self.horizon or FIRST_EPOCH
+        if self.strong_convexity == 0:
+            return plan(self._problem, records * 2**epoch, self.batch_size)
+        distance = self._problem.distance
+        for number in count_from():
+            phases = plan(self._problem, records * 2**number, self.batch_size, distance)
+            if number == epoch:
+                return phases
+            distance = min(distance, math.sqrt(2 * phases[-1].excess / self.strong_convexity))
+        raise AssertionError
+
+    @property
+    def phase(self) -> Phase:
+        """The batch size and the steps at present. Raises `NotAvailable` before features are known."""
+        self._need_features("phase")
+        return self._plan[self._phase_number]
+
+    def _begin_phase(self) -> None:
+        from streamdp.kernels import ENVELOPE
+
+        if math.isinf(self._beta):
+            self._spec[ENVELOPE] = 1 / self.phase.beta
+        self._middle = self._walk.middle
+
+    # -- learning ---------------------------------------------------------------------------------------------------
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether no batch is open, so that the state may leave memory."""
+        return not self._names or self._taken == 0
+
+    def boundary_within(self, records: int) -> int:
+        """How many of the next `records` to learn so as to end at a boundary; all where there is none among them."""
+        if not self._names:
+            return records
+        left = self.phase.batch - self._taken
+        if left > records:
+            return records
+        runs = ((self.phase, self.phase.steps - self._walk.step - 1), *((p, p.steps) for p in self._later()))
+        for phase, batches in runs:
+            fit = min(batches, (records - left) // phase.batch)
+            left += fit * phase.batch
+            if fit < batches:
+                break
+        return left
+
+    def _later(self) -> Sequence[Phase]:
+        return self._plan[self._phase_number + 1 :]
+
+    def close_batch(self) -> None:
+        """End the batch that is open with the records it has, so that the state may leave memory.
+
+        Privacy is that of a full batch; the gradient is taken over the planned size, so the step is a shorter one.
+        """
+        with self._rng.lock:
+            if not self.at_boundary:
+                self._finish()
+
+    def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        while True:
+            if self._taken >= self.phase.batch:
+                self._finish()
+            if not len(X):
+                return
+            if self._taken == 0:
+                self._open()
+            taken = min(len(X), self.phase.batch - self._taken)
+            self._taken += taken  # before they are learned: an interruption may lose records, but count none too few
+            self.n_seen += taken
+            self._add(X[:taken], y[:taken])
+            X, y = X[taken:], y[taken:]
+
+    def _finish(self) -> None:
+        self._walk.move(self._close(self._taken), self.phase.modulus)
+        self._discard()
+        if self._walk.step >= self.phase.steps:
+            self._walk.restart()
+            self._phase_number += 1
+            if self._phase_number == len(self._plan):
+                self._epoch, self._phase_number = self._epoch + 1, 0
+                self._plan = self._plan_of(self._epoch)
+            self._begin_phase()
+        self._middle = self._walk.middle
+
+    def learn_one(
+        self,
+        x: Mapping[Any, Any],
+        y: Any,
+        *,
+        budget: Budget | str | None = None,
+        subject: Subject | None = None,
+    ) -> None:
+        """Learn one record. As for every estimator, but that a record whose `budget` allows less than this estimator
+        spends is refused and counted, and one that allows more spends the estimator's.
+
+        Raises `SchemaError` for a bad record and `BudgetError` for a budget of another kind.
+        """
+        if budget is not None and not self._allowed(parse_budget(budget)):
+            self.n_refused += 1
+            return
+        super().learn_one(x, y, subject=subject)
+
+    def _allowed(self, budget: Budget) -> bool:
+        if type(budget) is not type(self._budget):
+            kind = type(self._budget).__name__
+            raise BudgetError(f"expected a {kind}, the kind that all records of this estimator spend, got {budget}")
+        return all(getattr(budget, name) >= getattr(self._budget, name) for name in budget.__dataclass_fields__)
+
+    def _learn_batch(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        amounts: np.ndarray | None,
+        subjects: Sequence[Subject | None] | None,
+    ) -> np.ndarray | None:
+        if amounts is None or (amounts >= amount(self._budget)).all():
+            return super()._learn_batch(X, y, None, subjects)
+        if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):
+            raise SchemaError(f"y, subjects: expected {len(X)} of each")
+        allowed = amounts >= amount(self._budget)
+        mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
+        learned = super()._learn_batch(X[allowed], y[allowed], None, mine)
+        self.n_refused += int(np.count_nonzero(~allowed))
+        if learned is not None:
+            allowed[allowed] = learned
+        return allowed
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the state of the last boundary: what a batch has taken up since is not in it."""
+        with self._rng.lock:
+            state = super().__getstate__()
+            if not self.at_boundary:
+                state |= self._empty() | {"_seen": self._seen - self._taken, "_taken": 0}
+        return state
+
+    def _discard(self) -> None:
+        """Forget the batch that is open."""
+        for name, value in self._empty().items():
+            getattr(self, name)[:] = value
+        self._taken = 0
+
+    def _estimate(self) -> np.ndarray:
+        output: np.ndarray = self._walk.points[1]
+        return output
+
+    def _model(self) -> dict[str, Any]:
+        planned = (self.horizon, self.batch_size, self._beta, float(self.strong_convexity), self._domain)
+        return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain numbers, text and arrays. No generator and nothing of an unfinished batch is in it.
+
+        Raises `NotAtBoundary` within a batch.
+        """
+        self._need_features("state_dict")
+        with self._rng.lock:
+            if not self.at_boundary:
+                raise NotAtBoundary(
+                    f"{self._taken} records of an unfinished batch are in the state: learn the "
+                    f"{self.phase.batch - self._taken} that are missing, or call close_batch()"
+                )
+            return {
+                "format": _STATE_FORMAT,
+                **self._model(),
+                "state": self._walk.points.copy(),
+                "place": [self._epoch, self._phase_number, self._walk.step],
+                "n_seen": self.n_seen,
+                "n_refused": self.n_refused,
+                "spent": [str(budget) for budget in self._spent],
+                "private": self.private,
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; what a batch has taken up until now is forgotten.
+
+        Raises `ConfigError`, changing nothing, where it is of another model, plan or format, or outside the domain.
+        """
+        try:
+            if state["format"] != _STATE_FORMAT:
+                raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state['format']}")
+            taken = self if self._names else self.clone({"features": list(state["features"])})
+            for what, mine in taken._model().items():
+                if state[what] != mine:
+                    raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+            points = np.array(state["state"], dtype=float)
+            spent = [parse_budget(text) for text in state["spent"]]
+            counts = int(state["n_seen"]), int(state["n_refused"])
+            epoch, phase, step = (int(number) for number in state["place"])
+            private = bool(state["private"])
+        except KeyError as missing:
+            raise ConfigError(f"state: lacks {missing}") from None
+        if points.shape != taken._walk.points.shape or not np.isfinite(points).all():
+            raise ConfigError(f"state: expected finite numbers of shape {taken._walk.points.shape}, got {points.shape}")
+        if not all(0 <= n <= _MOST_RECORDS for n in counts):
+            raise ConfigError(f"state: expected counts from 0 to {_MOST_RECORDS}, got {counts}")
+        planned = taken._plan_of(epoch) if 0 <= epoch < 64 else []
+        if not (0 <= phase < len(planned) and 0 <= step < planned[phase].steps):
+            raise ConfigError("state: its place in the plan is out of range")
+        for theta in points:
+            taken._check_theta(theta)
+        with self._rng.lock:
+            if not self._names:
+                self._declare(taken._names)
+            self._discard()
+            self._set_spent(spent)
+            self._tainted = not private
+            self._walk.points[:] = points
+            self._epoch, self._phase_number, self._walk.step = epoch, phase, step
+            self._plan = planned
+            self.n_seen, self.n_refused = counts
+            self._begin_phase()
+
+    def merged(self, *others: Self) -> Self:
+        """A new estimator: the average of this and others, weighted by records, for learners of disjoint records.
+
+        Unfinished batches are left out. The guarantee is the widest of theirs (parallel composition), provided the
+        records are disjoint; a person with records in several composes. It goes on with the longest epoch of theirs.
+        Raises `ConfigError` where models differ.
+        """
+        parts = (self, *others)
+        for part in parts:
+            part._need_features("merged")
+            if part._model() != self._model():
+                raise ConfigError("merged: expected one type, loss, domain, budget, plan, features and classes")
+        result = self.clone()
+        if not result._names:
+            result._declare(self._names)
+        seen = [part.n_seen - part._taken for part in parts]
+        result.n_seen = sum(seen)
+        result.n_refused = sum(part.n_refused for part in parts)
+        if result.n_seen:
+            output = sum(part._walk.points[1] * (n / result.n_seen) for part, n in zip(parts, seen, strict=True))
+            result._walk.points[:] = output
+        result._epoch = max(part._epoch for part in parts)
+        result._plan = result._plan_of(result._epoch)
+        result._begin_phase()
+        result._tainted = not all(part.private for part in parts)
+        result._set_spent(budget for part in parts for budget in part._spent)
+        return result
+
+    def _caveats(self) -> list[str]:
+        return [
+            f"theta is kept in {self._domain}",
+            "after a crash the records of the unfinished batch are learned again: whoever saw the state before the "
+            "crash and sees the model after it has seen these records spend twice",
+        ]
+
+
+def _corner(domain: Domain) -> float:
+    """The largest coefficient."""
+    return domain.radius if isinstance(domain, L2Ball) else max(abs(domain.low), abs(domain.high))  # type: ignore[union-attr]
