@@ -42,7 +42,14 @@ if TYPE_CHECKING:
 STORE_ENDINGS = ("", ".key", ".lock", "-journal", "-shm", "-wal")
 """What follows the store's path in the names of its files."""
 
-ESTIMATORS = ("LDPASGDClassifier", "LDPASGDRegressor", "LDPSGDClassifier", "LDPSGDRegressor")
+ESTIMATORS = (
+    "LDPASGDClassifier",
+    "LDPASGDRegressor",
+    "LDPSGDClassifier",
+    "LDPSGDRegressor",
+    "PanPrivateClassifier",
+    "PanPrivateRegressor",
+)
 
 
 def _budget_text(value: Any) -> str:
@@ -153,13 +160,30 @@ class ModelConfig(Settings):
 
     estimator: Literal[ESTIMATORS]  # type: ignore[valid-type]
     loss: str | dict[str, Any] | None = None
-    budget: BudgetText = "eps=1"
+    budget: BudgetText = ""  # the estimator's default
     mechanism: Literal["auto", "laplace", "gaussian", "privunit", "none"] | None = None
     eta: float | None = None
     alpha: float | None = None
     domain: DomainConfig | None = None
     intercept: bool | None = None
     seed: int | None = None
+    horizon: int | None = None
+    batch_size: int | None = None
+    smoothness: float | None = None
+    strong_convexity: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_budget(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("budget") is None:
+            batched = not str(value.get("estimator")).startswith("LDP")
+            return value | {"budget": "eps=1,delta=1e-6" if batched else "eps=1"}
+        return value
+
+    @property
+    def batched(self) -> bool:
+        """Whether all records share the estimator's budget, which then belongs to its state."""
+        return not self.estimator.startswith("LDP")
 
     @field_validator("loss")
     @classmethod
@@ -236,10 +260,11 @@ class Definition(Settings):
     def fingerprint(self) -> str:
         """A digest of what must not change between the runs of a job.
 
-        The default budget's amount may change (each record has its own anyway), its kind and delta may not. A seed
+        Where each record has its own budget, the default's amount may change; its kind and delta may not. A seed
         counts as a seed, whichever number: state that was learned without privacy never becomes private.
         """
-        kind = str(with_amount(parse_budget(self.model.budget), 1.0))
+        budget = parse_budget(self.model.budget)
+        kind = str(budget if self.model.batched else with_amount(budget, 1.0))
         seed = None if self.model.seed is None else 0
         model = self.model.model_copy(update={"budget": kind, "seed": seed})
         fixed = Definition.model_construct(schema_=self.schema_, model=model, cap=self.cap)
@@ -255,18 +280,20 @@ class Definition(Settings):
         import streamdp.estimators
 
         model = self.model
+        build = getattr(streamdp.estimators, model.estimator)
         given: dict[str, Any] = {
-            key: getattr(model, key)
-            for key in ("mechanism", "eta", "alpha", "intercept", "seed")
-            if getattr(model, key) is not None
+            key: value
+            for key, value in model
+            if value is not None and key not in ("estimator", "loss", "budget", "domain")
         }
+        if foreign := sorted(given.keys() - signature(build).parameters.keys()):
+            raise ConfigError(f"{model.estimator} has no {foreign[0]}")
         if model.loss is not None:
             given["loss"] = build_loss(model.loss)
         if model.domain is not None:
             given["domain"] = model.domain.build()
         if self.schema_.target.classes is not None:
             given["classes"] = list(self.schema_.target.classes)
-        build = getattr(streamdp.estimators, model.estimator)
         estimator: StreamEstimator = build(
             budget=model.budget, features=list(self.build_schema().feature_names), ledger=ledger, **given
         )

@@ -44,6 +44,13 @@ class Estimator(Protocol):
     @property
     def at_boundary(self) -> bool: ...
 
+    @property
+    def to_boundary(self) -> int: ...
+
+    def boundary_within(self, records: int) -> int: ...
+
+    def close_batch(self) -> None: ...
+
     def learn_arrays(
         self,
         X: np.ndarray,
@@ -107,7 +114,8 @@ class Runner:
         that spends are committed with the state they paid for.
     commit_records, commit_seconds
         Commit after exactly this many records (dead and refused ones included), or this many seconds with at least
-        one; an estimator that is not at a boundary then puts it off until it is.
+        one; an estimator that is not at a boundary then puts it off until it is. When a run ends its batch is closed;
+        after a crash an unfinished batch is read again.
     dead_letters
         Gets the letters before their records are committed: after a crash some are written twice, with the same
         position, and none is lost.
@@ -196,22 +204,32 @@ class Runner:
     def _loop(self, max_records: int | None) -> None:
         end = None if max_records is None else total(self._counts) + max_records
         while not (self._stopping or self._source.finished or (end is not None and total(self._counts) >= end)):
-            # Never past the next commit, so that commits of one stream fall on the same records in every run; one by
-            # one where the estimator puts the commit off, for its boundary may come after any of them.
-            room = max(1, min(POLL_RECORDS, self._commit_records - self._pending))
+            # Never past the next commit, so that commits of one stream fall on the same records in every run. An
+            # estimator that learns in batches puts it off until the next boundary.
+            if self._due():
+                self._commit()
+            due = self._due()
+            room = self._estimator.to_boundary if due else min(POLL_RECORDS, self._commit_records - self._pending)
             if end is not None:
                 room = min(room, end - total(self._counts))
             try:
-                batch = self._source.poll(room, min(POLL_TIMEOUT_S, self._commit_seconds))
+                batch = self._source.poll(
+                    self._estimator.boundary_within(room), min(POLL_TIMEOUT_S, self._commit_seconds)
+                )
             except SourceError:
-                self._commit()
+                self._finish()
                 raise
             self._position = batch.position  # it may move without a record
             if len(batch) or batch.dead:
                 self._learn(batch)
-            late = self._clock() - self._committed_at >= self._commit_seconds
-            if self._pending >= self._commit_records or (late and self._pending):
-                self._commit()
+        self._finish()
+
+    def _due(self) -> bool:
+        late = self._clock() - self._committed_at >= self._commit_seconds
+        return self._pending >= self._commit_records or (late and self._pending > 0)
+
+    def _finish(self) -> None:
+        self._estimator.close_batch()
         self._commit()
 
     @property

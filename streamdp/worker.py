@@ -86,10 +86,17 @@ class _Lane:
     committed: Counts
     committed_position: Position | None
     origin: Position | None  # where reading began, if nothing was committed yet
+    rest: Part | None = None  # the last boundary
 
     @property
-    def dirty(self) -> bool:
+    def uncommitted(self) -> bool:
         return self.position != self.committed_position
+
+    def part(self) -> Part | None:
+        """The last boundary, if it is not committed yet."""
+        if self.estimator.at_boundary and self.position is not None:
+            self.rest = Part(self.estimator.state_dict(), self.position, self.counts)
+        return None if self.rest is None or self.rest.position == self.committed_position else self.rest
 
 
 class Worker:
@@ -188,10 +195,12 @@ class Worker:
         try:
             while True:
                 self._rounds(max_records, idle_seconds)
+                self._close_batches()
                 if self._commit() or self.stopping:
                     return  # if it was refused, what came after the last commit has to be read again first
         except SourceError:
             self._finish_or_forget()
+            self._close_batches()
             self._commit()
             raise
 
@@ -247,8 +256,11 @@ class Worker:
     def _learn_all(self, polled: Sequence[tuple[_Lane | None, Shard, Sequence[Any]]]) -> None:
         for lane, shard, raw in polled:
             # Taken away or forgotten after it was polled: others, or we ourselves, will read it again.
-            if lane is not None and self._lanes.get(shard) is lane and not self._stale:
-                self._learn(lane, shard, self._source.decode(shard, raw))
+            while raw and lane is not None and self._lanes.get(shard) is lane and not self._stale:
+                lane.part()
+                size = lane.estimator.boundary_within(len(raw))
+                self._learn(lane, shard, self._source.decode(shard, raw[:size]))
+                raw = raw[size:]
 
     def _learn(self, lane: _Lane, shard: Shard, batch: Batch) -> None:
         estimator = lane.estimator
@@ -330,14 +342,14 @@ class Worker:
     def _parts(self) -> dict[Shard, Part]:
         if self._stale:
             return {}
-        parts = {
-            shard: Part(lane.estimator.state_dict(), lane.position, lane.counts)
-            for shard, lane in self._lanes.items()
-            if lane.dirty and lane.position is not None and lane.estimator.at_boundary
-        }
+        parts = {shard: part for shard, lane in self._lanes.items() if (part := lane.part()) is not None}
         for part in parts.values():
             check_finite(part.state)
         return parts
+
+    def _close_batches(self) -> None:
+        for lane in self._lanes.values() if not self._stale else ():
+            lane.estimator.close_batch()
 
     def _unpinned(self) -> bool:
         """Whether a shard has begun whose beginning is not committed: `latest` is another place the next time."""
@@ -437,6 +449,8 @@ class Worker:
         if self._stale or (busy is not None and not (busy is learning and busy.done() and busy.exception() is None)):
             self.lost(shards)  # the call under way commits them, or nobody does and their next owner learns them anew
             return
+        for shard in shards & self._lanes.keys():
+            self._lanes[shard].estimator.close_batch()
         parts = self._parts()
         if parts:
             try:
@@ -454,7 +468,7 @@ class Worker:
 
     def lost(self, shards: set[Shard]) -> None:
         """Forget them: others may have claimed them. Their spends wait in one ledger with ours, so all goes back."""
-        if self._busy is not None or any(shard in self._lanes and self._lanes[shard].dirty for shard in shards):
+        if self._busy is not None or any(s in self._lanes and self._lanes[s].uncommitted for s in shards):
             self._stale = True
         self._drop(shards)
 

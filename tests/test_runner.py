@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from connectors.memory import ABORT, BAD, END, MemorySource
-from streamdp import LDPASGDRegressor, PureDP
+from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.config import make_config
 from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
 from streamdp.publish import Publisher
@@ -286,17 +286,39 @@ def test_seconds_commit_too(tmp_path: Path) -> None:
     assert total(history[-1].counts) == 12
 
 
-def test_an_estimator_off_its_boundary_is_not_committed(tmp_path: Path) -> None:
-    class Batched(LDPASGDRegressor):
-        @property
-        def at_boundary(self) -> bool:
-            return self.n_seen % 8 == 0
+def test_batches_are_committed_whole_and_the_last_one_is_closed(tmp_path: Path) -> None:
+    """Records over the cap and bad ones do not count towards a batch."""
+    stream = items(60, bad_every=10)
+    with Store(tmp_path / "a.db", "job", "f", cap=ApproxDP(3.0, 1e-5)) as store:
+        estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8, ledger=store.ledger)
+        source = MemorySource([BAD if item is BAD else (*item[:3], None) for item in stream], ["a", "b"])
+        counts = Runner(source, estimator, store, commit_records=5).run()
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [8, 16, 24, 32, 39]
+    assert counts == Counts(39, 15, 6)
 
-    with Store(tmp_path / "a.db", "job", "f") as store:
-        estimator = Batched(features=["a", "b"])
-        counts = Runner(MemorySource(items(30), ["a", "b"]), estimator, store, commit_records=5).run()
-    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [8, 16, 24]
-    assert counts.learned == 24  # the rest is learned again by the next run: nobody has seen it
+
+def test_an_unfinished_batch_is_learned_again_after_a_crash(tmp_path: Path) -> None:
+    stream = [(*item[:3], None) for item in items(60)]
+
+    def job(source: MemorySource) -> Counts:
+        with Store(tmp_path / "a.db", "job", "f") as store:
+            estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8)
+            return Runner(source, estimator, store, commit_records=8).run()
+
+    class Crash(RuntimeError): ...
+
+    class Crashing(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            if self.position["index"] >= 20:
+                raise Crash
+            return super().poll(min(max_records, 5), timeout_s)
+
+    with pytest.raises(Crash):
+        job(Crashing(stream, ["a", "b"]))
+    crashed = Store.snapshot(tmp_path / "a.db")
+    assert crashed is not None
+    assert (crashed.counts.learned, crashed.position) == (16, {"index": 16})
+    assert job(MemorySource(stream, ["a", "b"])) == Counts(60, 0, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -371,6 +371,11 @@ class StreamEstimator(river_base.Estimator):
         """Whether the state may leave memory now."""
         return True
 
+    @property
+    def to_boundary(self) -> int:
+        """How many records to learn to come to a boundary; 0 at one."""
+        return 0
+
     def boundary_within(self, records: int) -> int:
         """How many of the next `records` to learn so as to end at a boundary; all where there is none among them."""
         return records

@@ -155,6 +155,11 @@ class BatchedModel(LinearModel):
         """Whether no batch is open, so that the state may leave memory."""
         return not self._names or self._taken == 0
 
+    @property
+    def to_boundary(self) -> int:
+        """How many records to learn to come to a boundary; 0 at one."""
+        return 0 if self.at_boundary else self.phase.batch - self._taken
+
     def boundary_within(self, records: int) -> int:
         """How many of the next `records` to learn so as to end at a boundary; all where there is none among them."""
         if not self._names:
