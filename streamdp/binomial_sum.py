@@ -185,7 +185,7 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float) -> tupl
         if most > d / 4 and (1 + 1 / b) * most / (most - d / 4) <= _EXCESS:
             g = _finest(users * b, d, budget, share, math.ceil(math.sqrt(most) / share))
             if (b + 1) * users * (mu / (2 * share)) ** 2 <= _EXCESS * g**2:
-                return g, b
+                return g, _least_bits(users, d, budget, share, g, b)
         b = max(b + 1, b * 101 // 100)
     raise BudgetError(f"{budget} would take more than 2^36 bits of noise a coordinate: allow more epsilon or delta")
 
@@ -200,19 +200,36 @@ def _finest(trials: int, d: int, budget: ApproxDP, share: float, most: int) -> i
     return low
 
 
-def least_epsilon(trials: int, shift: float, d: int, delta: float) -> float:
-    """The least epsilon at which `spent_delta` is at most `delta`, a relative 1e-6 too large at most.
+def _least_bits(users: int, d: int, budget: ApproxDP, share: float, g: int, enough: int) -> int:
+    """The least b that keeps the budget for this g, given one that does."""
+    low, shift = 0, shift_of(g, d, share)
+    while enough - low > 1:
+        b = (low + enough) // 2
+        spent = spent_delta(users * b, shift, d, budget.epsilon, budget.delta)
+        low, enough = (low, b) if spent <= budget.delta else (b, enough)
+    return enough
 
-    Raises `BudgetError` where there is none up to `LARGEST_EPSILON`.
+
+def least_epsilon(trials: int, shift: float, d: int, delta: float) -> float:
+    """The least epsilon at which `spent_delta` is found to be at most `delta`, to a relative 1e-6; from 1e-9.
+
+    Raises `BudgetError` where there is none up to `LARGEST_EPSILON`. (What is spent falls with epsilon, then rises
+    because the bound on the tails does: so the search goes down a grid first.)
     """
 
     def serves(epsilon: float) -> bool:
         return spent_delta(trials, shift, d, epsilon, delta) <= delta
 
-    low, high = 0.0, LARGEST_EPSILON
-    if not serves(high):
-        raise BudgetError(f"there is too little noise for any epsilon up to {high:g} at delta {delta:g}")
-    while high - low > 1e-6 * high and high > 1e-12:
+    found = 0.0
+    for epsilon in map(float, LARGEST_EPSILON * 2.0 ** (-np.arange(75) / 2)):
+        if serves(epsilon):
+            found = epsilon
+        elif found:
+            break
+    if not found:
+        raise BudgetError(f"there is too little noise for any epsilon up to {LARGEST_EPSILON:g} at delta {delta:g}")
+    low, high = found / math.sqrt(2), found
+    while high - low > 1e-6 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if serves(middle) else (middle, high)
     return high
