@@ -48,7 +48,7 @@ the binomial is then symmetric, which makes kappa closest to the Gaussian's 1/si
 an exact sample. (Where only ones were sent, a small p would send half as many: another protocol.)
 
 What it costs over the analytic Gaussian mechanism: 1/b of the variance for rounding, (d/4 + 6)/T^2 or so for step 4 and
-50/(4N) or so for kappa. `tight_parameters` takes the fewest bits with which all that is at most 5 %.
+50/(4N) or so for kappa. `tight_parameters` takes about the fewest bits with which all that is at most 5 %.
 """
 
 from __future__ import annotations
@@ -158,10 +158,10 @@ def _effective(kappa: float, shift: float, d: int, epsilon: float) -> float:
 
 @lru_cache(maxsize=256)
 def tight_parameters(users: int, d: int, budget: ApproxDP, share: float) -> tuple[int, int]:
-    """(g, b): the fewest bits whose variance is at most 5 % over that of the analytic Gaussian mechanism.
+    """(g, b): about the fewest bits whose variance is at most 5 % over that of the analytic Gaussian mechanism.
 
-    For each b the finest grid g that the theorem allows is taken. Raises `BudgetError` where epsilon is over
-    `LARGEST_EPSILON`, or where it is so small that N would pass 2^36.
+    The first b, in steps of 1 %, whose finest grid g that keeps the budget is fine enough; then the least b for that g.
+    Raises `BudgetError` where epsilon is over `LARGEST_EPSILON`, or where it is so small that N would pass 2^36.
 
     Parameters
     ----------

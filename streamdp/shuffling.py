@@ -12,7 +12,8 @@ follow the protocol; those who do not cannot take more than their own noise away
 `VectorSum.guarantee_for(honest)`. With a secure aggregator in the shuffler's place users send the number of their ones
 (`LocalRandomizer.counts`), and it must show only the sum over users: same guarantee, other trust, log2(g + b) bits.
 
-Neighbours: one user's vector replaced by another. A user who joins several sums spends the budget in each.
+Neighbours: one user's vector replaced by another; who answers is public. A user who joins several sums spends the
+budget in each.
 
 >>> params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), bound=1.0, users=1000, d=2)
 >>> vectors = np.tile([0.6, -0.8], (1000, 1))
@@ -111,8 +112,8 @@ class VectorSum:
     ) -> VectorSum:
         """Parameters that keep the budget; those of the class say what is what.
 
-        "tight" takes the fewest bits for a variance within 5 % of the analytic Gaussian mechanism's, for epsilon up to
-        100; "paper" is Theorem A.6, for epsilon up to 15, with a variance of about 3e5 times the Gaussian's.
+        "tight" takes about the fewest bits for a variance within 5 % of the analytic Gaussian mechanism's, for epsilon
+        up to 100; "paper" is Theorem A.6, for epsilon up to 15, with 2e5 to 3e5 times the Gaussian's variance.
         """
         share = _check(budget, bound, users, d, calibration, sensitivity)
         assert isinstance(budget, ApproxDP)
@@ -199,12 +200,18 @@ def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, s
 
 def _places(params: VectorSum, vectors: np.ndarray) -> np.ndarray:
     """Vectors (d,) or (m, d) as places (m, d) on the grid, from 0 to g."""
-    V = np.array(vectors, dtype=float, ndmin=2)
+    try:
+        V = np.array(vectors, dtype=float, ndmin=2)
+    except (TypeError, ValueError):
+        raise SchemaError(f"expected vectors of {params.d} numbers") from None
     if V.ndim != 2 or V.shape[1] != params.d:
-        raise SchemaError(f"expected vectors of {params.d} coordinates, got an array of shape {np.shape(vectors)}")
-    if not np.all(np.linalg.norm(V, axis=1) <= params.bound * (1 + 1e-9)):
+        raise SchemaError(f"expected vectors of {params.d} numbers, got an array of shape {V.shape}")
+    with np.errstate(over="ignore"):
+        V /= params.bound
+        short = np.linalg.norm(V, axis=1) <= 1 + 1e-9
+    if not np.all(short):
         raise ConfigError(f"vectors to sum must be finite and of l2 norm at most {params.bound:g}")
-    return np.clip((V / params.bound + 1) * (params.g / 2), 0, params.g)
+    return np.clip((V + 1) * (params.g / 2), 0, params.g)
 
 
 class LocalRandomizer:

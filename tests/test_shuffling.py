@@ -237,14 +237,18 @@ def test_parameters_that_do_not_keep_the_budget_cannot_be_made(calibration: str)
 def test_wrong_vectors_are_refused_without_showing_them() -> None:
     params = VectorSum.calibrated(USUAL, 1.0, 100, 3)
     sender = LocalRandomizer(params, seeded(8))
-    for bad in ([0.77731, 0.77731, 0.0], [math.nan, 0, 0], [math.inf, 0, 0]):
+    for bad in ([0.77731, 0.77731, 0.0], [math.nan, 0, 0], [math.inf, 0, 0], [1e300, 0, 0]):
         for send in (sender.counts, sender.messages):
             with pytest.raises(ConfigError, match="l2 norm at most 1") as caught:
                 send(np.array([[0.0, 0.0, 0.0], bad]))
             assert "0.777" not in str(caught.value)
     for shape in ((2,), (4, 2), (2, 2, 3), ()):
-        with pytest.raises(SchemaError, match="3 coordinates"):
+        with pytest.raises(SchemaError, match="3 numbers"):
             sender.counts(np.zeros(shape))
+    for text in ([["0.777x", 0, 0]], [[0.777, 0, 0], [0.777]]):
+        with pytest.raises(SchemaError, match="3 numbers") as caught:
+            sender.counts(text)  # type: ignore[arg-type]
+        assert "0.777" not in str(caught.value)
     assert sender.counts(np.zeros((0, 3))).shape == (0, 3)
 
 
