@@ -54,7 +54,8 @@ What it costs over the analytic Gaussian mechanism: 1/b of the variance for roun
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.special import ndtri_exp
@@ -105,8 +106,12 @@ def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
     return float(max(first, np.max(np.diff(h)))) + 1e-11, 2 * beyond / total
 
 
-def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float) -> float:
+def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float, rounds: int = 1) -> float:
     """A delta such that the sums are (epsilon, delta)-DP: the theorem's, with the better s.
+
+    Over several rounds with the same users, each of which may depend on the earlier ones, kappa (T + sqrt d) bounds the
+    mu of every round whatever the rounding does, so mu^2 adds up (adaptive composition, Dong, Roth, Su 2022, Theorem 4)
+    and so do the tails.
 
     Parameters
     ----------
@@ -120,12 +125,15 @@ def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float)
         From above 0 to `LARGEST_EPSILON`.
     delta
         The order of size of the answer; it says only how far out the tails are cut.
+    rounds
+        How many sums the same users take part in.
     """
-    kappa, tail = gaussian_step(trials, _log_cut(d, epsilon, delta))
+    kappa, tail = gaussian_step(trials, _log_cut(d * rounds, epsilon, delta))
     if not math.isfinite(kappa):
         return 1.0
-    spent = gdp_delta(kappa * math.sqrt(_effective(kappa, shift, d, epsilon)), epsilon)
-    return min(1.0, spent * (1 + 1e-9) + d * (1 + math.exp(epsilon)) * tail)
+    square = _effective(kappa, shift, d, epsilon) if rounds == 1 else rounds * (shift + math.sqrt(d)) ** 2
+    spent = gdp_delta(kappa * math.sqrt(square), epsilon)
+    return min(1.0, spent * (1 + 1e-9) + d * rounds * (1 + math.exp(epsilon)) * tail)
 
 
 def shift_of(g: int, d: int, share: float) -> float:
@@ -157,7 +165,7 @@ def _effective(kappa: float, shift: float, d: int, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def tight_parameters(users: int, d: int, budget: ApproxDP, share: float) -> tuple[int, int]:
+def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds: int = 1) -> tuple[int, int]:
     """(g, b): about the fewest bits whose variance is at most 5 % over that of the analytic Gaussian mechanism.
 
     The first b, in steps of 1 %, whose finest grid g that keeps the budget is fine enough; then the least b for that g.
@@ -173,44 +181,50 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float) -> tupl
         What one vector may spend.
     share
         The sensitivity over 2 Delta2, in (0, 1].
+    rounds
+        As for `spent_delta`; the budget is for all of them.
 
     >>> tight_parameters(1000, 6, ApproxDP(1.0, 1e-6), 1.0)
     (24, 42)
     """
     check_epsilon(budget)
-    mu = GaussianDP.from_approx(budget).mu
+    mu = GaussianDP.from_approx(budget).mu / math.sqrt(rounds)
     b = math.ceil(1 / (_EXCESS - 1))
+
+    def keeps(b: int, g: int) -> bool:
+        spent = spent_delta(users * b, shift_of(g, d, share), d, budget.epsilon, budget.delta, rounds)
+        return spent <= budget.delta
+
     while users * b <= MOST_TRIALS:
         most = (mu / 2) ** 2 * users * b  # T^2 if the noise were Gaussian and nothing were rounded
-        if most > d / 4 and (1 + 1 / b) * most / (most - d / 4) <= _EXCESS:
-            g = _finest(users * b, d, budget, share, math.ceil(math.sqrt(most) / share))
+        rounded = most - d / 4 if rounds == 1 else max(0.0, math.sqrt(most) - math.sqrt(d)) ** 2
+        if rounded > 0 and (1 + 1 / b) * most / rounded <= _EXCESS:
+            g = _finest(partial(keeps, b), math.ceil(math.sqrt(most) / share))
             if (b + 1) * users * (mu / (2 * share)) ** 2 <= _EXCESS * g**2:
-                return g, _least_bits(users, d, budget, share, g, b)
+                return g, _least_bits(partial(keeps, g=g), b)
         b = max(b + 1, b * 101 // 100)
     raise BudgetError(f"{budget} would take more than 2^36 bits of noise a coordinate: allow more epsilon or delta")
 
 
-def _finest(trials: int, d: int, budget: ApproxDP, share: float, most: int) -> int:
+def _finest(keeps: Callable[[int], bool], most: int) -> int:
     """The largest g up to `most` that keeps the budget; 0 where none does."""
     low, high = 0, most + 1
     while high - low > 1:
         g = (low + high) // 2
-        spent = spent_delta(trials, shift_of(g, d, share), d, budget.epsilon, budget.delta)
-        low, high = (g, high) if spent <= budget.delta else (low, g)
+        low, high = (g, high) if keeps(g) else (low, g)
     return low
 
 
-def _least_bits(users: int, d: int, budget: ApproxDP, share: float, g: int, enough: int) -> int:
-    """The least b that keeps the budget for this g, given one that does."""
-    low, shift = 0, shift_of(g, d, share)
+def _least_bits(keeps: Callable[[int], bool], enough: int) -> int:
+    """The least b that keeps the budget, given one that does."""
+    low = 0
     while enough - low > 1:
         b = (low + enough) // 2
-        spent = spent_delta(users * b, shift, d, budget.epsilon, budget.delta)
-        low, enough = (low, b) if spent <= budget.delta else (b, enough)
+        low, enough = (low, b) if keeps(b) else (b, enough)
     return enough
 
 
-def least_epsilon(trials: int, shift: float, d: int, delta: float) -> float:
+def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int = 1) -> float:
     """The least epsilon at which `spent_delta` is found to be at most `delta`, to a relative 1e-6; from 1e-9.
 
     Raises `BudgetError` where there is none up to `LARGEST_EPSILON`. (What is spent falls with epsilon, then rises
@@ -218,7 +232,7 @@ def least_epsilon(trials: int, shift: float, d: int, delta: float) -> float:
     """
 
     def serves(epsilon: float) -> bool:
-        return spent_delta(trials, shift, d, epsilon, delta) <= delta
+        return spent_delta(trials, shift, d, epsilon, delta, rounds) <= delta
 
     found = 0.0
     for epsilon in map(float, LARGEST_EPSILON * 2.0 ** (-np.arange(75) / 2)):

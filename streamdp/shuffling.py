@@ -66,6 +66,9 @@ class VectorSum:
     sensitivity
         The largest l2 distance of two vectors, at most 2 `bound`, which it is when None. The paper's calibration does
         not use it.
+    rounds
+        How many such sums the same users take part in, one after another; the budget is for all of them. More than one
+        with "tight" only.
 
     A `VectorSum` that does not keep its budget cannot be made, so a user who is sent one may rely on it: `BudgetError`
     where g and b give too little noise or where the calibration does not serve the budget, `ConfigError` for the rest.
@@ -79,6 +82,7 @@ class VectorSum:
     b: int
     calibration: Calibration = "tight"
     sensitivity: float | None = None
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         share = _check(self.budget, self.bound, self.users, self.d, self.calibration, self.sensitivity)
@@ -87,7 +91,10 @@ class VectorSum:
         for name in ("users", "d", "g", "b"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "sensitivity", share * 2 * self.bound)
+        _whole("rounds", self.rounds, 1, 10**6)
         if self.calibration == "paper":
+            if self.rounds > 1:
+                raise ConfigError("the paper's calibration is for one round: compose several yourself")
             g, _ = binomial_sum.paper_parameters(self.users, self.d, self.budget, self.bound)
             kept = self.g >= g and self.b >= binomial_sum.paper_bits(self.g, self.users, self.d, self.budget)
             if self.users * (self.g + self.b) >= 2**60:
@@ -96,7 +103,8 @@ class VectorSum:
             if self.users * self.b > binomial_sum.MOST_TRIALS:
                 raise BudgetError("the tight calibration serves up to 2^36 bits of noise a coordinate in all")
             N, T = self.users * self.b, binomial_sum.shift_of(self.g, self.d, share)
-            kept = binomial_sum.spent_delta(N, T, self.d, self.budget.epsilon, self.budget.delta) <= self.budget.delta
+            spent = binomial_sum.spent_delta(N, T, self.d, self.budget.epsilon, self.budget.delta, self.rounds)
+            kept = spent <= self.budget.delta
         if not kept:
             raise BudgetError(f"g={self.g} and b={self.b} do not keep {self.budget} for {self.users} users")
 
@@ -109,6 +117,7 @@ class VectorSum:
         d: int,
         calibration: Calibration = "tight",
         sensitivity: float | None = None,
+        rounds: int = 1,
     ) -> VectorSum:
         """Parameters that keep the budget; those of the class say what is what.
 
@@ -120,8 +129,8 @@ class VectorSum:
         if calibration == "paper":
             g, b = binomial_sum.paper_parameters(int(users), int(d), budget, float(bound))
         else:
-            g, b = binomial_sum.tight_parameters(int(users), int(d), budget, share)
-        return cls(budget, float(bound), int(users), int(d), g, b, calibration, sensitivity)
+            g, b = binomial_sum.tight_parameters(int(users), int(d), budget, share, int(rounds))
+        return cls(budget, float(bound), int(users), int(d), g, b, calibration, sensitivity, int(rounds))
 
     @property
     def bits_per_user(self) -> int:
@@ -171,7 +180,7 @@ class VectorSum:
         _whole("honest", honest, 1, self.users)
         if self.calibration == "tight":
             shift = binomial_sum.shift_of(self.g, self.d, (self.sensitivity or 0.0) / (2 * self.bound))
-            epsilon = binomial_sum.least_epsilon(int(honest) * self.b, shift, self.d, self.budget.delta)
+            epsilon = binomial_sum.least_epsilon(int(honest) * self.b, shift, self.d, self.budget.delta, self.rounds)
             return ApproxDP(epsilon, self.budget.delta)
         if honest == self.users:
             return self.budget

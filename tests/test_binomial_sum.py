@@ -209,3 +209,15 @@ def test_fewer_honest_users_mean_less_privacy() -> None:
     assert found[2] == pytest.approx(math.sqrt(2), rel=0.05)
     with pytest.raises(BudgetError, match="too little noise"):
         VectorSum.calibrated(ApproxDP(8.0, 1e-2), 1.0, 1000, 1).guarantee_for(1)
+
+
+def test_several_rounds_cost_what_one_long_vector_does_and_more_for_rounding() -> None:
+    """R rounds of d coordinates against one of R d with the same total shift, whose rounding is bounded better."""
+    rounds, d, trials, g = 25, 3, 400_000, 30
+    several = spent_delta(trials, shift_of(g, d, 1.0), d, 1.0, 1e-6, rounds)
+    one = spent_delta(trials, math.sqrt(rounds) * shift_of(g, d, 1.0), d * rounds, 1.0, 1e-6)
+    assert one < several < spent_delta(trials, shift_of(g, d, 1.0), d, 1.0, 1e-6, 2 * rounds)
+    g, b = tight_parameters(1000, d, ApproxDP(1.0, 1e-6), 1.0, rounds)
+    assert spent_delta(1000 * b, shift_of(g, d, 1.0), d, 1.0, 1e-6, rounds) <= 1e-6
+    assert spent_delta(1000 * b, shift_of(g, d, 1.0), d, 1.0, 1e-6, rounds + 1) > 1e-6
+    assert spent_delta(500 * b, shift_of(g, d, 1.0), d, 1.0, 1e-6, rounds) > 1e-6
