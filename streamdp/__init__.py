@@ -11,6 +11,8 @@ from streamdp.estimators import (
     LDPSGDRegressor,
     PanPrivateClassifier,
     PanPrivateRegressor,
+    ShuffleClassifier,
+    ShuffleRegressor,
 )
 from streamdp.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
 from streamdp.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
@@ -57,6 +59,8 @@ __all__ = [
     "Quantile",
     "RealSpace",
     "Runner",
+    "ShuffleClassifier",
+    "ShuffleRegressor",
     "Softmax",
     "Squared",
     "Store",

@@ -21,6 +21,10 @@ optimum; L_t - beta alpha_t >= (M - 2 beta) / (t+1) and sum (t+1)^2 = T (T+1) (2
 The paper prints M = beta + (T+2)^(3/2) sigma / D: its noise term is sqrt(3) times this one, which costs a constant, and
 its beta is half of what L_t > beta alpha_t asks for.
 
+Averaged SGD (`Averaged`; their Algorithm 3, which prints theta + eta g) is the baseline: theta_{t+1} = Proj(theta_t -
+G_t / M), answered by the average of theta_0, ..., theta_{T-1}. With E||G_t||^2 <= Q = L^2 + noise and the best step, M
+= sqrt(Q T) / D, it has E f - f* <= D sqrt(Q / T) (their Lemma 4.2).
+
 A strongly convex f (f - f* >= lambda/2 ||x - x*||^2) is minimised in phases, each from the last one's output:
 after a phase with excess at most Delta, E||x - x*||^2 <= 2 Delta / lambda, which is the next one's D^2. A non-smooth f
 is replaced by its Moreau envelope, which is beta-smooth and below f by at most L^2 / (2 beta); beta is chosen with the
@@ -41,7 +45,7 @@ import numpy as np
 class Problem:
     """What the plan knows: gradients of norm at most `bound`, a loss that is `smoothness`-smooth (inf: non-smooth) and
     `convexity`-strongly convex (0: convex), a start within `distance` of the optimum, and `noise(b)`, the variance
-    E||.||^2 that privacy adds to the average of b gradients.
+    E||.||^2 that privacy adds to the average of b gradients. Where it is not `accelerated`, averaged SGD is planned.
     """
 
     bound: float
@@ -49,6 +53,7 @@ class Problem:
     convexity: float
     distance: float
     noise: Callable[[int], float]
+    accelerated: bool = True
 
     def variance(self, batch: int) -> float:
         """sigma^2 of an average of `batch` gradients."""
@@ -81,9 +86,19 @@ def run_of(problem: Problem, records: int, batch: int, distance: float, beta: fl
     return Phase(batch, steps, beta, modulus, excess)
 
 
+def _averaged_run(problem: Problem, records: int, batch: int, distance: float) -> Phase:
+    """As `run_of`, for averaged SGD, whatever the smoothness."""
+    batch = min(batch, records)
+    steps = records // batch
+    size = math.sqrt(problem.bound**2 + problem.noise(batch))
+    return Phase(batch, steps, problem.smoothness, size * math.sqrt(steps) / distance, distance * size / steps**0.5)
+
+
 def _best_run(problem: Problem, records: int, batch: int | None, distance: float) -> Phase:
     """The batch (where it is free) and the envelope with the least bound."""
     sizes = [batch] if batch is not None else sorted({round(b) for b in np.geomspace(1, records, 129)})
+    if not problem.accelerated:
+        return min((_averaged_run(problem, records, b, distance) for b in sizes), key=lambda p: p.excess)
     if math.isfinite(problem.smoothness):
         return min((run_of(problem, records, b, distance, problem.smoothness) for b in sizes), key=lambda p: p.excess)
     best = None
@@ -119,7 +134,10 @@ def plan(problem: Problem, records: int, batch: int | None = None, distance: flo
 
 
 class Accelerated:
-    """The three sequences of AC-SA on plain arrays: `points` (2, d) holds theta and ag, `step` is t of the phase."""
+    """The three sequences of AC-SA on plain arrays: `points` (2, d) holds theta and ag, `step` is t of the phase.
+
+    `project` takes a vector to the domain.
+    """
 
     def __init__(self, start: np.ndarray, project: Callable[[np.ndarray], np.ndarray]) -> None:
         self.points = np.stack([start, start]).astype(float)
@@ -144,3 +162,18 @@ class Accelerated:
         """Begin the next phase at the output of the last."""
         self.points[0] = self.points[1]
         self.step = 0
+
+
+class Averaged(Accelerated):
+    """Averaged SGD with the same face: `points` holds theta and the average of all thetas before it."""
+
+    @property
+    def middle(self) -> np.ndarray:
+        """theta (d,), where the next gradient is taken."""
+        return self.points[0].copy()
+
+    def move(self, gradient: np.ndarray, modulus: float) -> None:
+        """One step with the noisy gradient (d,) at `middle`."""
+        self.points[1] += (self.points[0] - self.points[1]) / (self.step + 1)
+        self.points[0] = self._project(self.points[0] - gradient / modulus)
+        self.step += 1

@@ -49,6 +49,8 @@ ESTIMATORS = (
     "LDPSGDRegressor",
     "PanPrivateClassifier",
     "PanPrivateRegressor",
+    "ShuffleClassifier",
+    "ShuffleRegressor",
 )
 
 
@@ -171,6 +173,8 @@ class ModelConfig(Settings):
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
+    method: Literal["agd", "sgd"] | None = None
+    calibration: Literal["tight", "paper"] | None = None
 
     @model_validator(mode="before")
     @classmethod

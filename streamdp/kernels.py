@@ -484,6 +484,13 @@ def gradients(spec, theta, X, y, G):
 
 
 @_compiled
+def gradients_of_classes(spec, theta, X, y, G):
+    """As `gradients`, for the multinomial loss."""
+    for i in range(X.shape[0]):
+        gradient_of_classes(spec, theta, X, y, i, G[i])
+
+
+@_compiled
 def accumulate(spec, theta, X, y, cells, total, room):
     """Add the gradients of all rows at theta, each rounded to the grid of multiples of 1 / cells, to total (d,) int64.
 

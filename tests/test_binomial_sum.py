@@ -14,7 +14,14 @@ import pytest
 from scipy import stats
 
 from streamdp import ApproxDP, Gaussian
-from streamdp.binomial_sum import gaussian_step, least_epsilon, paper_parameters, shift_of, spent_delta
+from streamdp.binomial_sum import (
+    gaussian_step,
+    least_epsilon,
+    paper_parameters,
+    shift_of,
+    spent_delta,
+    tight_parameters,
+)
 from streamdp.errors import BudgetError
 from streamdp.guarantees import gdp_delta
 from streamdp.shuffling import VectorSum

@@ -8,6 +8,7 @@ from streamdp.estimators.ldp import (
 )
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.randomizer import Randomizer, Report
+from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
 
 __all__ = [
     "LDPASGDClassifier",
@@ -18,4 +19,7 @@ __all__ = [
     "PanPrivateRegressor",
     "Randomizer",
     "Report",
+    "ShuffleClassifier",
+    "ShuffleRandomizer",
+    "ShuffleRegressor",
 ]

@@ -310,13 +310,9 @@ class StreamEstimator(river_base.Estimator):
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
-        if y.shape != (len(X),):
-            raise SchemaError(f"y: expected shape ({len(X)},), got {y.shape}")
         if subjects is not None and len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
-        if not (np.isfinite(X).all() and np.isfinite(y).all()):
-            raise SchemaError("X, y: expected finite numbers, got NaN or an infinity")
-        self._check_targets(y)
+        self._check_rows(X, y)
         admitted = None
         if self.ledger is not None and subjects is not None:
             mask = self.ledger.admit_many(subjects, self._budget, amounts)
@@ -330,6 +326,14 @@ class StreamEstimator(river_base.Estimator):
             self._count(self._budget if amounts is None else with_amount(self._budget, float(amounts.max())))
             self._learn_rows(X, y, None, amounts)
         return admitted
+
+    def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Raise `SchemaError` unless these are n clean records."""
+        if y.shape != (len(X),):
+            raise SchemaError(f"y: expected shape ({len(X)},), got {y.shape}")
+        if not (np.isfinite(X).all() and np.isfinite(y).all()):
+            raise SchemaError("X, y: expected finite numbers, got NaN or an infinity")
+        self._check_targets(y)
 
     def _count(self, largest: Budget) -> None:
         """Count a spend, before what it pays for."""

@@ -43,6 +43,7 @@ class BatchedModel(LinearModel):
     batch_size: int | None
     smoothness: float | None
     strong_convexity: float
+    _walk_kind: type[Accelerated] = Accelerated
 
     def _set_up_batches(self, budget: Budget | str | None) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
@@ -93,8 +94,9 @@ class BatchedModel(LinearModel):
         self._spec, box = self._describe(p)
         d = box.shape[1]
         start = self._project(self._loss.start(d))
-        self._problem = Problem(self._loss.bound, self._beta, self.strong_convexity, self._reach(start), self._noise)
-        self._walk = Accelerated(start, self._project)
+        reach, accelerated = self._reach(start), self._walk_kind is Accelerated
+        self._problem = Problem(self._loss.bound, self._beta, self.strong_convexity, reach, self._noise, accelerated)
+        self._walk = self._walk_kind(start, self._project)
         self._epoch = self._phase_number = self._taken = 0
         self._plan = self._plan_of(0)
         self._begin_phase()
@@ -144,7 +146,7 @@ class BatchedModel(LinearModel):
     def _begin_phase(self) -> None:
         from streamdp.kernels import ENVELOPE
 
-        if math.isinf(self._beta):
+        if math.isinf(self._beta) and self._problem.accelerated:
             self._spec[ENVELOPE] = 1 / self.phase.beta
         self._middle = self._walk.middle
 
@@ -202,8 +204,13 @@ class BatchedModel(LinearModel):
             X, y = X[taken:], y[taken:]
 
     def _finish(self) -> None:
-        self._walk.move(self._close(self._taken), self.phase.modulus)
+        gradient = self._close(self._taken)
         self._discard()
+        self._move(gradient)
+
+    def _move(self, gradient: np.ndarray) -> None:
+        """One step with the noisy gradient of a batch, and on to the next phase or epoch where it was the last."""
+        self._walk.move(gradient, self.phase.modulus)
         if self._walk.step >= self.phase.steps:
             self._walk.restart()
             self._phase_number += 1
