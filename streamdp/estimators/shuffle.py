@@ -33,9 +33,9 @@ from streamdp.acceleration import Accelerated, Averaged
 from streamdp.domains import Domain
 from streamdp.entropy import Entropy, SeededEntropy, entropy
 from streamdp.errors import ConfigError, NotAtBoundary, SchemaError
-from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.batched import DEFAULT_BUDGET, BatchedModel
 from streamdp.estimators.linear import LinearClassifier, LinearRegressor
-from streamdp.guarantees import ApproxDP, Budget
+from streamdp.guarantees import ApproxDP, Budget, parse_budget
 from streamdp.losses import Loss
 from streamdp.mechanisms import Gaussian
 from streamdp.shuffling import Analyzer, Calibration, LocalRandomizer, Shuffled, VectorSum
@@ -133,8 +133,9 @@ class _Shuffle(BatchedModel):
             raise ConfigError(f"calibration: expected tight or paper, got {self.calibration!r}")
         self._walk_kind = _METHODS[self.method]
         self._rng = entropy(self.seed)
-        self._set_up_batches(budget)
-        self._sum_of(1000, 1)  # a budget that cannot be served is an error now
+        spend = DEFAULT_BUDGET if budget is None else parse_budget(budget)
+        VectorSum.calibrated(spend, 1.0, 1000, 1, self.calibration)  # what cannot be served is an error now
+        self._set_up_batches(spend)
 
     def _sum_of(self, users: int, d: int, rounds: int = 1) -> VectorSum:
         loss = self._loss
