@@ -1,4 +1,4 @@
-"""The README's four uses run as they stand, pasted into an empty folder."""
+"""The README's examples run as they stand, pasted into an empty folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ USES = README.split("## Four uses")[1].split("## What the numbers mean")[0]
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", USES, flags=re.DOTALL)
 
 
-def test_there_are_four_uses() -> None:
-    assert [language for language, _ in BLOCKS] == ["sh", "sh", "python", "python"]
+def test_there_are_four_uses_and_the_batches() -> None:
+    assert [language for language, _ in BLOCKS] == ["sh", "sh", "python", "python", "python"]
 
 
-@pytest.mark.parametrize(("language", "code"), BLOCKS, ids=["command line", "Kafka", "River", "randomizer"])
+@pytest.mark.parametrize(("language", "code"), BLOCKS, ids=["command line", "Kafka", "River", "randomizer", "batches"])
 def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
