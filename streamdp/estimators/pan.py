@@ -16,11 +16,11 @@ fresh. Break-in after it but within the batch: A is a Gaussian mechanism with Z_
 A, other records and fresh noise. Break-in later: what is seen is computed from A + Z_b. In each case all that is seen
 is post-processing of one Gaussian mechanism with sensitivity S: the record's budget, (epsilon, delta) or mu.
 
-What follows for the code: noise is drawn from the operating system when it is needed, and no generator, key or unused
-noise is kept; the sum lives on a grid of integers (see `entropy`: rounding every gradient moves two of them apart by at
-most sqrt(d) h, which the calibration counts); a record's gradient is wiped when it is added; the state leaves memory at
-boundaries only. Two break-ins within a batch are not covered. Nor is the process around the estimator: what fetch
-buffers and freed memory still hold of raw records is measured in tests/test_intruder.py.
+What follows for the code: noise is drawn from the operating system when it is needed and wiped when it is added, and no
+generator, key or noise is kept; the sum lives on a grid of integers (see `entropy`: rounding every gradient moves two of
+them apart by at most sqrt(d) h, which the calibration counts); a record's gradient is wiped when it is added; the state
+leaves memory at boundaries only. Two break-ins within a batch are not covered. Nor is the process around the estimator:
+what fetch buffers and freed memory still hold of raw records is measured in tests/test_intruder.py.
 """
 
 from __future__ import annotations
@@ -85,18 +85,24 @@ class _PanPrivate(BatchedModel):
         return 2 * len(self._total) * (self._scale / self._cells / batch) ** 2
 
     def _open(self) -> None:
-        self._total += self._noises()
+        self._blur()
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         self._accumulate(self._spec, self._middle, X, y, self._cells, self._total, self._room)
 
     def _close(self, records: int) -> np.ndarray:
-        self._total += self._noises()
+        self._blur()
         gradient: np.ndarray = self._total / (self._cells * self.phase.batch)
         return gradient
 
     def _empty(self) -> dict[str, np.ndarray]:
         return {"_total": np.zeros_like(self._total), "_room": np.zeros_like(self._room)}
+
+    def _blur(self) -> None:
+        """Add fresh noise to the sum. It is wiped, for who finds it in memory that was freed can take it off again."""
+        noise = self._noises()
+        self._total += noise
+        noise[:] = 0
 
     def _noises(self) -> np.ndarray:
         """N(0, zeta^2 I) in cells of the grid, from words that nobody keeps."""
