@@ -231,10 +231,13 @@ class BatchedModel(LinearModel):
         """Learn one record. As for every estimator, but that a record whose `budget` allows less than this estimator
         spends is refused and counted, and one that allows more spends the estimator's.
 
-        Raises `SchemaError` for a bad record and `BudgetError` for a budget of another kind.
+        Raises `SchemaError` for a bad record that is not refused and `BudgetError` for a budget of another kind.
         """
+        if not self._looked:
+            self._look_upstream()  # here, where the caller is the pipeline
         if budget is not None and not self._allowed(parse_budget(budget)):
-            self.n_refused += 1
+            with self._rng.lock:
+                self.n_refused += 1
             return
         super().learn_one(x, y, subject=subject)
 
