@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _STATE_FORMAT = 1
 _MOST_RECORDS = 10**18
+_LARGEST = 1e60  # the largest size of a domain: far from where squares leave the doubles
 
 DEFAULT_BUDGET = ApproxDP(1.0, 1e-6)
 DEFAULT_DOMAIN = L2Ball(5.0)
@@ -47,21 +48,29 @@ class BatchedModel(LinearModel):
 
     def _set_up_batches(self, budget: Budget | str | None) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
-            if value is not None and (not isinstance(value, int | np.integer) or value < 1):
-                raise ConfigError(f"{name}: expected a whole number of at least 1, or None")
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if value is not None and not (whole and 1 <= value <= _MOST_RECORDS):
+                raise ConfigError(f"{name}: expected a whole number from 1 to {_MOST_RECORDS}, or None")
         self._set_up_model(DEFAULT_DOMAIN)
-        if not isinstance(self._domain, L2Ball | Box) or not np.isfinite(_corner(self._domain)):
+        if not isinstance(self._domain, L2Ball | Box):
             raise ConfigError("domain: expected an L2Ball or a bounded Box, for steps are planned from its size")
+        if not (_corner(self._domain) <= _LARGEST and _width(self._domain) >= 1 / _LARGEST):
+            raise ConfigError(f"domain: expected a size from {1 / _LARGEST:g} to {_LARGEST:g}, got {self._domain}")
         self._beta = self._smoothness()
-        if not 0 <= self.strong_convexity < math.inf:
-            raise ConfigError(f"strong_convexity: expected a finite number of at least 0, got {self.strong_convexity}")
+        # lambda/2 ||x - x*||^2 <= f(x) - f* <= bound ||x - x*|| for every x of the domain.
+        most = 4 * self._loss.bound / _width(self._domain)
+        if not (_is_number(self.strong_convexity) and 0 <= self.strong_convexity <= most):
+            raise ConfigError(
+                f"strong_convexity: expected a number from 0 to {most:g}, the most that bounded gradients allow in"
+                f" {self._domain}, got {self.strong_convexity!r}"
+            )
         self._set_up(DEFAULT_BUDGET if budget is None else budget)
 
     def _smoothness(self) -> float:
         """The loss's constant or the user's; inf: to be smoothed by a Moreau envelope."""
         if self.smoothness is not None:
-            if not 0 < self.smoothness < math.inf:
-                raise ConfigError(f"smoothness: expected a positive finite number, got {self.smoothness}")
+            if not (_is_number(self.smoothness) and 0 < self.smoothness < math.inf):
+                raise ConfigError(f"smoothness: expected a positive finite number, got {self.smoothness!r}")
             return float(self.smoothness)
         if self._loss.clip is not None and not self._loss.has_envelope:
             raise ConfigError(f"{self._loss.name} with clip has no smoothness constant: give smoothness=...")
@@ -287,8 +296,15 @@ class BatchedModel(LinearModel):
         return output
 
     def _model(self) -> dict[str, Any]:
-        planned = (self.horizon, self.batch_size, self._beta, float(self.strong_convexity), self._domain)
+        horizon, size = (None if n is None else int(n) for n in (self.horizon, self.batch_size))
+        domain = {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}  # 5 is 5.0
+        planned = (horizon, size, self._beta, float(self.strong_convexity), domain)
         return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
+
+    def _check_theta(self, theta: np.ndarray) -> None:
+        super()._check_theta(theta)
+        if isinstance(self._loss, Huber) and theta[-1] > self._highest_scale * (1 + 1e-9):
+            raise ConfigError(f"state: expected a scale of at most {self._highest_scale:g}, got {theta[-1]:g}")
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain numbers, text and arrays. No generator and nothing of an unfinished batch is in it.
@@ -332,6 +348,10 @@ class BatchedModel(LinearModel):
             private = bool(state["private"])
         except KeyError as missing:
             raise ConfigError(f"state: lacks {missing}") from None
+        except (ConfigError, BudgetError):
+            raise
+        except (TypeError, ValueError, OverflowError):
+            raise ConfigError("state: expected what state_dict returns") from None
         if points.shape != taken._walk.points.shape or not np.isfinite(points).all():
             raise ConfigError(f"state: expected finite numbers of shape {taken._walk.points.shape}, got {points.shape}")
         if not all(0 <= n <= _MOST_RECORDS for n in counts):
@@ -387,6 +407,15 @@ class BatchedModel(LinearModel):
             "after a crash the records of the unfinished batch are learned again: whoever saw the state before the "
             "crash and sees the model after it has seen these records spend twice",
         ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _width(domain: Domain) -> float:
+    """The largest range of a coefficient."""
+    return 2 * domain.radius if isinstance(domain, L2Ball) else domain.high - domain.low  # type: ignore[union-attr]
 
 
 def _corner(domain: Domain) -> float:
