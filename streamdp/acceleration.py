@@ -28,7 +28,8 @@ G_t / M), answered by the average of theta_0, ..., theta_{T-1}. With E||G_t||^2 
 A strongly convex f (f - f* >= lambda/2 ||x - x*||^2) is minimised in phases, each from the last one's output:
 after a phase with excess at most Delta, E||x - x*||^2 <= 2 Delta / lambda, which is the next one's D^2. A non-smooth f
 is replaced by its Moreau envelope, which is beta-smooth and below f by at most L^2 / (2 beta); beta is chosen with the
-batch. A stream of unknown length is learned in epochs of doubling length, each from the last one's output.
+batch. A stream of unknown length is learned in epochs of doubling length, each from the last one's output, and planned
+with the first one's D: no later start is further away than 2 D, so 4 times the bound holds there.
 All of this is about accuracy. Privacy does not depend on any number chosen here but the batches being disjoint.
 """
 

@@ -128,7 +128,8 @@ _PARAMETERS = """
     Parameters
     ----------
     loss
-        A name or a `Loss`: {losses}. A non-smooth one is replaced by its Moreau envelope.
+        A name or a `Loss`: {losses}. A non-smooth one is replaced by its Moreau envelope; one that clips
+        gradients and is none of these needs `smoothness`.
     budget
         What every record spends: ApproxDP or GaussianDP; ApproxDP(1, 1e-6) when None. Text like "mu=1" works.
     mechanism
@@ -147,7 +148,8 @@ _PARAMETERS = """
         How many records the stream will have; batches and steps are planned for it. None: in epochs, of 1024 records
         and then each of twice as many. Either way learning may go on beyond it.
     batch_size
-        Records of a batch; None: what minimises the error bound, see `acceleration`.
+        Records of a batch, or all of a shorter epoch or phase; None: what minimises the error bound, see
+        `acceleration`.
     smoothness
         The loss's smoothness constant, where you know a smaller one than the loss does.
     strong_convexity
@@ -170,7 +172,7 @@ _PARAMETERS = """
 
 class PanPrivateRegressor(_PanPrivate, LinearRegressor):
     __doc__ = "Regression by pan-private accelerated SGD." + _PARAMETERS.format(
-        losses='"huber", "squared" or "quantile"',
+        losses='"huber", "quantile" or `Squared(clip=None, target_bound=..., radius=...)`',
         classes="",
         example='PanPrivateRegressor(features=["a", "b"])',
         y="0.5",
