@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from streamdp import (
     LDPASGDRegressor,
     LDPSGDClassifier,
     LDPSGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
     PureDP,
     Quantile,
     Squared,
@@ -32,7 +35,7 @@ from streamdp.estimators.base import SchemaWarning, StreamEstimator
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
 
-MODELS: dict[str, Callable[[], Any]] = {
+LDP: dict[str, Callable[[], Any]] = {
     "sgd huber": lambda: LDPSGDRegressor(),
     "asgd huber": lambda: LDPASGDRegressor(),
     "asgd huber object": lambda: LDPASGDRegressor(loss=Huber(c=1.0), budget=GaussianDP(1)),
@@ -48,7 +51,29 @@ MODELS: dict[str, Callable[[], Any]] = {
     "sgd multiclass": lambda: LDPSGDClassifier(classes=SEGMENTS),
     "asgd multiclass": lambda: LDPASGDClassifier(classes=SEGMENTS),
 }
+PAN: dict[str, Callable[[], Any]] = {
+    "pan huber": lambda: PanPrivateRegressor(),
+    "pan huber in batches": lambda: PanPrivateRegressor(batch_size=3, budget=GaussianDP(1)),
+    "pan quantile": lambda: PanPrivateRegressor(loss=Quantile(tau=0.9), intercept=False, horizon=100),
+    "pan squared bounded": lambda: PanPrivateRegressor(
+        loss=Squared(clip=None, target_bound=5.0, radius=2.0), domain=L2Ball(2.0), strong_convexity=0.1
+    ),
+    "pan logistic": lambda: PanPrivateClassifier(),
+    "pan logistic in batches": lambda: PanPrivateClassifier(batch_size=7, budget="eps=2,delta=1e-6"),
+    "pan hinge": lambda: PanPrivateClassifier(loss="hinge", batch_size=2),
+    "pan multiclass": lambda: PanPrivateClassifier(classes=SEGMENTS),
+    "pan multiclass in batches": lambda: PanPrivateClassifier(classes=SEGMENTS, batch_size=5),
+}
+MODELS = LDP | PAN
 every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
+
+
+def numbers(model: Any) -> np.ndarray:
+    """What it has learned up to the last boundary."""
+    state: np.ndarray = model._walk.points if hasattr(model, "_walk") else model._state
+    return state
+
 
 SKIPPED: dict[str, str] = {}
 """Checks of River that are left out, by name, with the reason."""
@@ -98,9 +123,7 @@ def test_every_public_estimator_is_checked() -> None:
     import streamdp
 
     public = {v for v in vars(streamdp).values() if isinstance(v, type) and issubclass(v, StreamEstimator)}
-    covered = {type(make()) for make in MODELS.values()}
-    ldp = {kind for kind in public if kind.__name__.startswith("LDP")}
-    assert ldp == covered
+    assert public == {type(make()) for make in MODELS.values()}
 
 
 # --- in pipelines
@@ -247,6 +270,9 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert "replace-one" in said
     assert "NOT PRIVATE" not in said
     assert "first record's names" in said
+    assert model.at_boundary == (model.to_boundary == 0)
+    assert model.at_boundary or hasattr(model, "_walk")
+    model.close_batch()
     assert model.at_boundary
 
 
@@ -297,6 +323,16 @@ def test_missing_features_count_as_zero_and_unknown_ones_not_at_all() -> None:
     assert all(np.array_equal(states[0], other) for other in states)
 
 
+def kept(model: Any) -> Any:
+    """All that a record can change: the state, an open batch, the unused words."""
+    return [
+        numbers(model),
+        getattr(model, "_total", None),
+        getattr(model, "_taken", 0),
+        getattr(model._rng, "words", 0),
+    ]
+
+
 SECRET = "55512.345"
 BAD: list[tuple[str, Callable[[Any], Any], type[StreamDPError]]] = [
     ("text in a feature", lambda m: m.learn_one({"a": SECRET, "b": 1.0}, 1), SchemaError),
@@ -324,25 +360,26 @@ BAD: list[tuple[str, Callable[[Any], Any], type[StreamDPError]]] = [
 
 
 @pytest.mark.parametrize(("act", "kind"), [pytest.param(a, e, id=name) for name, a, e in BAD])
-@pytest.mark.parametrize("make", [LDPASGDRegressor, LDPASGDClassifier])
+@pytest.mark.parametrize("make", [LDPASGDRegressor, LDPASGDClassifier, PanPrivateRegressor, PanPrivateClassifier])
 def test_errors_are_typed_show_no_value_and_change_nothing(
     make: Callable[..., Any], act: Callable[[Any], Any], kind: type[StreamDPError]
 ) -> None:
     model = make(features=["a", "b"])
     model.learn_one({"a": 1.0, "b": 1.0}, 1)
-    before, words, spent = model._state.copy(), model._rng.position, model.guarantee
+    before, spent = pickle.dumps(kept(model)), model.guarantee
     with pytest.raises(kind) as error:
         act(model)
     shown = "".join(traceback.format_exception_only(error.value))
     cause = error.value.__cause__ or (None if error.value.__suppress_context__ else error.value.__context__)
     assert SECRET not in shown
     assert SECRET not in str(cause)
-    assert np.array_equal(before, model._state)
-    assert (model._rng.position, model.n_seen, model.guarantee) == (words, 1, spent)
+    assert pickle.dumps(kept(model)) == before
+    assert (model.n_seen, model.n_refused, model.guarantee) == (1, 0, spent)
 
 
-def test_an_undeclared_class_is_refused_by_every_way_in() -> None:
-    model = LDPASGDClassifier(features=["a"], classes=("u", "v", "w"))
+@pytest.mark.parametrize("kind", [LDPASGDClassifier, PanPrivateClassifier])
+def test_an_undeclared_class_is_refused_by_every_way_in(kind: Any) -> None:
+    model = kind(features=["a"], classes=("u", "v", "w"))
     for act in (
         lambda: model.learn_one({"a": 1.0}, "z"),
         lambda: model.learn_many(pd.DataFrame({"a": [1.0, 1.0]}), pd.Series(["u", "z"])),
@@ -400,6 +437,7 @@ def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
     data = data_for(model, 400)
     for x, y in data[:200]:
         model.learn_one(x, y)
+    model.close_batch()
     other = declared(make, seed=6)
     other.load_state_dict(model.state_dict())
     other._rng = model._rng.__class__(99)
@@ -407,7 +445,7 @@ def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
     for x, y in data[200:]:
         model.learn_one(x, y)
         other.learn_one(x, y)
-    assert np.array_equal(model._state, other._state)
+    assert np.array_equal(numbers(model), numbers(other))
     assert (model.n_seen, model.guarantee, model.statement()) == (other.n_seen, other.guarantee, other.statement())
     if hasattr(model, "interval"):
         assert np.array_equal(model.interval(), other.interval())
@@ -418,6 +456,7 @@ def test_the_state_is_plain_and_a_copy(make: Callable[[], Any]) -> None:
     model = declared(make)
     for x, y in data_for(model, 20):
         model.learn_one(x, y)
+    model.close_batch()
     state = model.state_dict()
     kept = state["state"].copy()
 
@@ -502,14 +541,15 @@ def test_merged_is_the_average_by_records(make: Callable[[], Any]) -> None:
     for i, (part, n) in enumerate(zip(parts, sizes, strict=True)):
         for x, y in data_for(part, n, seed=i):
             part.learn_one(x, y)
-    before = [part._state.copy() for part in parts]
+        part.close_batch()
+    before = [numbers(part).copy() for part in parts]
     together = parts[0].merged(*parts[1:])
     expected = sum(part.theta * n / 100 for part, n in zip(parts, sizes, strict=True))
     assert together.theta == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert together.n_seen == 100
     assert together.guarantee.budgets == (parts[0]._budget,)
     for part, state in zip(parts, before, strict=True):
-        assert np.array_equal(part._state, state)
+        assert np.array_equal(numbers(part), state)
     if hasattr(together, "interval"):
         with pytest.raises(NotAvailable):
             together.interval()
@@ -558,16 +598,16 @@ def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
     other = model.clone()
     assert other.n_seen == 0
     assert other.guarantee.budgets == ()
-    assert np.array_equal(other._state, declared(make)._state)
+    assert np.array_equal(numbers(other), numbers(declared(make)))
     assert repr(other) == repr(model)
-    assert np.array_equal(other._spec, model._spec)
+    assert np.array_equal(other._spec, declared(make)._spec)
     assert other._rng is not model._rng
 
 
 # --- the two halves
 
 
-@every
+@every_ldp
 def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
     """Under one seed, bit for bit; some records bring their own budget."""
     whole, halves = declared(make, seed=8), declared(make, seed=8)
