@@ -26,6 +26,7 @@ SECRET = "4711.25"
 """A value of a record, which no output but predictions may show."""
 
 FLAGS = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
+PAN = [*FLAGS, "--estimator", "PanPrivateClassifier"]
 PEOPLE = ["--subject", "tail", "--budget-column", "eps", "--cap", "eps=3"]
 
 
@@ -182,6 +183,45 @@ def test_regression_from_a_yaml_file_and_jsonl(
     assert -500 < low < high < 1500
 
 
+def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commits at boundaries, the last batch closed, another run goes on, records that allow less are refused."""
+    (tmp_path / "data.csv").write_text(rows(5000))
+    flags = [*PAN, *PEOPLE[:4], "--cap", "eps=3,delta=1e-5", "--batch-size", "130"]
+
+    def say(*arguments: str) -> str:
+        code, out, err = quick(monkeypatch, capsys, tmp_path, *arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    out = say("run", "data.csv", *flags, "--commit-records", "1000", "--max-records", "4000", "--publish", "model.json")
+    commits = [json.loads(line) for line in out.splitlines()][:-1]
+    assert len(commits) > 2
+    assert all(commit["learned"] % 130 == 0 for commit in commits[:-1])
+    assert sum(commits[-1][name] for name in ("learned", "refused", "dead")) == 4000
+    assert json.loads(say("run", "data.csv", *flags, "--commit-records", "1000").splitlines()[-1])["dead"] == 100
+    status = json.loads(say("status", "data.db", "--json"))
+    assert status["learned"] + status["refused"] + status["dead"] == 5100
+    assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
+    assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-06", "eps=3,delta=1e-05")
+    said = say("statement", "data.db")
+    assert "one break-in into the memory" in said
+    assert "two break-ins within one batch are not covered" in said
+    assert [line.split()[0] for line in say("weights", "data.db").splitlines()][:3] == [
+        "delay",
+        "origin=JFK",
+        "(intercept)",
+    ]
+    code, out, _ = streamdp(tmp_path, "predict", "data.db", stdin="delay,origin\n-30,EWR\n60,EWR\n")
+    assert code == 0
+    assert [line.split(",")[2] for line in out.splitlines()[1:]] == ["False", "True"]
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags[:-1], "131")
+    assert code == 4
+    assert "another configuration" in err
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
+    assert code == 4
+    assert "another configuration" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -197,6 +237,16 @@ def test_regression_from_a_yaml_file_and_jsonl(
         (["run", "data.csv", *FLAGS, "--budget", "esp=1"], 2, "expected eps=E"),
         (["run", "data.csv", *FLAGS, "--estimator", "SGD"], 2, "model.estimator"),
         (["run", "data.csv", *FLAGS, "--cap", "eps=1"], 2, "schema.subject"),
+        (["run", "data.csv", *PAN, "--eta", "0.1"], 2, "PanPrivateClassifier has no eta"),
+        (["run", "data.csv", *PAN, "--alpha", "0.5"], 2, "PanPrivateClassifier has no alpha"),
+        (["run", "data.csv", *PAN, "--budget", "eps=1"], 2, "Gaussian serves ApproxDP or GaussianDP"),
+        (["run", "data.csv", *PAN, "--mechanism", "privunit"], 2, "expected one of auto, gaussian, none"),
+        (["run", "data.csv", *PAN, "--batch-size", "0"], 2, "batch_size: expected a whole number"),
+        (["run", "data.csv", *PAN, "--horizon", "1" + "0" * 30], 2, "horizon: expected a whole number"),
+        (["run", "data.csv", *PAN, "--smoothness", "-1"], 2, "smoothness: expected"),
+        (["run", "data.csv", *PAN, "--strong-convexity", "9"], 2, "strong_convexity: expected"),
+        (["run", "data.csv", *PAN, "--subject", "tail", "--cap", "eps=3"], 2, "cannot count ApproxDP"),
+        (["run", "data.csv", *FLAGS, "--batch-size", "9"], 2, "LDPASGDClassifier has no batch_size"),
         (["run", "data.csv", *FLAGS, "--store", "no/such/folder.db"], 4, "folder.db"),
         (["run", "data.csv", *FLAGS, "--holdout", "none.csv"], 3, "none.csv"),
         (["run", "data.csv", *FLAGS, "--stdin", "new"], 2, "standard input"),

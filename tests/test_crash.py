@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import pytest
 
 from streamdp import PureDP
 from streamdp.config import load_config
+from streamdp.snapshots import restore
 from streamdp.store import HISTORY, Commit, Counts, Store
 
 ROWS = 100_000
@@ -196,3 +198,106 @@ def test_twenty_kills(tmp_path: Path) -> None:
 @pytest.mark.campaign
 def test_two_hundred_kills(tmp_path: Path) -> None:
     kill_and_finish(tmp_path, 200, (1, 2, 4), seed=2)
+
+
+# --- in batches
+
+
+PAN_JOB = """
+job: crash
+source: {{path: stream.csv, dead_letters: dead.jsonl}}
+schema:
+  features: {{x1: [-1, 1], x2: [-1, 1]}}
+  target: {{column: y, classes: ["0", "1"]}}
+  subject: person
+model: {{estimator: PanPrivateClassifier, budget: "eps=1,delta=1e-6", batch_size: {batch}}}
+cap: eps=3,delta=1e-5
+commit: {{records: {records}}}
+publish: model.json
+"""
+
+
+class InBatches:
+    """A pan-private job by plain Python: a position is a boundary where all that was learned before fills batches."""
+
+    def __init__(self, folder: Path, batch: int, seed: int) -> None:
+        self.folder, self.batch, self.rng = folder, batch, random.Random(seed)
+        self.rows: list[str | None] = []
+        with (folder / "stream.csv").open("w") as file:
+            file.write("x1,x2,y,person\n")
+            for _ in range(ROWS):
+                person, bad = f"p{self.rng.randrange(25_000)}", self.rng.random() < 0.03
+                x = f"{self.rng.uniform(-1, 1):.3f}"
+                file.write(f"{'n/a' if bad else x},{x},{self.rng.randrange(2)},{person}\n")
+                self.rows.append(None if bad else person)
+        records: dict[str, int] = {}
+        self.counts, self.admitted = [Counts()], []
+        for person in self.rows:
+            now, fits = self.counts[-1], person is not None and records.get(person, 0) < 3
+            if person is not None:
+                records[person] = records.get(person, 0) + fits
+            self.admitted.append(fits)
+            refused = person is not None and not fits
+            self.counts.append(Counts(now.learned + fits, now.refused + refused, now.dead + (person is None)))
+        self.seen: set[int] = set()
+
+    def start(self, records: int) -> subprocess.Popen[bytes]:
+        (self.folder / "job.yaml").write_text(PAN_JOB.format(batch=self.batch, records=records))
+        with (self.folder / "out.jsonl").open("wb") as out:
+            return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=environment())
+
+    def kill_once(self, records: int) -> bool:
+        process, out = self.start(records), self.folder / "out.jsonl"
+        deadline = time.monotonic() + 60
+        while not out.stat().st_size and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(self.rng.uniform(0, 0.4))
+        assert process.poll() is None, f"the run ended by itself, with code {process.returncode}"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.check()
+        return out.stat().st_size > 0
+
+    def check(self, last: bool = False) -> None:
+        """Every commit is at a boundary and shows the replay's numbers; spends are those of what was learned."""
+        config = load_config(self.folder / "job.yaml")
+        commits = [c for c in Store.history(config.store_path, HISTORY) if c.seq not in self.seen]
+        for commit in commits:
+            n = commit.position["row"] - 1
+            assert commit.counts == self.counts[n]
+            assert commit.counts.learned % self.batch == 0 or (last and n == ROWS)
+        self.seen |= {commit.seq for commit in commits}
+        with Store(
+            config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text()
+        ) as store:
+            snapshot = store.load()
+            n = 0 if snapshot is None else snapshot.position["row"] - 1
+            spent = Counter(person for person, fits in zip(self.rows[:n], self.admitted, strict=False) if fits)
+            assert store.ledger is not None
+            assert store.ledger.n_subjects == len(spent)
+            assert max(spent.values(), default=0) <= 3
+            for person in self.rng.sample(sorted(filter(None, spent)), min(100, len(spent))):
+                assert store.ledger.spent(person).records == spent[person]
+        if snapshot is not None:
+            assert snapshot.state["n_seen"] == snapshot.counts.learned
+            model = restore(snapshot).estimator
+            assert model.at_boundary
+
+
+def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path) -> None:
+    batch = 173
+    job = InBatches(tmp_path, batch, seed=4)
+    landed = sum(job.kill_once(job.rng.choice([2, 30, 333])) for _ in range(3))
+    assert job.start(10_000).wait(timeout=120) == 0
+    job.check(last=True)
+    snapshot = Store.snapshot(tmp_path / "crash.db")
+    assert snapshot is not None
+    counts = snapshot.counts
+    assert counts == job.counts[ROWS]
+    assert counts.learned + counts.refused + counts.dead == ROWS
+    assert min(counts.learned, counts.refused, counts.dead) > 1000
+    assert counts.learned % batch  # the last batch was closed
+    assert snapshot.position["row"] == ROWS + 1
+    letters = [json.loads(line)["position"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert len(set(letters)) == counts.dead
+    assert landed >= 2
