@@ -3,6 +3,10 @@
 What may go wrong has one remedy: go back to the last commit. A shard that others have claimed is dropped; after a
 conflict in the ledger, the shards that are still ours are read from the store again and sought there. While the
 database is away, the worker holds its source, stays in the group and tries again: nothing is lost or counts twice.
+
+But for the spends of estimators that learn in batches: a shard is committed as of its last boundary, the ledger as it
+is. What a shard has learned since is spent already, and when it must be learned again, after a crash or a conflict, it
+is spent once more (for who has seen both states, rightly so): up to a batch of each shard.
 """
 
 from __future__ import annotations
