@@ -18,7 +18,7 @@ import pytest
 
 from connectors.kafka import KafkaSource
 from servers.broker import Broker, create_topic
-from streamdp import LDPASGDRegressor, PureDP
+from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StoreDamagedError, TooManyBadRecords
 from streamdp.records import Batch, DeadLetter, Shard
 from streamdp.schema import Schema
@@ -54,6 +54,10 @@ def source(bootstrap: str, topic: str, **options: Any) -> KafkaSource:
 
 def model(store: Store) -> LDPASGDRegressor:
     return LDPASGDRegressor(features=["a", "b"], budget="eps=1", ledger=store.ledger)
+
+
+def in_batches(store: Store) -> PanPrivateRegressor:
+    return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=70, ledger=store.ledger)
 
 
 def work(path: Path | str, source: KafkaSource, count: int | None = None, **options: Any) -> int:
@@ -102,8 +106,17 @@ class Watcher(Observer):
 class Colleague:
     """A worker with a store of its own, in a thread."""
 
-    def __init__(self, path: Path | str, source: KafkaSource, watcher: Watcher | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        source: KafkaSource,
+        watcher: Watcher | None = None,
+        make: Callable[[Store], Any] = model,
+        cap: PureDP | GaussianDP = CAP,
+        **options: Any,
+    ) -> None:
         self.watcher = watcher or Watcher()
+        self._make, self._cap = make, cap
         self.done = 0
         self.error: BaseException | None = None
         self._ready = threading.Event()
@@ -113,9 +126,9 @@ class Colleague:
 
     def _run(self, path: Path | str, source: KafkaSource, options: dict[str, Any]) -> None:
         try:
-            with Store(path, "job", "f", cap=CAP, shared=True) as store:
+            with Store(path, "job", "f", cap=self._cap, shared=True) as store:
                 self.store = store
-                self.worker = Worker(source, lambda: model(store), store, observers=[self.watcher], **options)
+                self.worker = Worker(source, lambda: self._make(store), store, observers=[self.watcher], **options)
                 self._ready.set()
                 self.done = self.worker.run()
         except BaseException as error:
@@ -418,6 +431,42 @@ def test_two_workers_share_and_hand_over(broker: Broker, make_topic: Callable[..
     assert summed(path) == Counts(2000, 0, 0)
     assert first.done + second.done >= 2000
     assert group_offsets(broker, topic) == positions(path)
+    assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
+
+
+def test_batches_are_closed_where_shards_are_taken_away(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A worker has all shards within a batch when another one comes; then it leaves, and the other finishes."""
+    topic, path = make_topic(4), tmp_path / "job.db"
+    cap = GaussianDP(2.0)  # four records of mu = 1
+    options: dict[str, Any] = {"make": in_batches, "cap": cap, "commit_seconds": 60.0}
+    subjects = [f"s{i}" for i in range(200)]
+
+    def learned() -> list[int]:
+        return [snapshot.state["n_seen"] for snapshot in Store.snapshots(path, "job")]
+
+    with Colleague(path, source(broker.bootstrap, topic), **options) as first:
+        wait_until(lambda: len(first.watcher.mine) == 4)
+        produce(broker.bootstrap, topic, [(subjects[i % 200], fields(i)) for i in range(500)])
+        wait_until(lambda: first.worker._polled == 500)
+        with Colleague(path, source(broker.bootstrap, topic), **options) as second:
+            wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 2)
+            taken = [s for s in Store.snapshots(path, "job") if s.shard in second.watcher.mine]
+            assert sum(s.counts.learned for s in taken) == sum(s.position["offset"] for s in taken) > 0
+            assert any(s.state["n_seen"] % 70 for s in taken)
+            produce(broker.bootstrap, topic, [(subjects[i % 200], fields(i)) for i in range(500)])
+            wait_until(lambda: first.worker._polled + second.worker._polled == 1000)
+            first.leave()
+            wait_until(lambda: len(second.watcher.mine) == 4)
+            second.leave()
+    assert summed(path) == Counts(800, 200, 0)
+    assert sum(learned()) == 800
+    assert sum(positions(path).values()) == 1000
+    assert group_offsets(broker, topic) == positions(path)
+    with Store(path, "job", "f", cap=cap) as store:
+        assert store.ledger is not None
+        assert [store.ledger.spent(subject).records for subject in subjects] == [4] * 200
     assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
 
 
