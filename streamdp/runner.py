@@ -209,7 +209,7 @@ class Runner:
             if self._due():
                 self._commit()
             due = self._due()
-            room = self._estimator.to_boundary if due else min(POLL_RECORDS, self._commit_records - self._pending)
+            room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self._pending)
             if end is not None:
                 room = min(room, end - total(self._counts))
             try:

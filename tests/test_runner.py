@@ -297,6 +297,24 @@ def test_batches_are_committed_whole_and_the_last_one_is_closed(tmp_path: Path) 
     assert counts == Counts(39, 15, 6)
 
 
+def test_a_large_batch_is_polled_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No poll is so long that a signal or the clock must wait for it, also where a commit waits for a boundary."""
+    asked: list[int] = []
+
+    class Asked(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            asked.append(max_records)
+            return super().poll(max_records, timeout_s)
+
+    monkeypatch.setattr("streamdp.runner.POLL_RECORDS", 7)
+    with Store(tmp_path / "a.db", "job", "f") as store:
+        estimator = PanPrivateRegressor(features=["a", "b"], batch_size=50)
+        source = Asked([(*item[:3], None) for item in items(120)], ["a", "b"])
+        assert Runner(source, estimator, store, commit_records=20).run() == Counts(120, 0, 0)
+    assert max(asked) == 7
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [50, 100, 120]
+
+
 def test_an_unfinished_batch_is_learned_again_after_a_crash(tmp_path: Path) -> None:
     stream = [(*item[:3], None) for item in items(60)]
 
