@@ -971,6 +971,21 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(budget: Budget, sh
     assert half > claim
 
 
+def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() -> None:
+    """What the statement warns of: two records of mu = 1 in one batch are mu = 2, where a ledger counts sqrt(2)."""
+    model = watched(budget="mu=1")
+    direction, d = towards(model), len(model._total)
+    scores = []
+    for seed, (X, y) in enumerate(RECORDS):
+        total, noise = np.zeros(d, dtype=np.int64), np.empty(d * TRIALS, dtype=np.int64)
+        twice, targets = np.repeat(X, 2, axis=0), np.repeat(y, 2)
+        model._accumulate(model._spec, model._middle, twice, targets, model._cells, total, model._room)
+        assert k.normals(SeededEntropy(30 + seed).draw(d * TRIALS + TRIALS), model._scale, noise)
+        scores.append((noise.reshape(-1, d) + total) @ direction)
+    assert 1.9 < mu_lower_bound(*scores) <= 2.0
+    assert "k of them spend k mu, not sqrt(k) mu" in model.statement()
+
+
 def test_who_breaks_in_once_and_sees_every_saved_state_learns_no_more_than_the_claim() -> None:
     """20,000 batches through `learn_arrays`, on the operating system's noise. Who was there before the record takes
     Z_a and the others off what is saved; who comes after it sees the sum; who never comes has both noises against him.

@@ -6,6 +6,10 @@ or pickle holds the state of the last boundary. A subclass brings `_open`, `_add
 
 Every record of an estimator gets the same guarantee, for the noise is shared by a batch. A record that allows more is
 learned and spends the estimator's budget; one that allows less is refused and counted.
+
+Sums of spends do not hold for a person with k records in one batch, since these are no k mechanisms with noise of their
+own, but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta of more than k delta.
+A ledger does not know of batches and adds as if they had. The statement says so.
 """
 
 from __future__ import annotations
@@ -403,6 +407,8 @@ class BatchedModel(LinearModel):
 
     def _caveats(self) -> list[str]:
         return [
+            "a person's records in one batch share its noise: k of them spend k mu, not sqrt(k) mu, and k epsilon only"
+            " at more than k delta; neither sums nor a cap count that",
             f"theta is kept in {self._domain}",
             "after a crash the records of the unfinished batch are learned again: whoever saw the state before the "
             "crash and sees the model after it has seen these records spend twice",
