@@ -435,6 +435,17 @@ def test_the_last_boundary_of_an_epoch_is_found() -> None:
         assert model.boundary_within(size) == expected
 
 
+def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
+    """With smaller batches to come, which would fit already."""
+    model = classifier(mechanism="none")
+    model._plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
+    for size, expected in ((17, 10), (29, 20), (33, 30), (34, 34), (37, 34), (1000, 50)):
+        assert model.boundary_within(size) == expected
+    model.learn_arrays(*stream(model, 23))
+    for size, expected in ((6, 6), (7, 7), (10, 7), (11, 11), (1000, 27)):
+        assert model.boundary_within(size) == expected
+
+
 def test_a_state_leaves_at_boundaries_only() -> None:
     model = regressor(batch_size=4)
     X, y = stream(model, 9)
@@ -987,10 +998,10 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
 
 
 def test_who_breaks_in_once_and_sees_every_saved_state_learns_no_more_than_the_claim() -> None:
-    """20,000 batches through `learn_arrays`, on the operating system's noise. Who was there before the record takes
-    Z_a and the others off what is saved; who comes after it sees the sum; who never comes has both noises against him.
+    """20,000 batches through `learn_arrays`. Who was there before the record takes Z_a and the others off what is
+    saved; who comes after it sees the sum; who never comes has both noises against him. Seeded.
     """
-    model = watched(budget="mu=1")
+    model = watched(budget="mu=1", seed=1)
     direction, start = towards(model), model._walk.points.copy()
     before, after, saved = (np.empty((2, 20_000, len(direction))) for _ in range(3))
     finish = model._finish
@@ -1006,4 +1017,4 @@ def test_who_breaks_in_once_and_sees_every_saved_state_learns_no_more_than_the_c
             # theta moved by G / M, and G is over the batch size
             saved[which, i] = (start[0] - model._walk.points[0]) * model._plan[0].modulus * 3
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
-        assert 0.9 * most < mu_lower_bound(*(seen @ direction)) <= most
+        assert 0.8 * most < mu_lower_bound(*(seen @ direction)) <= most

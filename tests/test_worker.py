@@ -27,7 +27,10 @@ Item = tuple[list[float], float, str] | None
 
 
 class Shards:
-    """Shards in lists; a `ShardedSource`. `events` are called by number of the poll, as a rebalance would be."""
+    """Shards in lists; a `ShardedSource`. `events` are called by number of the poll, as a rebalance would be.
+
+    It stops the worker when all was polled: to wait for a quiet stream would be a race with a slow machine.
+    """
 
     def __init__(self, streams: Mapping[Shard, Sequence[Item]], seed: int = 0) -> None:
         self.streams = streams
@@ -35,11 +38,12 @@ class Shards:
         self.new = list(streams)
         self.rng = random.Random(seed)
         self.polls = 0
-        self.events: dict[int, Callable[[Rebalanced], None]] = {}
+        self.events: dict[int, Callable[[Worker], None]] = {}
         self.told: dict[Shard, Position] = {}
         self.held = False
 
     def subscribe(self, listener: Rebalanced) -> None:
+        assert isinstance(listener, Worker)
         self.listener = listener
 
     def assigned(self) -> list[Shard]:
@@ -64,6 +68,8 @@ class Shards:
                 stop = min(at + self.rng.randrange(1, 3 * SIZE), len(self.streams[shard]))
                 out.append((shard, range(at, stop)))
                 self.at[shard] = stop
+        if all(at is not None and at >= len(self.streams[shard]) for shard, at in self.at.items()) and not out:
+            self.listener.stop()
         return out
 
     def decode(self, shard: Shard, raw: Sequence[int]) -> Batch:
@@ -110,13 +116,13 @@ def streams(shards: int, records: int, seed: int) -> dict[Shard, list[Item]]:
     }
 
 
-def work(path: Path, source: Shards, seconds: float = 0.3, **options: Any) -> int:
+def work(path: Path, source: Shards, **options: Any) -> int:
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
 
         def build() -> PanPrivateRegressor:
             return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
 
-        return Worker(source, build, store, **({"commit_records": 50} | options)).run(idle_seconds=seconds)
+        return Worker(source, build, store, **({"commit_records": 50} | options)).run()
 
 
 def found(path: Path) -> dict[Shard, Snapshot]:
@@ -177,7 +183,7 @@ def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(tmp_path: Path,
     first, second = given
     source = Shards(given, seed)
 
-    def take(listener: Rebalanced) -> None:
+    def take(listener: Worker) -> None:
         listener.revoked({first})
         source.give_up(first)
 
@@ -201,7 +207,7 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed
 
     class Crash(Exception): ...
 
-    def crash(listener: Rebalanced) -> None:
+    def crash(listener: Worker) -> None:
         raise Crash
 
     path = tmp_path / "a.db"
@@ -230,7 +236,7 @@ def test_a_source_that_fails_closes_the_batches_and_commits(tmp_path: Path) -> N
     given = streams(2, 600, 1)
     source = Shards(given)
 
-    def fail(listener: Rebalanced) -> None:
+    def fail(listener: Worker) -> None:
         raise SourceError("it is over")
 
     source.events[6] = fail
