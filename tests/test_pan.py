@@ -34,7 +34,7 @@ from streamdp import (
     Squared,
 )
 from streamdp import kernels as k
-from streamdp.acceleration import Phase
+from streamdp.acceleration import Phase, plan
 from streamdp.entropy import FreshWords, SeededEntropy
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, NotAvailable, SchemaError, StreamDPError
 from streamdp.estimators.batched import FIRST_EPOCH
@@ -224,6 +224,17 @@ def test_better_than_without_phases_where_the_loss_is_strongly_convex() -> None:
     flat, curved = (classifier(strong_convexity=c, horizon=10**6) for c in (0.0, 0.1))
     assert len(curved._plan) > 1
     assert curved._plan[-1].excess < flat._plan[-1].excess
+
+
+def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
+    """Each where the one before has brought it, by its bound."""
+    model = classifier(strong_convexity=0.1, horizon=200_000)
+    distance = model._problem.distance
+    for epoch in range(3):
+        expected = plan(model._problem, 200_000 * 2**epoch, None, distance)
+        assert model._plan_of(epoch) == expected
+        distance = min(distance, math.sqrt(2 * expected[-1].excess / 0.1))
+        assert distance < model._problem.distance / 2
 
 
 # --- noise
