@@ -232,10 +232,14 @@ class InBatches:
                 self.rows.append(None if bad else person)
         records: dict[str, int] = {}
         self.counts, self.admitted = [Counts()], []
+        batch_of: set[str] = set()
         for person in self.rows:
-            now, fits = self.counts[-1], person is not None and records.get(person, 0) < 3
-            if person is not None:
-                records[person] = records.get(person, 0) + fits
+            now, fits = self.counts[-1], person is not None and records.get(person, 0) < 3 and person not in batch_of
+            if person is not None and fits:
+                records[person] = records.get(person, 0) + 1
+                batch_of.add(person)
+                if len(batch_of) == batch:
+                    batch_of = set()
             self.admitted.append(fits)
             refused = person is not None and not fits
             self.counts.append(Counts(now.learned + fits, now.refused + refused, now.dead + (person is None)))

@@ -741,6 +741,7 @@ def test_a_record_that_allows_less_is_refused_and_one_that_allows_more_spends_no
         seen = model.n_seen
         model.learn_one(x, 1.0, budget=budget, subject="ann")
         assert (model.n_seen - seen == 1) == learned
+        model.close_batch()  # one record of hers in each
     assert (model.n_seen, model.n_refused, ledger.n_refused) == (3, 3, 0)
     spent = ledger.spent("ann")
     assert (spent.records, spent.epsilon, spent.delta) == (3, 3.0, pytest.approx(3e-6))
@@ -759,7 +760,7 @@ def test_a_column_of_budgets() -> None:
     model = regressor(ledger=ledger, budget="mu=1", batch_size=10, mechanism="none")
     X, y = stream(model, n)
     budgets = rng.choice([0.3, 0.999, 1.0, 2.0, np.nan], n)
-    subjects = [None if p < 10 else f"p{p}" for p in rng.integers(0, 80, n)]
+    subjects = [None if p < 10 else f"p{p}" for p in np.arange(n) % 80]  # nobody twice within a batch
     mask = model.learn_arrays(X, y, budgets, subjects)
     spent: dict[str | None, int] = {}
     expected = []
@@ -814,9 +815,36 @@ def test_the_cap_holds_one_by_one() -> None:
     model = regressor(ledger=ledger, batch_size=4)
     for i in range(10):
         model.learn_one({"a": 1.0, "b": 0.0, "c": i / 10}, 1.0, subject="ann" if i % 2 else "bob")
+        if i % 2:
+            model.close_batch()
     assert (model.n_seen, model.n_refused, model.at_boundary) == (4, 6, True)
     with pytest.raises(BudgetError):
         regressor(ledger=Ledger("eps=2")).learn_one({"a": 1.0, "b": 0.0, "c": 0.0}, 1.0, subject="ann")
+
+
+@pytest.mark.parametrize("subject", ["ann", b"ann"])
+def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
+    """However it comes; the next batch may have another one. What is refused spends nothing and does not fill it."""
+    x = {"a": 1.0, "b": 0.0, "c": 0.0}
+    with Ledger("mu=100") as ledger:
+        one, many = (regressor(ledger=ledger, batch_size=4, budget="mu=1") for _ in range(2))
+        for _ in range(3):
+            one.learn_one(x, 1.0, subject=subject)
+            one.learn_one(x, 1.0, subject="ann")
+        assert (one.n_seen, one.n_refused, ledger.spent("ann").records) == (1, 5, 1)
+        rows = np.ones((9, 3))
+        people = ["bob", "ann", "bob", None, None, "ann", "ann", "cid", subject]
+        mask = many.learn_arrays(rows, np.ones(9), subjects=people)
+        assert mask is not None
+        # bob, ann, two of nobody: the batch is full, and begins anew with ann
+        assert mask.tolist() == [True, True, False, True, True, True, False, True, False]
+        assert (many.n_seen, many.n_refused, ledger.spent("ann").records) == (6, 3, 3)
+        many.close_batch()
+        many.learn_one(x, 1.0, subject=subject)
+        assert (many.n_seen, ledger.spent("ann").records) == (7, 4)
+    nobody_counts = regressor(batch_size=4)
+    nobody_counts.learn_arrays(np.ones((3, 3)), np.ones(3), subjects=["ann"] * 3)
+    assert nobody_counts.n_seen == 3
 
 
 def test_threads_share_one_and_each_record_counts_once() -> None:
@@ -1005,7 +1033,7 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
         assert k.normals(SeededEntropy(30 + seed).draw(d * TRIALS + TRIALS), model._scale, noise)
         scores.append((noise.reshape(-1, d) + total) @ direction)
     assert 1.9 < mu_lower_bound(*scores) <= 2.0
-    assert "k of them spend k mu, not sqrt(k) mu" in model.statement()
+    assert "spend k mu, not sqrt(k) mu" in model.statement()
 
 
 def test_who_breaks_in_once_and_sees_every_saved_state_learns_no_more_than_the_claim() -> None:

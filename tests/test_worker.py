@@ -103,17 +103,21 @@ class Shards:
 
 
 def streams(shards: int, records: int, seed: int) -> dict[Shard, list[Item]]:
-    """Subjects have a shard each, and some of them more records than their cap."""
+    """Subjects have a shard each, more records than their cap, and none two within a batch, wherever that begins."""
     rng = random.Random(seed)
-    return {
-        Shard("topic", s): [
+    people = records // 6
+    assert people > 2 * SIZE
+
+    def stream(shard: int) -> list[Item]:
+        turns = iter(range(records))
+        return [
             None
             if rng.random() < 0.05
-            else ([rng.uniform(-1, 1), rng.uniform(-1, 1)], rng.gauss(0, 1), f"{s}-{rng.randrange(records // 3)}")
+            else ([rng.uniform(-1, 1), rng.uniform(-1, 1)], rng.gauss(0, 1), f"{shard}-{next(turns) % people}")
             for _ in range(records)
         ]
-        for s in range(shards)
-    }
+
+    return {Shard("topic", s): stream(s) for s in range(shards)}
 
 
 def work(path: Path, source: Shards, **options: Any) -> int:

@@ -7,9 +7,9 @@ or pickle holds the state of the last boundary. A subclass brings `_open`, `_add
 Every record of an estimator gets the same guarantee, for the noise is shared by a batch. A record that allows more is
 learned and spends the estimator's budget; one that allows less is refused and counted.
 
-Sums of spends do not hold for a person with k records in one batch, since these are no k mechanisms with noise of their
-own, but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta of more than k delta.
-A ledger does not know of batches and adds as if they had. The statement says so.
+A person's records in different batches are protected by different noises, and their spends compose. k records in one
+batch are not k mechanisms but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta
+of more than k delta. So where there is a ledger, a second record of a subject within a batch is refused and counted.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ class BatchedModel(LinearModel):
         self._problem = Problem(self._loss.bound, self._beta, self.strong_convexity, reach, self._noise, accelerated)
         self._walk = self._walk_kind(start, self._project)
         self._epoch = self._phase_number = self._taken = 0
+        self._members: set[bytes] = set()  # whose records are in the batch, where a ledger counts them
         self._plan = self._plan_of(0)
         self._begin_phase()
 
@@ -248,11 +249,15 @@ class BatchedModel(LinearModel):
         """
         if not self._looked:
             self._look_upstream()  # here, where the caller is the pipeline
-        if budget is not None and not self._allowed(parse_budget(budget)):
-            with self._rng.lock:
+        member = None if self.ledger is None else _member(subject)
+        with self._rng.lock:
+            if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:
                 self.n_refused += 1
-            return
-        super().learn_one(x, y, subject=subject)
+                return
+            learned = self.n_seen
+            super().learn_one(x, y, subject=subject)
+            if member is not None and self._taken and self.n_seen > learned:
+                self._members.add(member)
 
     def _allowed(self, budget: Budget) -> bool:
         if type(budget) is not type(self._budget):
@@ -267,17 +272,39 @@ class BatchedModel(LinearModel):
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
-        if amounts is None or (amounts >= amount(self._budget)).all():
-            return super()._learn_batch(X, y, None, subjects)
         if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):
             raise SchemaError(f"y, subjects: expected {len(X)} of each")
-        allowed = amounts >= amount(self._budget)
-        mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
-        learned = super()._learn_batch(X[allowed], y[allowed], None, mine)
-        self.n_refused += int(np.count_nonzero(~allowed))
+        self._check_rows(X, y)  # all, before the first is learned
+        allowed = np.ones(len(X), dtype=bool) if amounts is None else amounts >= amount(self._budget)
+        self.n_refused += len(X) - int(np.count_nonzero(allowed))
+        if self.ledger is None or subjects is None:
+            super()._learn_batch(X[allowed], y[allowed], None, None)
+        else:
+            left = np.flatnonzero(allowed)
+            while len(left):  # part by part: what the ledger refuses does not fill a batch
+                if self._taken >= self.phase.batch:
+                    self._finish()
+                left, part = left[self.phase.batch - self._taken :], left[: self.phase.batch - self._taken]
+                allowed[part] = self._learn_part(X[part], y[part], [subjects[i] for i in part])
+        return None if allowed.all() else allowed
+
+    def _learn_part(self, X: np.ndarray, y: np.ndarray, subjects: list[Subject | None]) -> np.ndarray:
+        """Learn rows that do not go beyond this batch, each subject once; which ones were learned."""
+        members = [_member(subject) for subject in subjects]
+        once = np.ones(len(X), dtype=bool)
+        met = set(self._members)
+        for i, member in enumerate(members):
+            if member is not None:
+                once[i] = member not in met
+                met.add(member)
+        mine = [subject for subject, new in zip(subjects, once, strict=True) if new]
+        learned = super()._learn_batch(X[once], y[once], None, mine)
+        self.n_refused += int(np.count_nonzero(~once))
         if learned is not None:
-            allowed[allowed] = learned
-        return allowed
+            once[once] = learned
+        if self._taken:
+            self._members.update(m for m, new in zip(members, once, strict=True) if new and m is not None)
+        return once
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -286,7 +313,7 @@ class BatchedModel(LinearModel):
         with self._rng.lock:
             state = super().__getstate__()
             if not self.at_boundary:
-                state |= self._empty() | {"_seen": self._seen - self._taken, "_taken": 0}
+                state |= self._empty() | {"_seen": self._seen - self._taken, "_taken": 0, "_members": set()}
         return state
 
     def _discard(self) -> None:
@@ -294,6 +321,7 @@ class BatchedModel(LinearModel):
         for name, value in self._empty().items():
             getattr(self, name)[:] = value
         self._taken = 0
+        self._members = set()
 
     def _estimate(self) -> np.ndarray:
         output: np.ndarray = self._walk.points[1]
@@ -406,13 +434,23 @@ class BatchedModel(LinearModel):
         return result
 
     def _caveats(self) -> list[str]:
+        several = (
+            "spends of a person's records add up so over different batches only: k in one batch share its noise and "
+            "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
+        )
         return [
-            "a person's records in one batch share its noise: k of them spend k mu, not sqrt(k) mu, and k epsilon only"
-            " at more than k delta; neither sums nor a cap count that",
+            *([] if self.ledger is not None else [several]),
             f"theta is kept in {self._domain}",
             "after a crash the records of the unfinished batch are learned again: whoever saw the state before the "
             "crash and sees the model after it has seen these records spend twice",
         ]
+
+
+def _member(subject: Subject | None) -> bytes | None:
+    """A subject as the ledger tells them apart; None for what is none, which the ledger refuses."""
+    if isinstance(subject, str):
+        return subject.encode("utf-8", "surrogatepass")
+    return subject if isinstance(subject, bytes) else None
 
 
 def _is_number(value: Any) -> bool:
