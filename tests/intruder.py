@@ -1,0 +1,181 @@
+"""An intruder: takes everything that can be reached from an object, and tells two streams apart by what it took.
+
+`walk` follows references as the garbage collector does, and opens what the collector does not: arrays and their bases,
+buffers, generators of random numbers. It stops at modules that are not ours, at compiled code and at weak references,
+which own nothing. `Seen` is one linear observation of a batch; `best_weights` combines several into the likelihood
+ratio, and `learned_scores` finds a good combination by itself, from runs whose stream is known.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import random
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from struct import pack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+OURS = ("streamdp", "connectors")
+
+PLAIN = (int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, np.generic, np.dtype)
+"""Values that hold no others."""
+
+OPENED = (
+    (dict, list, tuple, set, frozenset, deque, bytearray, memoryview, np.ndarray, slice, property)
+    + (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CellType, types.CodeType)
+    + (np.random.BitGenerator, np.random.Generator, random.Random, io.BytesIO, types.MappingProxyType)
+)
+"""What `children` shows completely; so does it with instances of classes written in Python."""
+
+
+CODE = (type, types.ModuleType, types.CodeType)
+
+
+def is_ours(name: str | None) -> bool:
+    return (name or "").split(".")[0] in OURS
+
+
+def is_compiled(thing: Any) -> bool:
+    """A function compiled by numba: it keeps machine code by types of arguments, and no argument."""
+    return type(thing).__module__.split(".")[0] == "numba"
+
+
+def children(thing: Any) -> Iterator[tuple[str, Any]]:
+    """What an object holds, each with a name."""
+    if isinstance(thing, PLAIN) or isinstance(thing, weakref.ref) or is_compiled(thing):
+        return
+    if isinstance(thing, types.ModuleType) and not is_ours(thing.__name__):
+        return
+    if isinstance(thing, dict):
+        for number, (key, value) in enumerate(list(thing.items())):
+            yield f"[key {number}]", key
+            yield f"[{key!r}]" if isinstance(key, str | int) else f"[value {number}]", value
+    elif isinstance(thing, np.ndarray):
+        yield ".base", thing.base
+        if thing.dtype.hasobject:
+            yield ".tolist", thing.tolist()
+    elif isinstance(thing, memoryview):
+        yield ".obj", thing.obj
+    elif isinstance(thing, np.random.BitGenerator):
+        yield ".state", thing.state
+    elif isinstance(thing, np.random.Generator):
+        yield ".bit_generator", thing.bit_generator
+    elif isinstance(thing, random.Random):
+        yield ".state", thing.getstate()
+    elif isinstance(thing, io.BytesIO):
+        yield ".value", thing.getvalue()
+    elif isinstance(thing, types.CodeType):
+        yield ".co_consts", thing.co_consts
+    try:
+        inner = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        inner = None
+    if isinstance(inner, dict):
+        for name, value in list(inner.items()):
+            yield f".{name}", value
+    for number, value in enumerate(() if isinstance(thing, dict) else gc.get_referents(thing)):
+        if value is not inner:
+            yield f"<{number}>", value
+
+
+def walk(root: Any, *, classes: bool = True) -> Iterator[tuple[str, Any]]:
+    """Every object that can be reached from `root`, with a path to it; once, but for plain values.
+
+    Without `classes` it stops at classes, modules and code: what is left belongs to this object.
+    """
+    closed = {id(m.__dict__) for name, m in list(sys.modules.items()) if m and not (classes and is_ours(name))}
+    queue: deque[tuple[str, Any]] = deque([("", root)])
+    alive = {id(root): root}  # an id is one object's only while that object lives
+    while queue:
+        path, thing = queue.popleft()
+        yield path, thing
+        for name, child in children(thing):
+            if isinstance(child, PLAIN):
+                yield path + name, child
+            elif not (id(child) in alive or id(child) in closed or (not classes and isinstance(child, CODE))):
+                alive[id(child)] = child
+                queue.append((path + name, child))
+
+
+def content(thing: Any) -> bytes | None:
+    """The bytes of a value as memory holds them; None for what is no value."""
+    if isinstance(thing, int | np.bool_):
+        return int(thing).to_bytes(max(8, (int(thing).bit_length() + 8) // 8), sys.byteorder, signed=True)
+    if isinstance(thing, float):
+        return pack("d", thing)
+    if isinstance(thing, str):
+        return thing.encode(errors="replace")
+    if isinstance(thing, np.ndarray):
+        return b"" if thing.dtype.hasobject else thing.tobytes()
+    try:
+        return memoryview(thing).tobytes()
+    except (TypeError, BufferError):
+        return None
+
+
+def contents(root: Any, *, classes: bool = True) -> dict[str, bytes]:
+    """The bytes of every value that can be reached, by path."""
+    found = ((path, content(thing)) for path, thing in walk(root, classes=classes))
+    return {path: data for path, data in found if data is not None}
+
+
+def where(root: Any, *needles: bytes, classes: bool = True) -> list[str]:
+    """The paths of values that contain one of the needles."""
+    return [p for p, data in contents(root, classes=classes).items() if any(needle in data for needle in needles)]
+
+
+def numbers(root: Any) -> np.ndarray:
+    """All numbers of an object's own, in the order of the walk."""
+    parts = []
+    for _, thing in walk(root, classes=False):
+        if isinstance(thing, np.ndarray) and thing.dtype.kind in "fiub":
+            parts.append(thing.ravel().astype(float))
+        elif isinstance(thing, float):
+            parts.append(np.array([float(thing)]))
+    return np.concatenate(parts)
+
+
+# --- the attack
+
+
+class Seen(NamedTuple):
+    """One observation: how often the record's gradient, Z_a and Z_b are in it."""
+
+    record: float
+    opening: float
+    closing: float
+
+
+SUM_WITHOUT, SUM_WITH = Seen(0, 1, 0), Seen(1, 1, 0)
+RELEASE = Seen(1, 1, 1)
+CLOSING_NOISE = Seen(0, 0, 1)
+GRADIENT = Seen(1, 0, 0)
+
+
+def best_weights(views: list[Seen], zeta: float, rounding: float) -> np.ndarray:
+    """The weights whose sum of observations is a monotone function of the likelihood ratio (Neyman and Pearson).
+
+    Observations are Gaussian, N(m, C) against N(-m, C): the weights are C^-1 m. `rounding` is the standard deviation of
+    what remains where no noise is left.
+    """
+    rows = np.array(views)
+    covariance = zeta**2 * rows[:, 1:] @ rows[:, 1:].T + rounding**2 * np.eye(len(rows))
+    weights: np.ndarray = np.linalg.solve(covariance, rows[:, 0])
+    return weights
+
+
+def learned_scores(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the second halves of a and b (n, k) by Fisher's discriminant of the first halves."""
+    n = len(a) // 2
+    known = np.concatenate((a[:n], b[:n]))
+    moving = known.max(axis=0) > known.min(axis=0)
+    mean, spread = known[:, moving].mean(axis=0), known[:, moving].std(axis=0)
+    labels = np.repeat([1.0, -1.0], n)
+    weights = np.linalg.lstsq((known[:, moving] - mean) / spread, labels, rcond=1e-12)[0]
+    return tuple(((x[n:, moving] - mean) / spread) @ weights for x in (a, b))  # type: ignore[return-value]
