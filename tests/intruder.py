@@ -15,7 +15,7 @@ import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -89,12 +89,14 @@ def walk(root: Any, *, classes: bool = True) -> Iterator[tuple[str, Any]]:
 
     Without `classes` it stops at classes, modules and code: what is left belongs to this object.
     """
-    closed = {id(m.__dict__) for name, m in list(sys.modules.items()) if m and not (classes and is_ours(name))}
+    closed = {id(m.__dict__) for name, m in list(sys.modules.items()) if m and not is_ours(name)} if classes else set()
     queue: deque[tuple[str, Any]] = deque([("", root)])
     alive = {id(root): root}  # an id is one object's only while that object lives
     while queue:
         path, thing = queue.popleft()
         yield path, thing
+        if not classes and isinstance(thing, types.FunctionType):
+            closed |= {id(thing.__globals__), id(thing.__builtins__)}
         for name, child in children(thing):
             if isinstance(child, PLAIN):
                 yield path + name, child
@@ -130,10 +132,10 @@ def where(root: Any, *needles: bytes, classes: bool = True) -> list[str]:
     return [p for p, data in contents(root, classes=classes).items() if any(needle in data for needle in needles)]
 
 
-def numbers(root: Any) -> np.ndarray:
-    """All numbers of an object's own, in the order of the walk."""
-    parts = []
-    for _, thing in walk(root, classes=False):
+def numbers(things: Iterable[Any]) -> np.ndarray:
+    """All fractions and arrays of numbers among these, in their order."""
+    parts = [np.zeros(0)]
+    for thing in things:
         if isinstance(thing, np.ndarray) and thing.dtype.kind in "fiub":
             parts.append(thing.ravel().astype(float))
         elif isinstance(thing, float):
