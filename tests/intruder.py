@@ -26,11 +26,10 @@ OURS = ("streamdp", "connectors")
 PLAIN = (int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, np.generic, np.dtype)
 """Values that hold no others."""
 
-OPENED = (
-    (dict, list, tuple, set, frozenset, deque, bytearray, memoryview, np.ndarray, slice, property)
-    + (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CellType, types.CodeType)
-    + (np.random.BitGenerator, np.random.Generator, random.Random, io.BytesIO, types.MappingProxyType)
-)
+_PYTHONS = (dict, list, tuple, set, frozenset, deque, bytearray, memoryview, slice, property, io.BytesIO, random.Random)
+_CODES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CellType, types.CodeType)
+_ARRAYS = (np.ndarray, np.random.BitGenerator, np.random.Generator)
+OPENED = (*_PYTHONS, *_CODES, *_ARRAYS, types.MappingProxyType)
 """What `children` shows completely; so does it with instances of classes written in Python."""
 
 
@@ -48,7 +47,7 @@ def is_compiled(thing: Any) -> bool:
 
 def children(thing: Any) -> Iterator[tuple[str, Any]]:
     """What an object holds, each with a name."""
-    if isinstance(thing, PLAIN) or isinstance(thing, weakref.ref) or is_compiled(thing):
+    if isinstance(thing, (*PLAIN, weakref.ref)) or is_compiled(thing):
         return
     if isinstance(thing, types.ModuleType) and not is_ours(thing.__name__):
         return

@@ -11,12 +11,14 @@ import functools
 import itertools
 import operator
 import random
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import intruder
+import memory_dump
 import numpy as np
 import pytest
 from audit import epsilon_lower_bound, mu_lower_bound
@@ -353,14 +355,21 @@ class Runs(NamedTuple):
     """(runs, 2, d)"""
 
 
-def simulate(case: Case, mine: Record, count: int, draw: Callable[[int, int], np.ndarray], noise: float = 1.0) -> Runs:
+def simulate(
+    case: Case,
+    mine: Record,
+    count: int,
+    draw: Callable[[int, int], np.ndarray],
+    noise: float = 1.0,
+    batches: int = BATCHES,
+) -> Runs:
     """`count` runs; `draw(runs, words)` gives (runs, 2, words) random words for a batch, `noise` scales the noise."""
     model = case.model()
     d = len(model._total)
     X, y = (np.array(column) for column in zip(*case.stream(mine), strict=True))
     points = np.repeat(model._walk.points[None], count, axis=0)
     seen = Runs([], [], [points])
-    for batch in range(BATCHES):
+    for batch in range(batches):
         alpha = 2.0 / (batch + 2)
         middles = alpha * points[:, 0] + (1 - alpha) * points[:, 1]
         rows = slice(batch * BATCH, (batch + 1) * BATCH)
@@ -465,7 +474,10 @@ def contributions(
 
 @functools.cache
 def observations(case: Case, noise: float, trials: int, seed: int) -> list[np.ndarray]:
-    """For each of the two streams, `reduced` of all runs."""
+    """For each of the two streams, `reduced` of all runs.
+
+    They end with the record's batch: given the state then, what follows does not depend on the record.
+    """
     ga, gb = case.gradients()
     direction = (ga - gb) / np.linalg.norm(ga - gb)
     result = []
@@ -478,7 +490,7 @@ def observations(case: Case, noise: float, trials: int, seed: int) -> list[np.nd
             def draw(runs: int, words: int, source: np.random.PCG64 = source) -> np.ndarray:
                 return source.random_raw(runs * 2 * words).reshape(runs, 2, words)
 
-            parts.append(reduced(case, simulate(case, mine, count, draw, noise), direction, mine))
+            parts.append(reduced(case, simulate(case, mine, count, draw, noise, MINE + 1), direction, mine))
         result.append(np.concatenate(parts))
     return result
 
@@ -689,3 +701,32 @@ def test_by_theory_each_fault_leaves_nothing_but_rounding(views: list[Seen], lea
     for sound in ([SUM_WITHOUT, RELEASE], [SUM_WITH, RELEASE]):
         half = np.array([v.record for v in sound]) * zeta / 2
         assert 2 * np.sqrt(half @ intruder.best_weights(sound, zeta, 0.5) * zeta / 2) == pytest.approx(1, abs=1e-9)
+
+
+# --- the memory of the whole process: see benchmarks/memory_dump.md
+
+
+def dumped(case: str) -> dict[str, memory_dump.Found]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("reads /proc/<pid>/mem, which Linux has")
+    try:
+        return memory_dump.measure(case)
+    except PermissionError:
+        pytest.skip("this system does not let a process read the memory of its child (ptrace_scope, or a container)")
+
+
+def test_noise_that_was_used_is_nowhere_in_memory() -> None:
+    """Not even in what was freed: Z_a beside the sum would give the gradients away. The dump sees what is there."""
+    found = dumped(memory_dump.KEPT)
+    assert list(found) == list(memory_dump.STAGES)
+    for seen in found.values():
+        assert seen.values == memory_dump.SECRETS * (memory_dump.FEATURES + 1)
+        assert seen.noise == 0
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("case", memory_dump.CASES)
+def test_noise_is_nowhere_in_memory_whatever_the_way_records_come(case: str) -> None:
+    """What is left of records themselves is measured and not promised."""
+    for seen in dumped(case).values():
+        assert seen.noise == 0

@@ -19,9 +19,9 @@ is post-processing of one Gaussian mechanism with sensitivity S: the record's bu
 What follows for the code: noise is drawn from the operating system when it is needed and wiped when it is added, and
 no generator, key or noise is kept; the sum lives on a grid of integers (see `entropy`: rounding every gradient moves
 two of them apart by at most sqrt(d) h, which the calibration counts); a record's gradient is wiped when it is added;
-the state leaves memory at boundaries only. Two break-ins within a batch are not covered, and a fork of the process
-within one is a second copy of the sum. Nor is the process around the estimator: what fetch buffers and freed memory
-still hold of raw records is measured in tests/test_intruder.py.
+the state leaves memory at boundaries only (tests/test_intruder.py). Two break-ins within a batch are not covered, and a
+fork of the process within one is a second copy of the sum. Nor is the process around the estimator:
+benchmarks/memory_dump.md measures what fetch buffers and freed memory still hold of raw records.
 """
 
 from __future__ import annotations
