@@ -414,15 +414,14 @@ def test_the_harness_is_the_estimator(case: Case) -> None:
 # --- the attack on the harness
 
 MOMENTS = {
-    # batch and records of it that are in the sum when the intruder comes; what it sees of the record's batch then
-    "in the batch before": (MINE - 1, 2, []),
-    "at the opening of the batch": (MINE, 0, [SUM_WITHOUT]),
-    "right before the record": (MINE, PLACE, [SUM_WITHOUT]),
-    "right after the record": (MINE, PLACE + 1, [SUM_WITH]),
-    "one record later": (MINE, PLACE + 2, [SUM_WITH]),
-    "before the batch is closed": (MINE, BATCH, [SUM_WITH]),
-    "in the batch after": (MINE + 1, 2, []),
-    "never": (None, 0, []),
+    # how many records are in the sum of the record's batch when the intruder comes, and what it sees of it; of another
+    # batch's sum it sees Z_a's fresh noise and records it knows, so all it has then is the release
+    "in a batch before or after, or never": (0, ()),
+    "at the opening of the batch": (0, (SUM_WITHOUT,)),
+    "right before the record": (PLACE, (SUM_WITHOUT,)),
+    "right after the record": (PLACE + 1, (SUM_WITH,)),
+    "one record later": (PLACE + 2, (SUM_WITH,)),
+    "before the batch is closed": (BATCH, (SUM_WITH,)),
 }
 
 
@@ -498,15 +497,13 @@ def observations(case: Case, noise: float, trials: int, seed: int) -> list[np.nd
 CHUNK = 20_000
 
 
-def attack(case: Case, moment: str, noise: float, trials: int, seed: int) -> float:
-    """The lower bound on the claim's number that an intruder of this moment shows."""
-    _, taken, seen = MOMENTS[moment]
-    model = case.model()
-    weights = intruder.best_weights([*seen, RELEASE], noise * model._scale, 0.5)
-    scores = []
-    for observed in observations(case, noise, trials, seed):
-        columns = observed[:, [taken, -1] if seen else [-1]]
-        scores.append(columns @ weights)
+@functools.cache
+def attack(case: Case, taken: int, seen: tuple[Seen, ...], noise: float, trials: int, seed: int) -> float:
+    """The lower bound on the claim's number that an intruder shows who came after `taken` records of the batch."""
+    weights = intruder.best_weights([*seen, RELEASE], noise * case.model()._scale, 0.5)
+    scores = [
+        observed[:, [taken, -1] if seen else [-1]] @ weights for observed in observations(case, noise, trials, seed)
+    ]
     return case.bound((scores[0], scores[1]))
 
 
@@ -514,8 +511,8 @@ def check_moments(case: Case, trials: int) -> None:
     ga, gb = case.gradients()
     assert np.linalg.norm(ga - gb) > 0.98 * case.model()._loss.sensitivity
     claim = amount(case.budget)
-    for moment, (_, _, seen) in MOMENTS.items():
-        found, halved = (attack(case, moment, noise, trials, seed=90) for noise in (1.0, 0.5))
+    for moment, (taken, seen) in MOMENTS.items():
+        found, halved = (attack(case, taken, seen, noise, trials, seed=90) for noise in (1.0, 0.5))
         print(f"{case}: {moment}: claim {claim:g}, found {found:.3f}, with half the noise {halved:.3f}")
         assert found <= claim
         assert halved > claim
@@ -646,7 +643,7 @@ TAKEN = {"before the record": 1, "after the record": 2, "later in the batch": 3,
 def test_an_intruder_that_takes_all_numbers_and_learns_what_they_tell_finds_no_more(moment: str) -> None:
     """The public methods, with no harness in between; a checkpoint within the batch is refused."""
     Hidden.source = np.random.PCG64(TAKEN[moment])
-    check_learned(HUBER, TAKEN[moment], 1_500, 0.3)
+    check_learned(HUBER, TAKEN[moment], 1_500, 0.0)  # so few runs find half the noise, no more
 
 
 @pytest.mark.campaign
