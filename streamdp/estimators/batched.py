@@ -160,6 +160,7 @@ class BatchedModel(LinearModel):
     def _begin_phase(self) -> None:
         from streamdp.kernels import ENVELOPE
 
+        self._batch = self.phase.batch
         if math.isinf(self._beta) and self._problem.accelerated:
             self._spec[ENVELOPE] = 1 / self.phase.beta
         self._middle = self._walk.middle
@@ -204,18 +205,23 @@ class BatchedModel(LinearModel):
                 self._finish()
 
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        left = len(X)
         while True:
-            if self._taken >= self.phase.batch:
+            if self._taken >= self._batch:
                 self._finish()
-            if not len(X):
+            if not left:
                 return
             if self._taken == 0:
                 self._open()
-            taken = min(len(X), self.phase.batch - self._taken)
+            taken = min(left, self._batch - self._taken)
             self._taken += taken  # before they are learned: an interruption may lose records, but count none too few
-            self.n_seen += taken
-            self._add(X[:taken], y[:taken])
-            X, y = X[taken:], y[taken:]
+            self._seen[0] += taken
+            if taken == left:
+                self._add(X, y)
+            else:
+                self._add(X[:taken], y[:taken])
+                X, y = X[taken:], y[taken:]
+            left -= taken
 
     def _finish(self) -> None:
         gradient = self._close(self._taken)
