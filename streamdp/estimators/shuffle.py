@@ -161,6 +161,10 @@ class _Shuffle(BatchedModel):
 
     # -- one process -------------------------------------------------------------------------------------------------
 
+    def _open(self) -> None:
+        if self._params.users != self._batch:  # an exception, such as Ctrl-C, came while a phase began
+            self._begin_phase()
+
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         local = LocalRandomizer(self._params, self._rng)
         for begin in range(0, len(X), _ROWS):
