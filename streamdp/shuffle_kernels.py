@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdp.kernels import _compiled, _use
+from streamdp.kernels import _compiled, _use, gradient, gradient_of_classes
 
 _PAIRS = np.uint64(0x5555555555555555)
 _FOURS = np.uint64(0x3333333333333333)
@@ -28,31 +28,112 @@ def _ones(word: np.uint64) -> np.int64:
 
 
 @_compiled
+def _noisy_count(place: float, noise: int, words: np.ndarray, at: np.int64) -> np.int64:
+    """A place rounded at random, plus the ones among `noise` fair bits, from the words at `at` and after it."""
+    whole, rest = noise // 64, noise % 64
+    floor = np.floor(place)
+    total = np.int64(floor) + (1 if words[at] < np.uint64((place - floor) * 2.0**64) else 0)
+    for k in range(at + 1, at + 1 + whole):
+        total += _ones(words[k])
+    if rest:
+        total += _ones(words[at + 1 + whole] & ((_ONE << np.uint64(rest)) - _ONE))
+    return total
+
+
+@_compiled
 def noisy_counts(places: np.ndarray, noise: int, out: np.ndarray, words: np.ndarray) -> int:
     """Write into out (m,) each place (m,) rounded at random, plus the ones among `noise` fair bits.
 
     A place is rounded up where the next word is below its fraction of 2^64, which is exact for fractions that are
     multiples of 2^-64; others lose what is below. Returns how many cells were done before `words` ran out.
     """
-    whole, rest = noise // 64, noise % 64
-    mask = (_ONE << np.uint64(rest)) - _ONE
-    need = 1 + whole + (1 if rest else 0)
+    need = 1 + (noise + 63) // 64
     at = np.int64(words[0])
     for i in range(places.shape[0]):
         if at + need > words.shape[0]:
             return i
-        floor = np.floor(places[i])
-        up = words[at] < np.uint64((places[i] - floor) * 2.0**64)
-        total = np.int64(floor) + (1 if up else 0)
-        for k in range(at + 1, at + 1 + whole):
-            total += _ones(words[k])
-        if rest:
-            total += _ones(words[at + 1 + whole] & mask)
+        total = _noisy_count(places[i], noise, words, at)
         if not _use(words, at, at + need):
             return i
         at += need
         out[i] = total
     return places.shape[0]
+
+
+@_compiled
+def _add_counts(g: np.ndarray, bound: float, places: int, noise: int, ones: np.ndarray, words: np.ndarray) -> bool:
+    """Add to ones (d,) the counts of one gradient g (d,), on 0 to `places`; False, and nothing, where `words` run out.
+
+    g is no longer than the bound, or it would not be protected: where it is, this raises.
+    """
+    d = ones.shape[0]
+    each = 1 + (noise + 63) // 64
+    start = np.int64(words[0])
+    if start + d * each > words.shape[0]:
+        return False
+    square = 0.0
+    for j in range(d):
+        g[j] /= bound
+        square += g[j] * g[j]
+    if not square <= 1 + 2e-9:
+        raise ArithmeticError("a gradient is longer than the loss's bound")
+    for j in range(d):
+        place = min(max((g[j] + 1.0) * (places / 2), 0.0), float(places))
+        g[j] = _noisy_count(place, noise, words, start + j * each)  # exact: far below 2^53
+    if not _use(words, start, start + d * each):
+        return False
+    for j in range(d):
+        ones[j] += np.int64(g[j])
+    return True
+
+
+@_compiled
+def count_ones(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    bound: float,
+    places: int,
+    noise: int,
+    ones: np.ndarray,
+    words: np.ndarray,
+) -> int:
+    """Add to ones (d,) what `noisy_counts` makes of the gradients of the rows of X at theta, for losses of one linear
+    predictor. Returns how many rows were done before `words` ran out."""
+    room = np.empty(ones.shape[0] + 1)
+    done = 0
+    for i in range(X.shape[0]):
+        gradient(spec, theta, X, y, i, room)
+        if not _add_counts(room[: ones.shape[0]], bound, places, noise, ones, words):
+            break
+        done += 1
+    room[:] = 0.0
+    return done
+
+
+@_compiled
+def count_ones_of_classes(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    bound: float,
+    places: int,
+    noise: int,
+    ones: np.ndarray,
+    words: np.ndarray,
+) -> int:
+    """As `count_ones`, for the multinomial loss."""
+    room = np.empty(ones.shape[0])
+    done = 0
+    for i in range(X.shape[0]):
+        gradient_of_classes(spec, theta, X, y, i, room)
+        if not _add_counts(room, bound, places, noise, ones, words):
+            break
+        done += 1
+    room[:] = 0.0
+    return done
 
 
 @_compiled

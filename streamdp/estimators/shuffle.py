@@ -36,7 +36,7 @@ from streamdp.errors import ConfigError, NotAtBoundary, SchemaError
 from streamdp.estimators.batched import DEFAULT_BUDGET, BatchedModel
 from streamdp.estimators.linear import LinearClassifier, LinearRegressor
 from streamdp.guarantees import ApproxDP, Budget, parse_budget
-from streamdp.losses import Loss
+from streamdp.losses import Loss, Softmax
 from streamdp.mechanisms import Gaussian
 from streamdp.shuffling import Analyzer, Calibration, LocalRandomizer, Shuffled, VectorSum
 
@@ -108,7 +108,6 @@ class ShuffleRandomizer:
 def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The (n, d) gradients of n records at one point."""
     from streamdp import kernels
-    from streamdp.losses import Softmax
 
     out = np.empty((len(X), len(point)))
     (kernels.gradients_of_classes if isinstance(loss, Softmax) else kernels.gradients)(spec, point, X, y, out)
@@ -142,6 +141,9 @@ class _Shuffle(BatchedModel):
         return VectorSum.calibrated(self._budget, loss.bound, users, d, self.calibration, loss.sensitivity, rounds)
 
     def _allocate(self, p: int) -> None:
+        from streamdp import shuffle_kernels as k
+
+        self._count_ones = k.count_ones_of_classes if isinstance(self._loss, Softmax) else k.count_ones
         self._ones = np.zeros(self._loss.size(p + int(self.intercept), self._outputs()), dtype=np.int64)
         super()._allocate(p)
 
@@ -166,10 +168,11 @@ class _Shuffle(BatchedModel):
             self._begin_phase()
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        local = LocalRandomizer(self._params, self._rng)
-        for begin in range(0, len(X), _ROWS):
-            rows = slice(begin, begin + _ROWS)
-            self._ones += local.counts(gradients(self._spec, self._loss, self._middle, X[rows], y[rows])).sum(axis=0)
+        params, rng, point = self._params, self._rng, self._middle
+        spec, bound, places, noise, ones = self._spec, params.bound, params.g, params.b, self._ones
+        while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words)) < len(X):
+            rng.refill_for(done)
+            X, y = X[done:], y[done:]
 
     def _close(self, records: int) -> np.ndarray:
         absent = self.phase.batch - records
