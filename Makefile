@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo demo-kafka test check format bench bench-kafka theory campaign kafka clean
+.PHONY: demo demo-kafka test check format bench bench-kafka theory rates trust campaign kafka clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -38,9 +38,16 @@ bench-kafka: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed --write
+	$(BIN)/python -m benchmarks.batched_speed --write
 
 theory: $(STAMP)
 	$(BIN)/python -m benchmarks.theory --write
+
+rates: $(STAMP)
+	$(BIN)/python -m benchmarks.rates --write
+
+trust: $(STAMP)
+	$(BIN)/python -m benchmarks.trust --write
 
 campaign: $(STAMP)
 	$(BIN)/python -m pytest

@@ -145,17 +145,18 @@ class _Shuffle(BatchedModel):
 
         self._count_ones = k.count_ones_of_classes if isinstance(self._loss, Softmax) else k.count_ones
         self._ones = np.zeros(self._loss.size(p + int(self.intercept), self._outputs()), dtype=np.int64)
+        if self.calibration == "tight":
+            gaussian = Gaussian(self._budget, self._loss.bound, self._loss.sensitivity)
+            self._gaussian = gaussian.variance(len(self._ones))  # which the noise of a sum comes within 5 % of
         super()._allocate(p)
 
     def _model(self) -> dict[str, Any]:
         return super()._model() | {"method": self.method, "calibration": self.calibration}
 
     def _noise(self, batch: int) -> float:
-        d = len(self._ones)
         if self.calibration == "paper":
-            return self._sum_of(batch, d).noise_variance / batch**2
-        assert isinstance(self._budget, ApproxDP)
-        return 1.05 * Gaussian(self._budget, self._loss.bound, self._loss.sensitivity).variance(d) / batch**2
+            return self._sum_of(batch, len(self._ones)).noise_variance / batch**2
+        return 1.05 * self._gaussian / batch**2
 
     def _begin_phase(self) -> None:
         super()._begin_phase()

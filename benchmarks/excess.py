@@ -1,0 +1,193 @@
+"""Distributions whose excess loss is known exactly, for measuring rates (`rates`), and learners on them.
+
+Cheu, Joseph, Mao, Peng 2022, Theorems 4.1, 4.3, 4.7, 4.8 and C.3 bound the excess loss of P_SGD, P_AGD and pan-private
+AC-SA. Four distributions of six features, one for each pair of theorems: the 64 feature vectors are all signs of a
+fixed vector of scales and equally likely, so the expected excess is a mean over 64 points of a closed form, with the
+optimum known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from scipy.special import expit
+
+from streamdp.acceleration import plan
+from streamdp.domains import L2Ball
+from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
+from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRegressor
+from streamdp.losses import Logistic, Loss, Quantile, Squared
+
+D = 6
+NAMES = [f"x{j}" for j in range(D)]
+METHODS = ("pan-private", "shuffle", "SGD")
+FAMILY = 7
+
+_SIGNS = np.array(list(itertools.product([-1.0, 1.0], repeat=D)))
+_STEEP = _SIGNS * 2.0 ** -np.arange(D)
+"""Curvatures a factor of 1024 apart: at every n of the range some directions are too flat to be settled, as in the
+worst case of the theorems. Norm below sqrt(2), so that no Mallows weight plays a part."""
+_EVEN = _SIGNS / math.sqrt(3)
+"""Norm sqrt(2), covariance I / 3."""
+_WIDE = 2.55  # half the width of the uniform noise: no residual within the ball is larger than this
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A distribution and its loss: `targets` draws y for scores x'theta* (n,), `excess_of` is the expected excess given
+    scores u and x'theta* (64,). `slow` and `fast` are the theorem's exponents of n without and with privacy's part.
+    """
+
+    name: str
+    theorem: str
+    slow: float
+    fast: float
+    loss: Loss
+    points: np.ndarray
+    truth: np.ndarray
+    radius: float
+    targets: Callable[[np.random.Generator, np.ndarray], np.ndarray]
+    excess_of: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    convexity: float = 0.0
+    methods: tuple[str, ...] = METHODS
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """n records: X (n, d), y (n,)."""
+        X = self.points[rng.integers(0, len(self.points), n)]
+        return X, self.targets(rng, X @ self.truth)
+
+    def excess(self, theta: np.ndarray) -> float:
+        """E f(theta) - f(theta*), exactly."""
+        return float(np.mean(self.excess_of(self.points @ theta, self.points @ self.truth)))
+
+    def rate(self, n: int) -> float:
+        """The slower of the theorem's two terms, up to a constant: n^slow, for n / k records a phase where it has k =
+        ceil(log2 log2 n) phases (its O~)."""
+        phases = math.ceil(math.log2(math.log2(n))) if self.convexity else 1
+        return (n / phases) ** self.slow
+
+    def family(self) -> list[Setting]:
+        """The same with all scales equal, each time half as long: curvatures from 1 to 2^-12, one at a time."""
+        scales = 2.0 ** -np.arange(FAMILY)
+        return [replace(self, name=f"{self.name}, worst of {FAMILY}", points=_EVEN * scale) for scale in scales]
+
+    @property
+    def start(self) -> float:
+        """The excess of theta_0 = 0."""
+        return self.excess(np.zeros(D))
+
+    def model(self, method: str, n: int, seed: int | None = None) -> BatchedModel:
+        """A fresh estimator for n records, eps = 1 and delta = 1e-6."""
+        classify = isinstance(self.loss, Logistic)
+        kinds = (PanPrivateClassifier, ShuffleClassifier) if classify else (PanPrivateRegressor, ShuffleRegressor)
+        options = {} if method == "pan-private" else {"method": "sgd" if method == "SGD" else "agd"}
+        return kinds[method != "pan-private"](
+            self.loss,
+            "eps=1,delta=1e-6",
+            domain=L2Ball(self.radius),
+            features=NAMES,
+            intercept=False,
+            horizon=n,
+            seed=seed,
+            strong_convexity=self.convexity,
+            **options,
+        )
+
+    @cache  # noqa: B019 - there are four settings
+    def bounds(self, method: str, n: int) -> tuple[float, float]:
+        """The plan's bound on the expected excess, and what it would be without privacy."""
+        model = self.model(method, n)
+        public = replace(model._problem, noise=lambda batch: 0.0)
+        return model._plan[-1].excess, plan(public, n)[-1].excess
+
+    def measure(self, method: str, n: int, repetitions: int, seed: int = 0) -> np.ndarray:
+        """The excess after n records, (repetitions,)."""
+        seeds = np.random.SeedSequence((seed, n, METHODS.index(method))).spawn(repetitions)
+        found = []
+        for one in seeds:
+            rng = np.random.default_rng(one)
+            model = self.model(method, n, int(rng.integers(2**31)))
+            model.learn_arrays(*self.draw(rng, n))
+            found.append(self.excess(model.theta))
+        return np.array(found)
+
+
+def _entropy_excess(u: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """The logistic loss where P(y = 1) = expit(best): a relative entropy."""
+    return np.logaddexp(0, u) - np.logaddexp(0, best) - expit(best) * (u - best)
+
+
+def _kinked_excess(u: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Half the absolute loss under noise -1, 0, 1 with probabilities 0.4, 0.2, 0.4: a kink at the optimum."""
+    off = np.abs(u - best)
+    return 0.1 * off + 0.4 * np.maximum(off - 1, 0)
+
+
+def _flat_excess(u: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Half the absolute loss under uniform noise on [-_WIDE, _WIDE], for residuals within it."""
+    return (u - best) ** 2 / (4 * _WIDE)
+
+
+_FAR, _NEAR = np.full(D, 2.0), np.full(D, 0.8 / math.sqrt(D))
+SETTINGS = (
+    Setting(
+        "convex, smooth: logistic",
+        "4.3, C.3(2)",
+        -1 / 2,
+        -4 / 5,
+        Logistic(),
+        _STEEP,
+        _FAR,
+        5.0,
+        lambda rng, u: (rng.random(len(u)) < expit(u)).astype(float),
+        _entropy_excess,
+    ),
+    Setting(
+        "convex, non-smooth: median",
+        "4.7, C.3(1)",
+        -1 / 2,
+        -2 / 3,
+        Quantile(0.5),
+        _STEEP,
+        _FAR,
+        5.0,
+        lambda rng, u: u + rng.choice([-1.0, 0.0, 1.0], p=[0.4, 0.2, 0.4], size=len(u)),
+        _kinked_excess,
+    ),
+    Setting(
+        "strongly convex, smooth: squared",
+        "4.8, C.3(4)",
+        -1.0,
+        -2.0,
+        Squared(clip=None, target_bound=1.5, radius=1.0),
+        _EVEN,
+        _NEAR,
+        1.0,
+        lambda rng, u: u + rng.choice([-0.3, 0.3], size=len(u)),
+        lambda u, best: (u - best) ** 2 / 2,
+        1 / 3,
+        METHODS[:2],
+    ),
+    Setting(
+        "strongly convex, non-smooth: median",
+        "4.8, C.3(3)",
+        -1.0,
+        -4 / 3,
+        Quantile(0.5),
+        _EVEN,
+        _NEAR,
+        1.0,
+        lambda rng, u: u + rng.uniform(-_WIDE, _WIDE, size=len(u)),
+        _flat_excess,
+        1 / (6 * _WIDE),
+        METHODS[:2],
+    ),
+)
+"""Strong convexity: the Hessian is I / 3 for the squared loss, and the noise's density 1 / (2 _WIDE) times that for the
+median, everywhere in the ball."""
