@@ -1,4 +1,4 @@
-"""How fast the excess loss falls with n. Run with `python -m benchmarks.rates [--write]`; ten minutes on one core.
+"""How fast the excess loss falls with n. Run with `python -m benchmarks.rates [--write]`; some six minutes on one core.
 
 The settings are in `excess`. `--write` puts tables and figure into rates.md and rates.png beside this file. Noise comes
 from seeded generators, which are for measuring only.
@@ -20,8 +20,8 @@ from benchmarks.theory import mean_and_error, pm, table
 
 FOLDER = Path(__file__).parent
 SIZES = tuple(round(10 ** (k / 2)) for k in range(6, 13))  # 10^3, 10^3.5, ..., 10^6
-REPETITIONS = {"pan-private": 20, "shuffle": 20, "SGD": 12}
-FAMILY_REPETITIONS = {"pan-private": 8, "shuffle": 8, "SGD": 4}
+REPETITIONS = {"pan-private": 12, "shuffle": 12, "SGD": 8}
+FAMILY_REPETITIONS = {"pan-private": 5, "shuffle": 5, "SGD": 3}
 
 
 def slope(sizes: Sequence[int], runs: Sequence[np.ndarray]) -> tuple[float, float]:

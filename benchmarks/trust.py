@@ -37,7 +37,7 @@ from streamdp.mechanisms import PrivUnit
 FOLDER = Path(__file__).parent
 README = FOLDER.parent / "README.md"
 BEGIN, END = "<!-- trust:begin -->", "<!-- trust:end -->"
-RECORDS, REPETITIONS, TUNING = 300_000, 16, 5
+RECORDS, REPETITIONS, TUNING = 300_000, 12, 5
 FIXED_BATCH = 1000
 CENTRAL = ApproxDP(1.0, 1e-6)
 LOCAL = PureDP(1.0)
