@@ -70,7 +70,7 @@ def test_convex_excess_falls_fast_enough_in_the_worst_case():
     """Smooth: n^-4/5 + n^-1/2."""
     c = worst(SMOOTH, "pan-private", FEW, 4)
     assert slower(c) < 0
-    assert c.below() < 1
+    assert c.share() < 1
 
 
 def test_convex_non_smooth_excess_stays_below_its_bound():
@@ -78,7 +78,7 @@ def test_convex_non_smooth_excess_stays_below_its_bound():
     full one."""
     c = worst(KINKED, "pan-private", FEW, 4)
     assert c.fit()[0] < -0.5 + 0.15
-    assert c.below() < 1
+    assert c.share() < 1
 
 
 @pytest.mark.parametrize("method", ["pan-private", "shuffle"])
@@ -87,14 +87,14 @@ def test_strongly_convex_excess_falls_fast_enough(setting: Setting, method: str)
     """n^-2 + n^-1 and n^-4/3 + n^-1, up to logarithms: from where the bound says anything."""
     c = curve(setting, method, *(((*FEW, 316_228), 6) if method == "pan-private" else (FEW, 3)))
     assert slower(c, c.told()) < 5
-    assert c.below() < 1
+    assert c.share() < 1
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=NAMES)
 def test_steps_that_are_too_small_are_found_out(setting: Setting, timid):
     """The fast tests can fail: for a modulus thirty times too large each setting fails one of its conditions."""
     c = curve(setting, "pan-private", FEW, 2)
-    assert c.below() > 1 or slower(c, c.told()) > 5
+    assert c.share() > 1 or slower(c, c.told()) > 5
 
 
 def test_acceleration_beats_averaging_where_the_paper_says_so():
@@ -114,7 +114,7 @@ def test_acceleration_beats_averaging_where_the_paper_says_so():
 def test_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, method: str):
     c = worst(setting, method, SIZES, FAMILY_REPETITIONS[method])
     assert slower(c, c.told()) < 2
-    assert c.below() < 1
+    assert c.share(0.0 if method == "SGD" else 2.0) < 1  # three repetitions of SGD are too few for an error of theirs
 
 
 @pytest.mark.campaign
@@ -123,7 +123,7 @@ def test_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, metho
 def test_strongly_convex_excess_falls_fast_enough_up_to_a_million(setting: Setting, method: str):
     c = curve(setting, method, SIZES, REPETITIONS[method])
     assert slower(c, c.told()) < 2
-    assert c.below() < 1
+    assert c.share() < 1
 
 
 @pytest.mark.campaign
