@@ -343,7 +343,7 @@ records and noise of its own; all learners get the same records.
   reports; `accounting.amplification` says what they are worth then. LDP-ASGD's own reports depend on earlier ones, so
   that theorem says nothing of them, and they have their local guarantee only. Where central eps = 1 is asked of a
   batch, each report may spend more than 1 locally, which is what holds against the shuffler itself. At local eps = 1
-  the batch is not planned but {batch:,}: smaller ones gain nothing from shuffling.
+  the batch is not planned but {batch:,}: smaller ones gain less from shuffling.
 * AC-SA's batches and steps are planned for the worst loss of the given constants, not chosen on other streams. Huber's
   smoothness, {beta:.0f} for a scale of at least 0.1, is far from what it has near the optimum, and a plan against
   much noise has few and careful steps. So AC-SA with little noise may lose to LDP-ASGD with a chosen eta, which says
