@@ -376,6 +376,8 @@ class Analyzer:
         width = (shuffled.users * each + 7) // 8
         if shuffled.bits.dtype != np.uint8 or shuffled.bits.shape != (d, width):
             raise SchemaError(f"expected packed bits of shape ({d}, {width}), got {shuffled.bits.shape}")
+        if np.any(shuffled.bits[:, -1:] & ((1 << (8 * width - shuffled.users * each)) - 1)):
+            raise SchemaError(f"there are ones past the {shuffled.users * each} bits of a coordinate")
         return self.sum_of_counts([int(np.count_nonzero(np.unpackbits(row))) for row in shuffled.bits], shuffled.users)
 
     def sum_of_counts(self, ones: np.ndarray | list[int], users: int) -> np.ndarray:

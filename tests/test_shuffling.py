@@ -10,12 +10,13 @@ import copy
 import itertools
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from streamdp import ApproxDP, GaussianDP, PureDP
+from streamdp import ApproxDP, GaussianDP, PureDP, ShuffleClassifier
 from streamdp.entropy import Entropy, SeededEntropy
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError
 from streamdp.shuffle_kernels import permute
@@ -277,3 +278,22 @@ def test_wrong_messages_and_counts_are_refused() -> None:
     for honest in (0, 3, 1.5):
         with pytest.raises(ConfigError):
             params.guarantee_for(honest)
+
+
+def test_ones_past_the_bits_of_a_coordinate_are_refused() -> None:
+    params = hand(users=4, d=1)
+    bits = np.zeros((1, 14), dtype=np.uint8)  # 108 bits of 112
+    bits[0, -1] = 0b10000
+    assert Analyzer(params).sum(Shuffled(bits, 4)).shape == (1,)
+    bits[0, -1] = 0b1000
+    with pytest.raises(SchemaError, match="past the 108 bits"):
+        Analyzer(params).sum(Shuffled(bits, 4))
+
+
+def test_a_randomizer_refuses_a_sum_for_a_smaller_sensitivity() -> None:
+    """Such a sum keeps its budget, but not for gradients of this loss."""
+    offered = ShuffleClassifier(features=["a"], horizon=1000).randomizer
+    params = offered.params
+    less = VectorSum.calibrated(params.budget, params.bound, params.users, params.d, sensitivity=params.bound / 10)
+    with pytest.raises(ConfigError, match="smaller sensitivity"):
+        replace(offered, params=less)

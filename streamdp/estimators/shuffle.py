@@ -61,7 +61,8 @@ class ShuffleRandomizer:
     loss, features, intercept
         As the learner has them.
     params
-        The agreed sum: a `VectorSum` that does not keep its budget cannot be made.
+        The agreed sum: a `VectorSum` that does not keep its budget cannot be made, and one whose bound or sensitivity
+        are not the loss's is refused. `budget` is for the caller to compare with what was promised.
     batch
         Which batch the bits are for: (epoch, phase, step) of the learner. Bits of one batch go into no other.
 
@@ -82,6 +83,9 @@ class ShuffleRandomizer:
         self.loss.check_theta(point, len(self.features) + bool(self.intercept))
         if (self.params.d, self.params.bound) != (len(point), self.loss.bound):
             raise ConfigError("the agreed sum is not of gradients of this loss: its length or its bound differ")
+        assert self.params.sensitivity is not None, "a VectorSum fills it in"
+        if self.params.sensitivity < min(self.loss.sensitivity, 2 * self.loss.bound) * (1 - 1e-9):
+            raise ConfigError("the agreed sum is not of gradients of this loss: it has noise for a smaller sensitivity")
         object.__setattr__(self, "point", point)
 
     def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
