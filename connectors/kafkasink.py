@@ -53,10 +53,18 @@ class TopicWriter:
         with kafka_errors():
             self._producer = KafkaProducer(**settings, bootstrap_servers=bootstrap_servers)
 
-    def send(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
-        """Queue a message."""
+    def send(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Queue a message; its time is now, in milliseconds since 1970, where none is given."""
         with kafka_errors():
-            self._futures.append(self._producer.send(self._topic, value, key=key, headers=list(headers)))
+            future = self._producer.send(self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms)
+            self._futures.append(future)
 
     def flush(self) -> None:
         """Wait for the broker. Raises `SourceUnavailableError`, and what was queued is then forgotten."""
@@ -149,13 +157,21 @@ def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[
             consumer.close(autocommit=False)
 
 
-def make_topic(topic: str, bootstrap_servers: str | list[str], partitions: int, **config: str) -> None:
-    """Make a topic where there is none, replicated as the brokers do by default."""
+def make_topic(
+    topic: str,
+    bootstrap_servers: str | list[str],
+    partitions: int,
+    options: Mapping[str, Any] | None = None,
+    **config: str,
+) -> None:
+    """Make a topic where there is none, replicated as the brokers do by default. `options`: of `KafkaAdminClient`."""
     admin = None
     try:
         with kafka_errors(), _names(topic), contextlib.suppress(TopicAlreadyExistsError):
             admin = KafkaAdminClient(
-                bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=int(1000 * CONNECT_TIMEOUT_S)
+                bootstrap_servers=bootstrap_servers,
+                bootstrap_timeout_ms=int(1000 * CONNECT_TIMEOUT_S),
+                **dict(options or {}),
             )
             what = {"num_partitions": partitions, "replication_factor": -1, "configs": config}
             admin.create_topics({topic: what}, wait_for_metadata=True)

@@ -20,6 +20,7 @@ from streamdp.errors import (
     StoreError,
     StreamDPError,
 )
+from streamdp.shuffle_cli import shuffle_app
 
 if TYPE_CHECKING:
     from streamdp.config import JobConfig
@@ -49,6 +50,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Learn continuously from a stream of personal records under differential privacy.\n\n" + _CODES,
 )
+
+app.add_typer(shuffle_app, name="shuffle")
 
 StorePath = Annotated[
     str, typer.Argument(metavar="STORE", help="The job's store, such as late.db or postgresql://HOST/DATABASE.")

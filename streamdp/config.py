@@ -30,6 +30,7 @@ from streamdp.guarantees import Budget, parse_budget, with_amount
 from streamdp.kafka_config import KafkaSourceConfig
 from streamdp.runner import COMMIT_RECORDS
 from streamdp.settings import Settings
+from streamdp.three_parties.config import ShuffleSourceConfig
 
 if TYPE_CHECKING:
     from streamdp.accounting.ledger import Ledger
@@ -313,12 +314,14 @@ class CommitConfig(Settings):
 
 def _kind_of_source(value: Any) -> str:
     kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
-    return "kafka" if kind == "kafka" else "file"
+    return str(kind) if kind in ("kafka", "shuffle") else "file"
 
 
-_SOURCE_TAGS = ("file", "kafka")
+_SOURCE_TAGS = ("file", "kafka", "shuffle")
 SourceConfig = Annotated[
-    Annotated[FileSourceConfig, Tag("file")] | Annotated[KafkaSourceConfig, Tag("kafka")],
+    Annotated[FileSourceConfig, Tag("file")]
+    | Annotated[KafkaSourceConfig, Tag("kafka")]
+    | Annotated[ShuffleSourceConfig, Tag("shuffle")],
     Discriminator(_kind_of_source),
 ]
 
@@ -332,6 +335,17 @@ class JobConfig(Definition):
     commit: CommitConfig = CommitConfig()
     publish: str | None = None
     holdout: str | None = None
+
+    @model_validator(mode="after")
+    def _shuffles(self) -> Self:
+        if isinstance(self.source, ShuffleSourceConfig):
+            if not self.model.estimator.startswith("Shuffle"):
+                raise _Misfit(
+                    "model", f"a source of type: shuffle needs a Shuffle* estimator, not {self.model.estimator}"
+                )
+            if self.cap is not None:
+                raise _Misfit("cap", "with a shuffler nobody knows whose message it is, so no cap can be kept")
+        return self
 
     @property
     def store_path(self) -> str:
@@ -358,6 +372,8 @@ class JobConfig(Definition):
 
         paths = ("path", "dead_letters", "avro_schema")
         update = {name: at(getattr(self.source, name)) for name in paths if hasattr(self.source, name)}
+        if isinstance(self.source, ShuffleSourceConfig):
+            update["shuffler_store"] = at(self.source.shuffler_store or f"{self.job}-shuffler.db")
         source = self.source.model_copy(update=update)
         return self.model_copy(
             update={
@@ -417,7 +433,8 @@ def _misplaced(config: JobConfig, job_file: str | None = None) -> tuple[tuple[st
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in STORE_ENDINGS if "://" not in store),
         (("publish",), config.publish),
-        (("source", "dead_letters"), source.dead_letters),
+        (("source", "dead_letters"), getattr(source, "dead_letters", None)),
+        (("source", "shuffler_store"), getattr(source, "shuffler_store", None)),
     ]
     if os.path.isdir(store):
         return ("store",), "store: expected a file, got a folder"

@@ -26,67 +26,11 @@ BOOTSTRAP = "STREAMDP_KAFKA"
 _SECRETS = ("password", "token", "secret")
 
 
-class KafkaSourceConfig(Settings):
-    """A topic of JSON or Avro messages, read by a group of workers. See `connectors.kafka`.
+class KafkaClientConfig(Settings):
+    """How to reach the brokers."""
 
-    `brokers` is `host:port[,host:port]`, by default what STREAMDP_KAFKA says. `subject_from` says where the column
-    `schema.subject` is: the message's `key` (the default), or the field of that name in the `value`. `budget_header`
-    is a header with what the record may spend. `options` are those of `kafka.KafkaConsumer`; a value may be
-    `{env: NAME}` or `{file: PATH}`, and a password must be. `dead_letters` is a file, `dead_letter_topic` a topic;
-    `publish_topic` a compacted topic for the committed snapshots. With `format: avro`, `avro_schema` is the .avsc file
-    of the messages, and `avro_framing` says what stands before a value: nothing, or the 5 bytes that Confluent's
-    serializers write. See `connectors.avrorows`.
-    """
-
-    type: Literal["kafka"]
-    topic: str = Field(min_length=1)
     brokers: str | None = None
-    group: str | None = Field(default=None, min_length=1)
-    subject_from: Literal["key", "value"] = "key"
-    budget_header: str | None = None
-    start: Literal["earliest", "latest"] = "earliest"
-    on_missing: Literal["stop", "earliest", "latest"] = "stop"
-    max_bad_share: float | None = Field(default=None, ge=0, le=1)
-    max_bad_in_a_row: int | None = Field(default=10_000, ge=1)
-    dead_letters: str | None = None
-    dead_letter_topic: str | None = None
-    keep_payload: bool = False
-    publish_topic: str | None = None
-    format: Literal["json", "avro"] = "json"
-    avro_schema: str | None = Field(default=None, min_length=1, validate_default=True)
-    avro_framing: Literal["none", "confluent"] = "none"
     options: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("dead_letter_topic")
-    @classmethod
-    def _one_place(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("dead_letters") is not None:
-            raise ValueError("expected dead_letters (a file) or dead_letter_topic, not both")
-        return value
-
-    @field_validator("keep_payload")
-    @classmethod
-    def _has_place(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("dead_letters") is None and info.data.get("dead_letter_topic") is None:
-            raise ValueError("needs dead_letters or dead_letter_topic, to keep them in")
-        return value
-
-    @field_validator("avro_schema")
-    @classmethod
-    def _with_avro(cls, value: str | None, info: ValidationInfo) -> str | None:
-        form = info.data.get("format")
-        if form == "avro" and value is None:
-            raise ValueError("format avro needs the .avsc file of the messages")
-        if form == "json" and value is not None:
-            raise ValueError("needs format: avro")
-        return value
-
-    @field_validator("avro_framing")
-    @classmethod
-    def _framed(cls, value: str, info: ValidationInfo) -> str:
-        if value != "none" and info.data.get("format") == "json":
-            raise ValueError("needs format: avro")
-        return value
 
     @field_validator("options")
     @classmethod
@@ -120,6 +64,72 @@ class KafkaSourceConfig(Settings):
         shared = ("security_protocol", "sasl_", "ssl_", "client_id", "api_version")
         return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
 
+    def for_file(self, path: str) -> FileSourceConfig:
+        """How a public file of the same records is read."""
+        lines = path.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+        return FileSourceConfig(type="jsonl" if lines else "csv", path=path)
+
+
+class KafkaSourceConfig(KafkaClientConfig):
+    """A topic of JSON or Avro messages, read by a group of workers. See `connectors.kafka`.
+
+    `brokers` is `host:port[,host:port]`, by default what STREAMDP_KAFKA says. `subject_from` says where the column
+    `schema.subject` is: the message's `key` (the default), or the field of that name in the `value`. `budget_header`
+    is a header with what the record may spend. `options` are those of `kafka.KafkaConsumer`; a value may be
+    `{env: NAME}` or `{file: PATH}`, and a password must be. `dead_letters` is a file, `dead_letter_topic` a topic;
+    `publish_topic` a compacted topic for the committed snapshots. With `format: avro`, `avro_schema` is the .avsc file
+    of the messages, and `avro_framing` says what stands before a value: nothing, or the 5 bytes that Confluent's
+    serializers write. See `connectors.avrorows`.
+    """
+
+    type: Literal["kafka"]
+    topic: str = Field(min_length=1)
+    group: str | None = Field(default=None, min_length=1)
+    subject_from: Literal["key", "value"] = "key"
+    budget_header: str | None = None
+    start: Literal["earliest", "latest"] = "earliest"
+    on_missing: Literal["stop", "earliest", "latest"] = "stop"
+    max_bad_share: float | None = Field(default=None, ge=0, le=1)
+    max_bad_in_a_row: int | None = Field(default=10_000, ge=1)
+    dead_letters: str | None = None
+    dead_letter_topic: str | None = None
+    keep_payload: bool = False
+    publish_topic: str | None = None
+    format: Literal["json", "avro"] = "json"
+    avro_schema: str | None = Field(default=None, min_length=1, validate_default=True)
+    avro_framing: Literal["none", "confluent"] = "none"
+
+    @field_validator("dead_letter_topic")
+    @classmethod
+    def _one_place(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("dead_letters") is not None:
+            raise ValueError("expected dead_letters (a file) or dead_letter_topic, not both")
+        return value
+
+    @field_validator("keep_payload")
+    @classmethod
+    def _has_place(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("dead_letters") is None and info.data.get("dead_letter_topic") is None:
+            raise ValueError("needs dead_letters or dead_letter_topic, to keep them in")
+        return value
+
+    @field_validator("avro_schema")
+    @classmethod
+    def _with_avro(cls, value: str | None, info: ValidationInfo) -> str | None:
+        form = info.data.get("format")
+        if form == "avro" and value is None:
+            raise ValueError("format avro needs the .avsc file of the messages")
+        if form == "json" and value is not None:
+            raise ValueError("needs format: avro")
+        return value
+
+    @field_validator("avro_framing")
+    @classmethod
+    def _framed(cls, value: str, info: ValidationInfo) -> str:
+        if value != "none" and info.data.get("format") == "json":
+            raise ValueError("needs format: avro")
+        return value
+
     def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
         """Connect. Raises as `connectors.kafka.KafkaSource` and `connectors.avrorows.AvroDecoder` do."""
         from connectors.kafka import KafkaSource
@@ -142,11 +152,6 @@ class KafkaSourceConfig(Settings):
             options=self.client_options(),
             **other,
         )
-
-    def for_file(self, path: str) -> FileSourceConfig:
-        """How a public file of the same records is read."""
-        lines = path.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
-        return FileSourceConfig(type="jsonl" if lines else "csv", path=path)
 
     def build_dead_letters(self) -> DeadLetterTopic | ShardedLetterFile | None:
         """Where dead letters go, if anywhere. Raises `SourceError` where it cannot be written."""

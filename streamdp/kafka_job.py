@@ -99,6 +99,8 @@ def kafka_source(config: JobConfig) -> KafkaSourceConfig:
     from streamdp.kafka_config import KafkaSourceConfig
 
     if not isinstance(config.source, KafkaSourceConfig):
+        if config.source.type == "shuffle":
+            raise ConfigError("a job with a source of type: shuffle is run by `streamdp shuffle`, see its --help")
         raise ConfigError("expected a job with a source of type: kafka")
     return config.source
 
