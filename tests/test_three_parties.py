@@ -177,8 +177,7 @@ def test_a_mixed_batch_in_parts() -> None:
     ):
         assembly = Assembly(params)
         with pytest.raises(SchemaError):
-            for part in bad:
-                assembly.add(part)
+            [assembly.add(part) for part in bad]
     whole = next(cut(mixed, digest, place, name))
     for text in (None, b"", whole[:40], b"x" + whole[1:], whole[:4] + b"x" * 16 + whole[20:]):
         with pytest.raises(SchemaError):
@@ -320,7 +319,8 @@ class World:
     def run(self) -> World:
         quiet = 0
         while quiet < 3:
-            quiet = 0 if any([self.step(name) for name in ("learner", "devices", "shuffler")]) else quiet + 1
+            moved = [self.step(name) for name in ("learner", "devices", "shuffler")]
+            quiet = 0 if any(moved) else quiet + 1
         return self
 
     def forwarded(self) -> dict[tuple[int, int, int], list[tuple[int, list[int]]]]:
