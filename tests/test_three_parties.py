@@ -1,4 +1,4 @@
-"""The three parties without a broker: what they refuse, and a crash of each at every moment."""
+"""The three parties without a broker: records that count once, and a crash of each at every moment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import pickle
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,17 +17,12 @@ import numpy as np
 import pytest
 
 from connectors.memory import END, MemorySource
-from streamdp import ApproxDP, ShuffleClassifier, ShuffleRegressor
+from streamdp import ApproxDP
 from streamdp.encoding import decode_state, encode_state
 from streamdp.errors import (
-    BudgetError,
-    ConfigError,
-    NotAvailable,
-    SchemaError,
     SourceError,
     StoreMismatchError,
 )
-from streamdp.shuffling import Shuffled
 from streamdp.store import Counts
 from streamdp.three_parties.agreement import Agreement
 from streamdp.three_parties.devices import Crowd, Device, Notes
@@ -36,153 +31,10 @@ from streamdp.three_parties.shuffler import Mixer
 from streamdp.three_parties.wire import (
     NONCE_BYTES,
     Assembly,
-    cut,
     message_key,
-    read_announcement,
-    read_key,
-    read_message,
     read_part,
-    write_announcement,
 )
-
-PEOPLE = 20
-BUDGET = "eps=4,delta=1e-4"
-
-
-def model(**changes: Any) -> ShuffleClassifier:
-    given: dict[str, Any] = {"features": ["a", "b"], "budget": BUDGET, "horizon": 4 * PEOPLE, "batch_size": PEOPLE}
-    return ShuffleClassifier(**given | changes)
-
-
-def announced(**changes: Any) -> bytes:
-    """What a learner with these changes would announce first."""
-    learner = model(**changes)
-    return write_announcement(Agreement(learner).announcement(learner.batch, learner.randomizer.point))
-
-
-# -- what devices refuse ---------------------------------------------------------------------------------------------
-
-
-def test_a_device_answers_once() -> None:
-    noted: list[int] = []
-    device = Device(Agreement(model()), note=lambda: noted.append(1))
-    with pytest.raises(SchemaError):
-        device.answer(b"{}", {"a": 0.0, "b": 0.0}, 1.0)
-    assert not device.answered  # nothing was made
-    key, value = device.answer(announced(), {"a": 0.5, "b": -0.5}, 1.0)
-    assert noted == [1]
-    params = Agreement(model()).params((0, 0, 0))
-    assert read_key(key, Agreement(model()).digest) == (0, 0, 0)
-    assert len(read_message(value, params)[1]) == params.message_bytes
-    with pytest.raises(NotAvailable, match="answered"):
-        device.answer(announced(), {"a": 0.5, "b": -0.5}, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"budget": "eps=5,delta=1e-4"}, "another budget"),
-        ({"budget": "eps=4,delta=2e-4"}, "another budget"),
-        ({"batch_size": PEOPLE - 1}, "another number of people"),
-        ({"batch_size": PEOPLE + 1}, "another number of people"),
-        ({"loss": "hinge", "smoothness": 1.0}, "another"),
-        ({"features": ["a", "c"]}, "another features"),
-        ({"domain": None, "horizon": 10 * PEOPLE}, "another agreement"),
-    ],
-)
-def test_a_device_refuses_another_agreement(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        Agreement(model()).accept(announced(**changes))
-    with pytest.raises(ConfigError, match="another agreement"):
-        Agreement(model(), minimum_share=0.9).accept(announced())
-    with pytest.raises(ConfigError, match="another agreement"):
-        Agreement(model(), about="another schema").accept(announced())
-
-
-def test_a_device_refuses_a_sum_that_does_not_keep_its_budget() -> None:
-    said = json.loads(announced())
-    for weaker in ({"b": said["sum"]["b"] // 2}, {"users": 2}, {"sensitivity": 10.0}, {"d": 0}):
-        text = json.dumps(said | {"sum": said["sum"] | weaker}).encode()
-        with pytest.raises((BudgetError, ConfigError)):
-            Agreement(model()).accept(text)
-    # a sum that keeps the budget, but not for this loss, or for a larger crowd than there is
-    for other in ({"sensitivity": 0.1}, {"users": 10**6, "b": 1}, {"b": said["sum"]["b"] + 1}):
-        text = json.dumps(said | {"sum": said["sum"] | other}).encode()
-        with pytest.raises((BudgetError, ConfigError)):
-            Agreement(model()).accept(text)
-
-
-def test_what_is_no_announcement() -> None:
-    said = json.loads(announced())
-    broken: list[Any] = [None, [], 1, {}, "x", said | {"format": 2}, said | {"point": [0.0, 0.0]}]
-    broken += [said | {"point": [float("nan"), 0, 0]}, said | {"point": ["0", 0, 0]}, said | {"batch": [0, 0]}]
-    for place in ([-1, 0, 0], [0, 9, 0], [0, 0, 999], [64, 0, 0], [2**63, 0, 0], [0, 0, 2.0]):
-        broken.append(said | {"batch": place})
-    broken += [said | {"sum": said["sum"] | {name: None}} for name in said["sum"]]
-    broken += [said | {"sum": said["sum"] | {"budget": "eps=1"}}, said | {"features": [1, 2]}]
-    broken += [{k: v for k, v in said.items() if k != name} for name in said]
-    for what in [*map(json.dumps, broken), "", "\xff", "[" * 100_000, announced().decode()[:-1]]:
-        with pytest.raises((SchemaError, ConfigError)):
-            Agreement(model()).accept(what.encode("latin-1"))
-    assert Agreement(model()).accept(announced()).batch == (0, 0, 0)
-
-
-def test_what_no_agreement_can_be_made_of() -> None:
-    with pytest.raises(ConfigError, match="declared features"):
-        Agreement(model(features=None))
-    with pytest.raises(ConfigError, match="Shuffle"):
-        Agreement(object())  # type: ignore[arg-type]
-    for share in (0.0, 1.1, -1.0):
-        with pytest.raises(ConfigError, match="minimum_share"):
-            Agreement(model(), minimum_share=share)
-    with pytest.raises(ConfigError, match=r"minimum_share 0\.5: the paper"):
-        Agreement(ShuffleRegressor(features=["a"], budget="eps=2,delta=1e-4", calibration="paper"), 0.5)
-
-
-def test_the_agreement_walks_through_the_plan_as_the_learner_does() -> None:
-    learner = model(horizon=100, batch_size=None, strong_convexity=0.5)
-    agreed, place = Agreement(learner), (0, 0, 0)
-    for _ in range(60):
-        assert learner.batch == place
-        params = learner.randomizer.params
-        assert agreed.params(place) == params
-        learner.absorb(Shuffled(np.zeros((3, (params.users * (params.g + params.b) + 7) // 8), np.uint8), params.users))
-        place = agreed.after(place)
-    assert place[0] > 0
-
-
-# -- what travels ----------------------------------------------------------------------------------------------------
-
-
-def test_a_mixed_batch_in_parts() -> None:
-    params = Agreement(model()).params((0, 0, 0))
-    width = (15 * (params.g + params.b) + 7) // 8
-    mixed = Shuffled(np.arange(3 * width, dtype=np.uint64).astype(np.uint8).reshape(3, width), 15)
-    digest, place, name = "ab" * 16, (1, 2, 3), b"n" * 16
-    for size in (1, 7, width, 3 * width, 10**6):
-        parts = [read_part(text, digest) for text in cut(mixed, digest, place, name, size)]
-        assembly = Assembly(params)
-        *before, last = [assembly.add(part) for part in parts]
-        assert before == [None] * (len(parts) - 1)
-        assert last is not None
-        assert last.users == 15
-        assert np.array_equal(last.bits, mixed.bits)
-    parts = [read_part(text, digest) for text in cut(mixed, digest, place, name, 20)]
-    for bad in (
-        parts[1:],
-        parts[:1] * 2,
-        [parts[0], parts[2]],
-        [replace(parts[0], users=21)],
-        [replace(parts[0], users=0)],
-    ):
-        assembly = Assembly(params)
-        with pytest.raises(SchemaError):
-            [assembly.add(part) for part in bad]
-    whole = next(cut(mixed, digest, place, name))
-    for text in (None, b"", whole[:40], b"x" + whole[1:], whole[:4] + b"x" * 16 + whole[20:]):
-        with pytest.raises(SchemaError):
-            read_part(text, digest)
-
+from tests.test_shuffle_wire import PEOPLE, announced, model
 
 # -- a world of three parties ----------------------------------------------------------------------------------------
 
@@ -397,6 +249,32 @@ def test_fewer_people_after_a_while(world: Callable[..., World]) -> None:
     assert f"epsilon, delta) = ({spent.epsilon:.4f}"[:24] in learner._estimator.statement()
 
 
+def test_people_who_answer_after_a_crash_do_not_join_a_batch_that_was_decided_on(world: Callable[..., World]) -> None:
+    """17 of 20 are enough after a while; three more answer while the shuffler is down, at each moment of forwarding."""
+    cut_off = 0
+    for moment in range(1, 100):
+        one = world(records=17, share=0.8).run()
+        one.now, one.crash_at = 11.0, one.ticks + moment
+        one.step("shuffler")
+        late = [Device(one.agreed).answer(one.points.items[-1].value or b"", {"a": 0.9}, 1.0) for _ in range(3)]
+        for pair in late:
+            one.messages.add(*pair)
+        seen_before = len(one.shuffled.items)
+        one.run()
+        one.now = 30.0
+        one.run()
+        times = one.forwarded()[0, 0, 0]
+        users = {read_part(item.value, one.agreed.digest).users for item in one.shuffled.items}
+        assert all(time == times[0] for time in times)
+        decided = one.crashes == 0 or moment > 1
+        assert users == ({17} if decided else {20}), "parts of two sets were forwarded"
+        assert one.parties["learner"].counts.learned == users.pop()
+        cut_off += one.crashes and seen_before > 0
+        if not one.crashes:
+            break
+    assert cut_off > 5
+
+
 def test_too_few_people_are_never_forwarded(world: Callable[..., World]) -> None:
     one = world(records=15, share=0.8).run()
     one.now = 1e9
@@ -515,13 +393,3 @@ def test_nothing_of_a_message_is_kept_by_the_shuffler(world: Callable[..., World
     for item in one.messages.items:
         assert item.value is not None
         assert item.value[NONCE_BYTES:][:8] not in stored or item.value[NONCE_BYTES:][:8] == bytes(8)
-
-
-def test_the_public_parts_compose() -> None:
-    """An embedded device, a shuffler and a learner by hand, as the package's text describes them."""
-    learner = model()
-    agreed = Agreement(model())
-    text = write_announcement(agreed.announcement(learner.batch, learner.randomizer.point))
-    assert read_announcement(text).params == learner.randomizer.params
-    values = [Device(agreed).answer(text, {"a": 0.1, "b": 0.2}, 1.0)[1] for _ in range(PEOPLE)]
-    assert len({value[:NONCE_BYTES] for value in values}) == PEOPLE
