@@ -448,6 +448,8 @@ def _misplaced(config: JobConfig, job_file: str | None = None) -> tuple[tuple[st
 
 def read_definition(text: str) -> Definition:
     """A definition from `Definition.text`. Raises `ConfigError`."""
+    if not text:
+        raise ConfigError("this store holds no model: it is a shuffler's, or was made without a configuration")
     try:
         return Definition.model_validate_json(text)
     except ValidationError as error:

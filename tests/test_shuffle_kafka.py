@@ -249,6 +249,11 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
     assert (learned["reason"], learned["learned"]) == ("done", 85)
     assert answered["answered"] == 85
     assert len(parties.read("messages")) == 1
+    code, _, err = quick("status", "shy-shuffler.db")
+    assert (code, "no model" in err) == (2, True)
+    with Store(parties.folder / "shy-shuffler.db", "shy", parties.agreed.digest):
+        code, _, err = quick("shuffle", "mix", "job.yaml", bootstrap=parties.bootstrap)
+    assert (code, "is in use" in err) == (4, True)  # one shuffler at a time
     # a learner that would have the people spend more is refused by their devices
     said = json.loads(parties.read("points")[-1].value)
     said["sum"]["budget"] = "eps=50,delta=1e-5"

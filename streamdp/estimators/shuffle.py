@@ -14,7 +14,8 @@ every later point it shows, is post-processing: a guarantee for the whole transc
 batches. In `learn_cohort` the rounds compose. Where fewer people answer than were planned for, there is less noise:
 the spend of that batch is what those who answered get (`VectorSum.guarantee_for`, their Claim A.8), and it is counted.
 
-In three processes: a device holds `randomizer`, a `shuffling.Shuffler` mixes, and the learner calls `absorb`. In one:
+In three processes: a device holds `randomizer`, a `shuffling.Shuffler` mixes, and the learner calls `absorb`
+(`three_parties` does that over Kafka, with what crashes do). In one:
 `learn_one` and its kin play all three, so the process has to be trusted with raw records and unfinished batches; it
 keeps only how many ones each coordinate has, which is all that mixed bits say, and adds the noise of absent people
 itself when a batch is closed early.
