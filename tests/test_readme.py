@@ -19,7 +19,9 @@ def test_there_are_four_uses_and_the_batches() -> None:
     assert [language for language, _ in BLOCKS] == ["sh", "sh", "sh", "python", "python", "python"]
 
 
-@pytest.mark.parametrize(("language", "code"), BLOCKS, ids=["command line", "Kafka", "shuffler", "River", "randomizer", "batches"])
+@pytest.mark.parametrize(
+    ("language", "code"), BLOCKS, ids=["command line", "Kafka", "shuffler", "River", "randomizer", "batches"]
+)
 def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
