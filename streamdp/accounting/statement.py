@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
 from streamdp.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP
@@ -10,12 +11,26 @@ from streamdp.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 _NO_BOUND = 20.0  # e^20 is half a billion
 
 
+@dataclass(frozen=True)
+class Unit:
+    """What a guarantee protects, in words: a single one, one and the others of a comparison, several of a person."""
+
+    single: str
+    one: str
+    other: str
+    several: str
+
+
+RECORD = Unit("single record", "one record", "any other in its place", "records")
+REPORT = Unit("single report of a user", "one user's records", "any others in their place", "reports")
+
+
 def _up(value: float, digits: int) -> str:
     """A number in so many digits, rounded up: a promise must not be rounded to a stronger one."""
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
 
 
-def in_words(budget: Budget) -> str:
+def in_words(budget: Budget, unit: Unit = RECORD) -> str:
     """One sentence on what a budget means; numbers are rounded up.
 
     >>> in_words(PureDP(1.0))
@@ -24,10 +39,10 @@ def in_words(budget: Budget) -> str:
     match budget:
         case PureDP(epsilon):
             if epsilon > _NO_BOUND:
-                return f"epsilon = {_up(epsilon, 6)}: puts no useful bound on what an output tells about a record"
+                return f"epsilon = {_up(epsilon, 6)}: puts no useful bound on what an output tells about {unit.one}"
             return (
                 f"epsilon = {_up(epsilon, 6)}: no output is more than {_up(math.exp(epsilon), 3)} times as likely with "
-                "one record as with any other in its place"
+                f"{unit.one} as with {unit.other}"
             )
         case ApproxDP(epsilon, delta):
             e, mass = _up(epsilon, 6), _up(delta, 6)
@@ -35,13 +50,19 @@ def in_words(budget: Budget) -> str:
         case GaussianDP(mu):
             m = _up(mu, 6)
             return (
-                f"mu = {m} (Gaussian DP): as hard to tell one record from another as one draw of N(0, 1) from "
-                f"one of N({m}, 1); implies epsilon = {_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
+                f"mu = {m} (Gaussian DP): as hard to tell {unit.one} from {unit.other} as one draw of N(0, 1) "
+                f"from one of N({m}, 1); implies epsilon = {_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
             )
 
 
 def statement(
-    guarantee: Guarantee, *, learned: int, refused: int, per_subject: str, caveats: tuple[str, ...] = ()
+    guarantee: Guarantee,
+    *,
+    learned: int,
+    refused: int,
+    per_subject: str,
+    caveats: tuple[str, ...] = (),
+    unit: Unit = RECORD,
 ) -> str:
     """The statement of an estimator: what is promised to whom, against whom, and what is not.
 
@@ -53,10 +74,10 @@ def statement(
     elif not guarantee.budgets:
         lines.append("Nothing has been learned, so nothing has been spent.")
     else:
-        lines.append("The strongest spend of any single record:")
-        lines += [f"  - {in_words(budget)}." for budget in guarantee.budgets]
+        lines.append(f"The strongest spend of any {unit.single}:")
+        lines += [f"  - {in_words(budget, unit)}." for budget in guarantee.budgets]
     lines.append(f"Neighbours: {guarantee.neighbours}.")
     lines.append(f"Whom to trust: {guarantee.trust}.")
-    lines.append(f"One person, several records: {per_subject}.")
+    lines.append(f"One person, several {unit.several}: {per_subject}.")
     lines += [f"Note: {caveat}." for caveat in caveats]
     return "\n".join(lines)

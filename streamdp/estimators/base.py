@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from river import base as river_base
 
-from streamdp.accounting.statement import statement
+from streamdp.accounting.statement import RECORD, Unit, statement
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.guarantees import (
     SERVICEABLE,
@@ -69,6 +69,8 @@ class StreamEstimator(river_base.Estimator):
     """Schema, admission, counts and the guarantee. Subclasses are the public estimators."""
 
     trust: ClassVar[str]
+    neighbours: ClassVar[str] = NEIGHBOURS
+    _unit: ClassVar[Unit] = RECORD
     features: Sequence[str] | None
     ledger: Ledger | None
     seed: int | None
@@ -367,8 +369,8 @@ class StreamEstimator(river_base.Estimator):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What holds for every single record learned so far."""
-        return Guarantee(self._spent, NEIGHBOURS, self.trust, self.private)
+        """What holds for every single record learned so far, or what `neighbours` says that is protected."""
+        return Guarantee(self._spent, self.neighbours, self.trust, self.private)
 
     @property
     def at_boundary(self) -> bool:
@@ -393,7 +395,8 @@ class StreamEstimator(river_base.Estimator):
     def statement(self) -> str:
         """The guarantee in words."""
         if self.ledger is None:
-            people = "no cap is kept, so the spends of a person's records add up (epsilons add, mu^2 add)"
+            spends = f"the spends of a person's {self._unit.several} add up (epsilons add, mu^2 add)"
+            people = f"no cap is kept, so {spends}"
         else:
             people = f"records with a subject are refused once the person's total would pass {self.ledger.cap}"
         caveats = []
@@ -410,6 +413,7 @@ class StreamEstimator(river_base.Estimator):
             refused=self.n_refused,
             per_subject=people,
             caveats=tuple(caveats),
+            unit=self._unit,
         )
 
 
