@@ -13,6 +13,8 @@ from streamdp.estimators import (
     PanPrivateRegressor,
     ShuffleClassifier,
     ShuffleRegressor,
+    UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
 )
 from streamdp.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
 from streamdp.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
@@ -64,6 +66,8 @@ __all__ = [
     "Softmax",
     "Squared",
     "Store",
+    "UserLevelLDPClassifier",
+    "UserLevelLDPRegressor",
     "Worker",
     "load_snapshot",
     "parse_budget",

@@ -47,6 +47,7 @@ class Problem:
     """What the plan knows: gradients of norm at most `bound`, a loss that is `smoothness`-smooth (inf: non-smooth) and
     `convexity`-strongly convex (0: convex), a start within `distance` of the optimum, and `noise(b)`, the variance
     E||.||^2 that privacy adds to the average of b gradients. Where it is not `accelerated`, averaged SGD is planned.
+    `spread` is the root mean square distance of one gradient from the mean; `bound` when None, which it cannot pass.
     """
 
     bound: float
@@ -55,10 +56,11 @@ class Problem:
     distance: float
     noise: Callable[[int], float]
     accelerated: bool = True
+    spread: float | None = None
 
     def variance(self, batch: int) -> float:
         """sigma^2 of an average of `batch` gradients."""
-        return self.bound**2 / batch + self.noise(batch)
+        return (self.bound if self.spread is None else self.spread) ** 2 / batch + self.noise(batch)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from streamdp.estimators.ldp import (
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.randomizer import Randomizer, Report
 from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
+from streamdp.estimators.user_level import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.estimators.user_randomizer import UserRandomizer, UserReport
 
 __all__ = [
     "LDPASGDClassifier",
@@ -22,4 +24,8 @@ __all__ = [
     "ShuffleClassifier",
     "ShuffleRandomizer",
     "ShuffleRegressor",
+    "UserLevelLDPClassifier",
+    "UserLevelLDPRegressor",
+    "UserRandomizer",
+    "UserReport",
 ]

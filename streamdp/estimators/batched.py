@@ -86,6 +86,10 @@ class BatchedModel(LinearModel):
         """The variance E||.||^2 that privacy adds to the average gradient of a batch."""
         raise NotImplementedError
 
+    def _spread(self) -> float | None:
+        """The root mean square distance of what a batch averages from its mean, where it is less than the bound."""
+        return None
+
     def _open(self) -> None:
         """A batch begins."""
 
@@ -108,7 +112,9 @@ class BatchedModel(LinearModel):
         d = box.shape[1]
         start = self._project(self._loss.start(d))
         reach, accelerated = self._reach(start), self._walk_kind is Accelerated
-        self._problem = Problem(self._loss.bound, self._beta, self.strong_convexity, reach, self._noise, accelerated)
+        self._problem = Problem(
+            self._loss.bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread()
+        )
         self._walk = self._walk_kind(start, self._project)
         self._epoch = self._phase_number = self._taken = 0
         self._members: set[bytes] = set()  # whose records are in the batch, where a ledger counts them
@@ -282,19 +288,29 @@ class BatchedModel(LinearModel):
             raise SchemaError(f"y, subjects: expected {len(X)} of each")
         self._check_rows(X, y)  # all, before the first is learned
         allowed = np.ones(len(X), dtype=bool) if amounts is None else amounts >= amount(self._budget)
+        mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
         self.n_refused += len(X) - int(np.count_nonzero(allowed))
-        if self.ledger is None or subjects is None:
-            super()._learn_batch(X[allowed], y[allowed], None, None)
-        else:
-            left = np.flatnonzero(allowed)
-            while len(left):  # part by part: what the ledger refuses does not fill a batch
-                if self._taken >= self.phase.batch:
-                    self._finish()
-                left, part = left[self.phase.batch - self._taken :], left[: self.phase.batch - self._taken]
-                allowed[part] = self._learn_part(X[part], y[part], [subjects[i] for i in part])
+        learned = self._learn_shared(X[allowed], y[allowed], mine)
+        if learned is not None:
+            allowed[allowed] = learned
         return None if allowed.all() else allowed
 
-    def _learn_part(self, X: np.ndarray, y: np.ndarray, subjects: list[Subject | None]) -> np.ndarray:
+    def _learn_shared(
+        self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
+    ) -> np.ndarray | None:
+        """Learn records that all spend the estimator's budget; as `_learn_batch`."""
+        if self.ledger is None or subjects is None:
+            return super()._learn_batch(X, y, None, None)
+        done, learned = 0, np.zeros(len(X), dtype=bool)
+        while done < len(X):  # part by part: what the ledger refuses does not fill a batch
+            if self._taken >= self.phase.batch:
+                self._finish()
+            part = slice(done, done + self.phase.batch - self._taken)
+            learned[part] = self._learn_part(X[part], y[part], subjects[part])
+            done = part.stop
+        return learned
+
+    def _learn_part(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray:
         """Learn rows that do not go beyond this batch, each subject once; which ones were learned."""
         members = [_member(subject) for subject in subjects]
         once = np.ones(len(X), dtype=bool)
@@ -354,7 +370,7 @@ class BatchedModel(LinearModel):
             if not self.at_boundary:
                 raise NotAtBoundary(
                     f"{self._taken} records of an unfinished batch are in the state: learn the "
-                    f"{self.phase.batch - self._taken} that are missing, or call close_batch()"
+                    f"{self.to_boundary} that are missing, or call close_batch()"
                 )
             return {
                 "format": _STATE_FORMAT,

@@ -16,6 +16,15 @@ from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstima
 from streamdp.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
 
 
+def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The (n, d) gradients of n records at one point."""
+    from streamdp import kernels
+
+    out = np.empty((len(X), len(point)))
+    (kernels.gradients_of_classes if isinstance(loss, Softmax) else kernels.gradients)(spec, point, X, y, out)
+    return out
+
+
 class LinearModel(StreamEstimator):
     """Loss, domain and weights of a linear predictor."""
 

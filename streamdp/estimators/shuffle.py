@@ -35,7 +35,7 @@ from streamdp.domains import Domain
 from streamdp.entropy import Entropy, SeededEntropy, entropy
 from streamdp.errors import ConfigError, NotAtBoundary, SchemaError
 from streamdp.estimators.batched import DEFAULT_BUDGET, BatchedModel
-from streamdp.estimators.linear import LinearClassifier, LinearRegressor
+from streamdp.estimators.linear import LinearClassifier, LinearRegressor, gradients
 from streamdp.guarantees import ApproxDP, Budget, parse_budget
 from streamdp.losses import Loss, Softmax
 from streamdp.mechanisms import Gaussian
@@ -108,15 +108,6 @@ class ShuffleRandomizer:
         class."""
         self.loss.check_targets(y, max(2, len(self.point) // (len(self.features) + bool(self.intercept))))
         return LocalRandomizer(self.params, self.rng).messages(gradients(self.spec, self.loss, self.point, X, y))
-
-
-def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The (n, d) gradients of n records at one point."""
-    from streamdp import kernels
-
-    out = np.empty((len(X), len(point)))
-    (kernels.gradients_of_classes if isinstance(loss, Softmax) else kernels.gradients)(spec, point, X, y, out)
-    return out
 
 
 class _Shuffle(BatchedModel):

@@ -1,0 +1,339 @@
+"""The learner of user-level reports, and the one who collects records for users that hold none: see `user_level`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from streamdp.accounting.statement import REPORT, Unit
+from streamdp.entropy import Entropy, SeededEntropy, entropy
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.batched import DEFAULT_BUDGET, BatchedModel
+from streamdp.estimators.collecting import OpenUsers, Users
+from streamdp.estimators.user_randomizer import (
+    MOST_ITEMS,
+    UserRandomizer,
+    UserReport,
+    averages,
+    sensitivity_of_average,
+)
+from streamdp.guarantees import Budget, parse_budget
+from streamdp.user_mean import UserMean
+
+if TYPE_CHECKING:
+    from streamdp.records import Subject
+
+_MOST_WINDOW = 2**31
+_LARGEST_REPORT = 1e75
+
+
+class UserLearner(BatchedModel):
+    """Collecting, reporting and learning. `_taken` counts the raw records of open users, which are in `_people`."""
+
+    trust = (
+        "nobody, where users keep their records and send reports; otherwise the process that calls learn_one, which "
+        "holds a user's records until they are reported on, and forgets them"
+    )
+    neighbours = (
+        "user level: two streams that differ in all records of one report of one user, replaced by any others that fit "
+        "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
+        "the schema and why, whose each is, when it comes, and so which records make a report and which ones a cap "
+        "refuses"
+    )
+    _unit: ClassVar[Unit] = REPORT
+
+    items_per_user: int
+    window: int
+    window_seconds: float | None
+    spread: float | None
+
+    def _set_up_users(self, budget: Budget | str | None) -> None:
+        for name, value, most in (
+            ("items_per_user", self.items_per_user, MOST_ITEMS),
+            ("window", self.window, _MOST_WINDOW),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+                raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
+        if self.window_seconds is not None and not self.window_seconds > 0:
+            raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.window_seconds!r}")
+        if self.spread is not None and not 1e-60 <= self.spread < math.inf:
+            raise ConfigError(f"spread: expected a positive finite number, or None, got {self.spread!r}")
+        self._rng: Any = entropy(self.seed)
+        self._people = OpenUsers(self.items_per_user, self.window, self.window_seconds)
+        self.n_users = 0
+        """Reports learned."""
+        spend = DEFAULT_BUDGET if budget is None else parse_budget(budget)
+        UserMean(spend, 1.0, 2.0, 1, 1, 1.0)  # what cannot be served is an error now
+        self._set_up_batches(spend)
+
+    def _spread(self) -> float:
+        usual = self._loss.bound / math.sqrt(self.items_per_user)  # of the average of independent records
+        return min(self._loss.bound, usual if self.spread is None else self.spread)
+
+    def _mean_of(self, users: int) -> UserMean:
+        S = sensitivity_of_average(self._loss, int(self.items_per_user))
+        return UserMean.planned(self._budget, self._loss.bound, S, self._d, users, self._spread())
+
+    def _noise(self, batch: int) -> float:
+        mean = self._mean_of(batch)  # only those who answer the fine question are averaged
+        return mean.variance + self._spread() ** 2 * (1 / (batch - mean.coarse) - 1 / batch)
+
+    def _allocate(self, p: int) -> None:
+        self._d = self._loss.size(p + int(self.intercept), self._outputs())
+        super()._allocate(p)
+
+    def _begin_phase(self) -> None:
+        super()._begin_phase()
+        self._mean = self._mean_of(self.phase.batch)
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        mean = self._mean
+        self._answered = 0
+        self._votes = np.zeros((mean.padded, mean.intervals) if mean.coarse else (0, 0), dtype=np.int64)
+        self._centre, self._total = np.zeros(self._d), np.zeros(self._d)
+
+    # -- collecting --------------------------------------------------------------------------------------------------
+
+    @property
+    def to_boundary(self) -> int:
+        """How many records to learn until the window ends, at the latest, and no user is open; 0 where none is."""
+        return 0 if self.at_boundary else self._people.room
+
+    def boundary_within(self, records: int) -> int:
+        """How many of the next `records` to learn so as to end with a window; all where none ends among them."""
+        left, window = self._people.room, self._people.window
+        return records if left > records else left + (records - left) // window * window
+
+    def learn_one(
+        self, x: Mapping[Any, Any], y: Any, *, budget: Budget | str | None = None, subject: Subject | None = None
+    ) -> None:
+        """Take up one record of a subject, who reports when its records are complete; without one, it is a user of its
+        own and reports at once. A record whose `budget` allows less than a report spends is refused and counted.
+
+        Raises `SchemaError` for a bad record or subject and `BudgetError` for a budget of another kind.
+        """
+        if budget is not None and not self._allowed(parse_budget(budget)):
+            self.n_refused += 1
+            return
+        if not self._looked:
+            self._look_upstream()
+        with self._rng.lock:
+            try:
+                self._pack(x, self._encode_target(y))
+                self._learn_shared(self._row, self._target, [subject])
+            finally:
+                self._view[:] = self._blank
+
+    def _learn_shared(
+        self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
+    ) -> np.ndarray | None:
+        people = [None] * len(X) if subjects is None else subjects
+        if len(people) != len(X):
+            raise SchemaError(f"subjects: expected {len(X)}, got {len(people)}")
+        if not all(issubclass(kind, (str, bytes, type(None))) for kind in set(map(type, people))):
+            raise SchemaError("subject: expected text or bytes, or None for a user of its own")
+        self._check_rows(X, y)
+        admitted = self._admit(people)
+        if admitted is not None:
+            self.n_refused += int(np.count_nonzero(~admitted))
+        if len(X) and (admitted is None or admitted.any()):
+            self._count(self._budget)
+        begin = 0
+        while begin < len(X):
+            part = slice(begin, begin + self._people.room)
+            mask = None if admitted is None else admitted[part]
+            self.n_seen += len(X[part]) if mask is None else int(np.count_nonzero(mask))
+            complete = self._people.take(X[part], y[part], people[part], mask)
+            self._taken = self._people.held
+            self._report(complete)
+            begin = part.stop
+        if self._people.late:
+            self._finish()
+        return admitted
+
+    def _admit(self, subjects: Sequence[Subject | None]) -> np.ndarray | None:
+        """Ask the ledger for every report that begins here, before anything changes, so that it may be repeated where
+        the ledger raises. The mask (n,) of the records that it admits, or None for all."""
+        if self.ledger is None:
+            return None
+        begun, report = self._people.begun(subjects)
+        mask: np.ndarray = np.append(self.ledger.admit_many(begun, self._budget), True)[report]
+        return None if mask.all() else mask
+
+    def _finish(self) -> None:
+        """Close all users, and the window."""
+        users = self._people.close()
+        self._taken = 0
+        self._report(users)
+
+    def close_user(self, subject: Subject) -> None:
+        """A marker: this user's records are complete, and it reports on those that it has. Nothing happens without."""
+        with self._rng.lock:
+            users = self._people.close_user(subject)
+            self._taken = self._people.held
+            self._report(users)
+
+    # -- reporting and learning --------------------------------------------------------------------------------------
+
+    def _report(self, users: Users) -> None:
+        """Users answer in turn."""
+        done = 0
+        while done < len(users):
+            mean = self._mean
+            left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
+            turn = users[done : done + left]
+            vectors = averages(self._spec, self._loss, self._middle, *self._people.records(turn))
+            if self._answered < mean.coarse:
+                coordinates = (self._answered + np.arange(len(turn))) % mean.padded
+                answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.batch), self._rng)
+                np.add.at(self._votes, coordinates, answers)
+            else:
+                answers = mean.answer_fine(vectors, self._centre, self._rng)
+                self._total = np.add.accumulate(np.vstack([self._total, answers]))[-1]  # as if one by one
+            self._heard(len(turn))
+            done += len(turn)
+
+    def _heard(self, reports: int) -> None:
+        """So many more reports are in the tallies; go on to the next question or batch where these were the last."""
+        mean = self._mean
+        self._answered += reports
+        self.n_users += reports
+        if self._answered == mean.coarse:
+            self._centre = mean.centre(self._votes, mean.signs(self.batch))
+        if self._answered >= mean.users:
+            self._move(self._centre + self._total / (mean.users - mean.coarse))
+            self._begin_batch()
+
+    @property
+    def batch(self) -> tuple[int, int, int]:
+        """Which batch is being asked: (epoch, phase, step)."""
+        self._need_features("batch")
+        return self._epoch, self._phase_number, self._walk.step
+
+    @property
+    def randomizer(self) -> UserRandomizer:
+        """A user's half of the question that comes next. A report on it may be absorbed until its question is closed:
+        hand out a new one for each report, as coordinates take turns."""
+        from streamdp.kernels import ENVELOPE
+
+        self._need_features("randomizer")
+        mean = self._mean
+        rng = self._rng if isinstance(self._rng, SeededEntropy) else Entropy()
+        coordinate = self._answered % mean.padded if self._answered < mean.coarse else None
+        return UserRandomizer(
+            self._middle.copy(),
+            float(self._spec[ENVELOPE]),
+            self._loss,
+            self._names,
+            bool(self.intercept),
+            mean,
+            self.batch,
+            coordinate,
+            self._centre.copy(),
+            int(self.items_per_user),
+            rng,
+        )
+
+    def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
+        """Take up one report, by whomever made; in `n_seen` it counts as one record, for more is not known of it.
+
+        A report of a `subject` over its cap is counted in `n_refused`. Raises `SchemaError` where it answers another
+        question than the open one or is no answer to it; then nothing changes. A learner cannot tell a forged report.
+        """
+        self._need_features("absorb")
+        with self._rng.lock:
+            mean, coarse = self._mean, self._answered < self._mean.coarse
+            if tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse:
+                raise SchemaError("report: it answers a question that is no longer open")
+            answer = np.array(report.answer, dtype=float)
+            if coarse:
+                named, coordinate = mean.response.picks, int(report.coordinate or 0)
+                fits = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
+                fits = fits and answer.sum() == named and 0 <= coordinate < mean.padded
+            else:
+                fits = answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
+            if not fits:
+                raise SchemaError("report: it is no answer to the open question")
+            if self.ledger is not None and subject is not None and not self.ledger.admit(subject, report.budget):
+                self.n_refused += 1
+                return
+            self._count(report.budget)
+            self._tainted |= not report.private
+            self.n_seen += 1
+            if coarse:
+                self._votes[report.coordinate] += answer.astype(np.int64)
+            else:
+                self._total = self._total + answer
+            self._heard(1)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def _empty(self) -> dict[str, Any]:
+        return {}  # a copy of `_people` is empty by itself
+
+    def _discard(self) -> None:
+        self._people.close()
+        self._taken = 0
+
+    def _model(self) -> dict[str, Any]:
+        return super()._model() | {"users": repr((int(self.items_per_user), self._spread()))}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain numbers, text and arrays, with the reports of the unfinished batch. No generator is in it.
+
+        Raises `NotAtBoundary` while a user is open: a raw record is never in it.
+        """
+        with self._rng.lock:
+            return super().state_dict() | {
+                "n_users": self.n_users,
+                "window_at": self._people.at,
+                "answered": self._answered,
+                "votes": self._votes.copy(),
+                "centre": self._centre.copy(),
+                "total": self._total.copy(),
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; the records of open users are forgotten.
+
+        Raises `ConfigError`, changing nothing, where it is of another model, plan or format, or out of range.
+        """
+        try:
+            trial = self.clone({"features": list(self._names or state["features"]), "ledger": None})
+            BatchedModel.load_state_dict(trial, state)
+            tallies = {name: np.array(state[name]) for name in ("votes", "centre", "total")}
+            counts = int(state["n_users"]), int(state["window_at"]), int(state["answered"])
+        except KeyError as missing:
+            raise ConfigError(f"state: lacks {missing}") from None
+        for name, tally in tallies.items():
+            mine = getattr(trial, "_" + name)
+            if tally.shape != mine.shape or tally.dtype.kind not in "if" or not np.isfinite(tally).all():
+                raise ConfigError(f"state: expected finite {name} of shape {mine.shape}, got {tally.shape}")
+        if min(counts) < 0 or counts[0] > 10**18 or counts[2] >= trial._mean.users:
+            raise ConfigError("state: its counts are out of range")
+        with self._rng.lock:
+            super().load_state_dict(state)
+            self.n_users, self._answered = counts[0], counts[2]
+            self._people.at = counts[1] % self._people.window
+            self._votes = tallies["votes"].astype(np.int64)
+            self._centre, self._total = tallies["centre"].astype(float), tallies["total"].astype(float)
+
+    def merged(self, *others: Self) -> Self:
+        """As for every estimator that learns in batches; the reports of unfinished batches and the records of open
+        users are left out."""
+        result = super().merged(*others)
+        result.n_users = sum(part.n_users for part in (self, *others))
+        return result
+
+    def _caveats(self) -> list[str]:
+        return [
+            f"there are {self.n_users:,} reports, each on up to {self.items_per_user} records of one user",
+            "a record without a subject counts as a user of its own",
+            f"theta is kept in {self._domain}",
+            "after a crash the records since the last commit are reported on again: whoever saw the state before the "
+            "crash and sees the model after it has seen these users spend twice",
+        ]
