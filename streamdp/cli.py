@@ -107,6 +107,12 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="Records of a batch.")] = None,
     smoothness: Annotated[float | None, typer.Option(help="The loss's smoothness, where you know better.")] = None,
     strong_convexity: Annotated[float | None, typer.Option(help="Of the expected loss, in batches.")] = None,
+    items_per_user: Annotated[
+        int | None, typer.Option(help="Records of a subject that make one report; for user-level learning.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="After so many records all subjects report on what they have.")
+    ] = None,
     job: Annotated[str | None, typer.Option(help="The job's name; the file's by default.")] = None,
     store: Annotated[str | None, typer.Option(help="The store's file; JOB.db by default.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between CSV fields.")] = None,
@@ -158,6 +164,8 @@ def run(
             "batch_size": batch_size,
             "smoothness": smoothness,
             "strong_convexity": strong_convexity,
+            "items_per_user": items_per_user,
+            "window": window,
         },
         "source": {
             "delimiter": delimiter,

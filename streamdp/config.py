@@ -52,6 +52,8 @@ ESTIMATORS = (
     "PanPrivateRegressor",
     "ShuffleClassifier",
     "ShuffleRegressor",
+    "UserLevelLDPClassifier",
+    "UserLevelLDPRegressor",
 )
 
 
@@ -176,6 +178,10 @@ class ModelConfig(Settings):
     strong_convexity: float | None = None
     method: Literal["agd", "sgd"] | None = None
     calibration: Literal["tight", "paper"] | None = None
+    items_per_user: int | None = None
+    window: int | None = None
+    window_seconds: float | None = None
+    spread: float | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -230,6 +236,8 @@ class Definition(Settings):
             raise _Misfit("model", f"{self.model.estimator} needs {need}")
         if self.cap is not None and self.schema_.subject is None:
             raise _Misfit("cap", "needs schema.subject, the column that says whose record it is")
+        if self.model.estimator.startswith("UserLevel") and self.schema_.subject is None:
+            raise _Misfit("model", f"{self.model.estimator} needs schema.subject, whose records make one report")
         try:
             self.build_estimator()
         except (ConfigError, BudgetError) as error:
