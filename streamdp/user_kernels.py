@@ -22,7 +22,7 @@ def name_intervals(truth: np.ndarray, picks: int, keep: np.uint64, out: np.ndarr
     done before `words` ran out.
     """
     t = out.shape[1]
-    at, end = int(words[0]), words.shape[0]
+    at, end = np.int64(words[0]), words.shape[0]
     for i in range(truth.shape[0]):
         start = at
         if at >= end:
@@ -41,10 +41,10 @@ def name_intervals(truth: np.ndarray, picks: int, keep: np.uint64, out: np.ndarr
                 low = product & _LOW
                 if low >= choices or low >= ((_LOW - choices) + np.uint64(1)) % choices:
                     break
-            j = int(product >> _HALF)
+            j = np.int64(product >> _HALF)
             place = j if j < truth[i] else j + 1  # the others, with the true one left out
             if out[i, place] == 1:
-                place = last if last < truth[i] else last + 1
+                place = np.int64(last if last < truth[i] else last + 1)
             out[i, place] = 1
         if kept:
             out[i, truth[i]] = 1

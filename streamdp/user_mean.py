@@ -56,7 +56,7 @@ from scipy.special import log_ndtr
 from streamdp.entropy import Entropy, SeededEntropy
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.guarantees import Budget, GaussianDP, check_serviceable
-from streamdp.mechanisms import Mechanism, calibrated, mechanism_for, randomize_rows
+from streamdp.mechanisms import Mechanism, PrivUnit, calibrated, mechanism_for, randomize_rows
 
 Rng = Entropy | SeededEntropy
 
@@ -254,8 +254,10 @@ class UserMean:
 
     @property
     def variance(self) -> float:
-        """E||noise||^2 of the mean, what users differ by not included."""
-        return self.fine.variance(self.d) / (self.users - self.coarse)
+        """The most that E||noise||^2 of the mean can be, what users differ by not included."""
+        fine = self.fine
+        noise = fine.variance(self.d, 0.0) if isinstance(fine, PrivUnit) else fine.variance(self.d)
+        return noise / (self.users - self.coarse)
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
