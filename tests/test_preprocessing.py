@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks, compose, feature_extraction, feature_selection, linear_model, preprocessing, stats
 
+from streamdp import PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor
 from streamdp.errors import SchemaError
 from streamdp.preprocessing import BoundsScaler, CategoryEncoder, PrivacyWarning, warn_data_dependent
 from streamdp.schema import Schema
@@ -241,3 +242,13 @@ def test_steps_by_public_constants_do_not_warn():
         warnings.simplefilter("error")
         assert warn_data_dependent(pipeline) == ()
         assert warn_data_dependent(linear_model.LinearRegression()) == ()
+
+
+@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor])
+def test_estimators_that_learn_in_batches_look_upstream_too(kind: type) -> None:
+    pipeline = preprocessing.StandardScaler() | kind(features=["a"])
+    with pytest.warns(PrivacyWarning, match="StandardScaler"):
+        pipeline.learn_one({"a": 1.0}, 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pipeline.learn_one({"a": 1.0}, 1.0)  # once
