@@ -29,12 +29,13 @@ What differs from the paper, and why.
   gamma)) of their mean; for N(0, sigma^2 I) the distance is sigma sqrt(d). Averages of m gradients of norm at most L
   are within s (1 + sqrt(2 ln(1/rho))) with probability 1 - rho, s = L/sqrt(m), since E||.|| <= s and one gradient moves
   the distance by at most 2 L/m (McDiarmid 1989). s is called `spread`, and rho is one user of a batch.
-* Intervals: the paper's half width has a factor of 10 and a union bound over users and coordinates; then C is 2 L or
-  more for every m below thousands. A majority is enough: with half width w = 3 s/sqrt(D), three root mean squares of a
-  coordinate, at least 8/9 of the users are within w of the mean (Chebyshev), so in two neighbouring intervals; one of
-  these has 4/9 and every other interval at most 1/9. Its middle is within 2 w of the mean's coordinate (the paper says
-  4 tau), and within w where users lie symmetrically around it, with one peak, as averages nearly do. So C = s (1 +
-  sqrt(2 ln(1/rho))) + w sqrt(D), where the paper has C = tau sqrt(ln(d n/gamma)) without a constant.
+* Intervals: the paper's half width has a factor of 10 and a union bound over users and coordinates; carried through
+  with these, C comes below 2 L only for m above a hundred thousand. A majority is enough: with half width w = 3 s/
+  sqrt(D), three root mean squares of a coordinate, at least 8/9 of the users are within w of the mean (Chebyshev), so
+  in two neighbouring intervals; one of these has 4/9 and every other interval at most 1/9. Its middle is within 2 w of
+  the mean's coordinate (the paper says 4 tau), and within w where users lie symmetrically around it, with one peak, as
+  averages nearly do. So C = s (1 + sqrt(2 ln(1/rho))) + w sqrt(D), where the paper has C = tau sqrt(ln(d n/gamma))
+  without a constant.
 * Both questions or one: C must be well below L for the coarse question to be worth its users. `UserMean.planned` asks
   it only where that lowers the variance, of as few users as it takes and at most half; else all answer the fine one
   around zero with C = L.
@@ -61,7 +62,8 @@ from streamdp.mechanisms import Mechanism, PrivUnit, calibrated, mechanism_for, 
 Rng = Entropy | SeededEntropy
 
 FAILURE = 0.01
-"""How likely a batch's centre may be wrong. It costs that step its accuracy, and nobody's privacy."""
+"""How likely a batch's centre may be wrong, by the votes or by the signs each. It costs that step its accuracy, and
+nobody's privacy."""
 
 _MOST_INTERVALS = 4096
 _HALF_WIDTH = 3.0  # in root mean squares of a coordinate

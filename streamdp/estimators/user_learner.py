@@ -21,6 +21,7 @@ from streamdp.estimators.user_randomizer import (
     sensitivity_of_average,
 )
 from streamdp.guarantees import Budget, parse_budget
+from streamdp.mechanisms import PrivUnit
 from streamdp.user_mean import UserMean
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _MOST_WINDOW = 2**31
 _LARGEST_REPORT = 1e75
+_CELLS = 2**22  # of the arrays with a row for each user who answers
 
 
 class UserLearner(BatchedModel):
@@ -185,7 +187,7 @@ class UserLearner(BatchedModel):
         while done < len(users):
             mean = self._mean
             left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
-            turn = users[done : done + left]
+            turn = users[done : done + min(left, max(1, _CELLS // max(mean.padded, mean.intervals)))]
             vectors = averages(self._spec, self._loss, self._middle, *self._people.records(turn))
             if self._answered < mean.coarse:
                 coordinates = (self._answered + np.arange(len(turn))) % mean.padded
@@ -246,17 +248,10 @@ class UserLearner(BatchedModel):
         """
         self._need_features("absorb")
         with self._rng.lock:
-            mean, coarse = self._mean, self._answered < self._mean.coarse
+            coarse = self._answered < self._mean.coarse
             if tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse:
                 raise SchemaError("report: it answers a question that is no longer open")
-            answer = np.array(report.answer, dtype=float)
-            if coarse:
-                named, coordinate = mean.response.picks, int(report.coordinate or 0)
-                fits = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
-                fits = fits and answer.sum() == named and 0 <= coordinate < mean.padded
-            else:
-                fits = answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
-            if not fits:
+            if not self._answers(report):
                 raise SchemaError("report: it is no answer to the open question")
             if self.ledger is not None and subject is not None and not self.ledger.admit(subject, report.budget):
                 self.n_refused += 1
@@ -265,10 +260,21 @@ class UserLearner(BatchedModel):
             self._tainted |= not report.private
             self.n_seen += 1
             if coarse:
-                self._votes[report.coordinate] += answer.astype(np.int64)
+                self._votes[report.coordinate] += np.asarray(report.answer, dtype=np.int64)
             else:
-                self._total = self._total + answer
+                self._total = self._total + report.answer
             self._heard(1)
+
+    def _answers(self, report: UserReport) -> bool:
+        """Whether the report has the form of an answer to the open question."""
+        mean, answer, coordinate = self._mean, np.asarray(report.answer), report.coordinate
+        if answer.dtype.kind not in "buif":
+            return False
+        if coordinate is None:
+            return answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
+        named = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
+        known = isinstance(coordinate, int | np.integer) and 0 <= coordinate < mean.padded
+        return named and known and answer.sum() == mean.response.picks
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -330,10 +336,16 @@ class UserLearner(BatchedModel):
         return result
 
     def _caveats(self) -> list[str]:
-        return [
+        caveats = [
             f"there are {self.n_users:,} reports, each on up to {self.items_per_user} records of one user",
             "a record without a subject counts as a user of its own",
             f"theta is kept in {self._domain}",
             "after a crash the records since the last commit are reported on again: whoever saw the state before the "
             "crash and sees the model after it has seen these users spend twice",
         ]
+        if self._names and isinstance(self._mean.fine, PrivUnit):
+            delta = self._d * 2.0**-32
+            caveats.append(
+                f"PrivUnit is computed in doubles; who counts the arithmetic adds a delta of about {delta:.1g}"
+            )
+        return caveats

@@ -14,6 +14,7 @@ disjoint; what the learner computes from reports is post-processing. A user with
 Collecting (`collecting`). The records of a subject are held in memory until there are `items_per_user` of them, the
 window of `window` records ends, `window_seconds` are over, or `close_user` or `close_batch` is called; then the user
 reports. The ledger is asked once a report, when its first record comes: a user over its cap is not even collected.
+A user that is closed early is as well protected; its average lies farther from the others', and may be pulled in.
 
 What may leave memory. The state holds reports and what follows from them, so it is private after each report, within
 the gradient batch too; a saved state has the unfinished batch in it. Raw records of open users are in memory and in
