@@ -157,6 +157,18 @@ def test_nothing_is_taken_where_the_ledger_raises() -> None:
         assert (learner.n_seen, learner.n_refused) == (10, 40)
 
 
+def test_room_is_kept_for_open_users_only() -> None:
+    """Not for the whole window where users' records come together."""
+    X, y, subjects = data(3000, 3)
+    learner = model(items_per_user=3, window=2**31)
+    for begin in range(0, 9000, 30):
+        part = slice(begin, begin + 30)
+        learner.learn_arrays(X[part], y[part], subjects=subjects[part])
+        assert learner.at_boundary
+    assert len(learner._people._rows) == 30
+    assert learner.n_users == 3000
+
+
 def test_boundaries_are_ends_of_windows() -> None:
     learner = model(items_per_user=100, window=10)
     X, y, _ = data(1, 35)

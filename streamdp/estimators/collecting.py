@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamdp.records import Subject
 
 Users = list[list[int]]
-"""Complete users, in the order in which they became so; each is the places of its records in the window."""
+"""Complete users, in the order in which they became so; each is the places of its records in the collection."""
 
 
 class OpenUsers:
@@ -46,6 +46,7 @@ class OpenUsers:
         self._since = 0.0
         self._open: dict[Subject, list[int]] = {}
         self._rows = np.zeros((0, 0))
+        self._filled = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenUsers, (self.items, self.window, self._seconds), {"at": self.at}
@@ -89,16 +90,17 @@ class OpenUsers:
 
         Their records can be had by `records` until the next call.
         """
-        first, end = self.at, self.at + len(X)
+        if not self._open:
+            self._since, self._filled = self._clock(), 0
+        first, end = self._filled, self._filled + len(X)
         if end > len(self._rows):
-            more = np.zeros((min(self.window, max(end, 2 * len(self._rows))), X.shape[1] + 1))
-            if len(self._rows):
-                more[: len(self._rows)] = self._rows
+            more = np.zeros((max(end, 2 * len(self._rows)), X.shape[1] + 1))
+            more[:first] = self._rows[:first] if first else 0.0
             self._rows = more
         self._rows[first:end, :-1], self._rows[first:end, -1] = X, y
-        if not self._open:
-            self._since = self._clock()
-        self.at = end  # first: wherever this is interrupted, no record gets to the place of another user's
+        # First: wherever this is interrupted, no record gets to the place of another user's.
+        self._filled = end
+        self.at += len(X)
         places: Sequence[int] = range(first, end)
         if admitted is not None:
             self._rows[first:end][~admitted] = 0.0
@@ -115,7 +117,7 @@ class OpenUsers:
             if len(records) == self.items:
                 complete.append(self._open.pop(subject))
         self.held -= sum(map(len, complete))
-        return complete + self.close() if end == self.window else complete
+        return complete + self.close() if self.at == self.window else complete
 
     def close(self) -> Users:
         """All open users are complete, and the window ends."""
