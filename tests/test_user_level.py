@@ -375,10 +375,10 @@ def test_the_statement_speaks_of_users() -> None:
     assert "NOT PRIVATE" in pure.statement()
     fair = model(budget="eps=1")
     fair.learn_one({"a": 1.0, "b": 0.0}, True)
-    assert "2.72 times as likely with one user's records as with any others in their place" in fair.statement()
+    assert "2.72 times as likely with the records of one report as with any others in their place" in fair.statement()
     gdp = model(budget=GaussianDP(1))
     gdp.learn_one({"a": 1.0, "b": 0.0}, True)
-    assert "as hard to tell one user's records from any others in their place as" in gdp.statement()
+    assert "as hard to tell the records of one report from any others in their place as" in gdp.statement()
 
 
 # --- what is refused

@@ -22,7 +22,7 @@ class Unit:
 
 
 RECORD = Unit("single record", "one record", "any other in its place", "records")
-REPORT = Unit("single report of a user", "one user's records", "any others in their place", "reports")
+REPORT = Unit("single report of a user", "the records of one report", "any others in their place", "reports")
 
 
 def _up(value: float, digits: int) -> str:
