@@ -450,6 +450,7 @@ def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
     """With smaller batches to come, which would fit already."""
     model = classifier(mechanism="none")
     model._plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
+    model._begin_phase()
     for size, expected in ((17, 10), (29, 20), (33, 30), (34, 34), (37, 34), (1000, 50)):
         assert model.boundary_within(size) == expected
     model.learn_arrays(*stream(model, 23))

@@ -303,9 +303,9 @@ class BatchedModel(LinearModel):
             return super()._learn_batch(X, y, None, None)
         done, learned = 0, np.zeros(len(X), dtype=bool)
         while done < len(X):  # part by part: what the ledger refuses does not fill a batch
-            if self._taken >= self.phase.batch:
+            if self._taken >= self._batch:
                 self._finish()
-            part = slice(done, done + self.phase.batch - self._taken)
+            part = slice(done, done + self._batch - self._taken)
             learned[part] = self._learn_part(X[part], y[part], subjects[part])
             done = part.stop
         return learned
