@@ -62,8 +62,8 @@ def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twi
     for trial in range(40):
         model = classifier(eta=1e-9)
         model.learn_one({"a": 1.0, "b": 0.0}, True)
-        signal.setitimer(signal.ITIMER_REAL, 0.002 + trial * 1e-4)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.002 + trial * 1e-4)
             while True:
                 if way == "one":
                     model.learn_one({"a": 1.0, "b": 0.5}, True)

@@ -188,6 +188,14 @@ class Ledger:
         self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
 
+    def prepare(self, subjects: Sequence[Subject | None]) -> None:
+        """Read what these have spent, so that to admit them next asks nothing of the database and cannot fail for it.
+
+        Raises as `admit_many`.
+        """
+        self._same_process()
+        self._page_in([None if subject is None else hash_subject(subject, self._key) for subject in subjects])
+
     def _page_in(self, hashes: Sequence[bytes | None]) -> None:
         """Give every subject a row in memory: the database's, or zeros."""
         from streamdp.accounting import admission

@@ -289,8 +289,8 @@ class BatchedModel(LinearModel):
         self._check_rows(X, y)  # all, before the first is learned
         allowed = np.ones(len(X), dtype=bool) if amounts is None else amounts >= amount(self._budget)
         mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
-        self.n_refused += len(X) - int(np.count_nonzero(allowed))
         learned = self._learn_shared(X[allowed], y[allowed], mine)
+        self.n_refused += len(X) - int(np.count_nonzero(allowed))
         if learned is not None:
             allowed[allowed] = learned
         return None if allowed.all() else allowed
@@ -301,25 +301,26 @@ class BatchedModel(LinearModel):
         """Learn records that all spend the estimator's budget; as `_learn_batch`."""
         if self.ledger is None or subjects is None:
             return super()._learn_batch(X, y, None, None)
+        members = [_member(subject) for subject in subjects]
+        self.ledger.prepare(subjects)  # what may fail comes first: after it, nothing of this was learned or spent
         done, learned = 0, np.zeros(len(X), dtype=bool)
         while done < len(X):  # part by part: what the ledger refuses does not fill a batch
             if self._taken >= self._batch:
                 self._finish()
             part = slice(done, done + self._batch - self._taken)
-            learned[part] = self._learn_part(X[part], y[part], subjects[part])
+            learned[part] = self._learn_part(X[part], y[part], members[part])
             done = part.stop
         return learned
 
-    def _learn_part(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray:
+    def _learn_part(self, X: np.ndarray, y: np.ndarray, members: list[bytes | None]) -> np.ndarray:
         """Learn rows that do not go beyond this batch, each subject once; which ones were learned."""
-        members = [_member(subject) for subject in subjects]
         once = np.ones(len(X), dtype=bool)
         met = set(self._members)
         for i, member in enumerate(members):
             if member is not None:
                 once[i] = member not in met
                 met.add(member)
-        mine = [subject for subject, new in zip(subjects, once, strict=True) if new]
+        mine = [member for member, new in zip(members, once, strict=True) if new]
         learned = super()._learn_batch(X[once], y[once], None, mine)
         self.n_refused += int(np.count_nonzero(~once))
         if learned is not None:
@@ -469,10 +470,12 @@ class BatchedModel(LinearModel):
 
 
 def _member(subject: Subject | None) -> bytes | None:
-    """A subject as the ledger tells them apart; None for what is none, which the ledger refuses."""
+    """A subject as the ledger tells them apart. Raises `SchemaError` for what is neither text, bytes nor None."""
+    if subject is None or isinstance(subject, bytes):
+        return subject
     if isinstance(subject, str):
         return subject.encode("utf-8", "surrogatepass")
-    return subject if isinstance(subject, bytes) else None
+    raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
 
 
 def _is_number(value: Any) -> bool:
