@@ -203,14 +203,14 @@ def test_two_hundred_kills(tmp_path: Path) -> None:
 # --- in batches
 
 
-PAN_JOB = """
+BATCHED_JOB = """
 job: crash
 source: {{path: stream.csv, dead_letters: dead.jsonl}}
 schema:
   features: {{x1: [-1, 1], x2: [-1, 1]}}
   target: {{column: y, classes: ["0", "1"]}}
   subject: person
-model: {{estimator: PanPrivateClassifier, budget: "eps=1,delta=1e-6", batch_size: {batch}}}
+model: {{estimator: {estimator}, budget: "eps=1,delta=1e-6", batch_size: {batch}}}
 cap: eps=3,delta=1e-5
 commit: {{records: {records}}}
 publish: model.json
@@ -218,10 +218,10 @@ publish: model.json
 
 
 class InBatches:
-    """A pan-private job by plain Python: a position is a boundary where all that was learned before fills batches."""
+    """A job that learns in batches, by plain Python: a position is a boundary where all before it fills batches."""
 
-    def __init__(self, folder: Path, batch: int, seed: int) -> None:
-        self.folder, self.batch, self.rng = folder, batch, random.Random(seed)
+    def __init__(self, folder: Path, estimator: str, batch: int, seed: int) -> None:
+        self.folder, self.estimator, self.batch, self.rng = folder, estimator, batch, random.Random(seed)
         self.rows: list[str | None] = []
         with (folder / "stream.csv").open("w") as file:
             file.write("x1,x2,y,person\n")
@@ -246,7 +246,9 @@ class InBatches:
         self.seen: set[int] = set()
 
     def start(self, records: int) -> subprocess.Popen[bytes]:
-        (self.folder / "job.yaml").write_text(PAN_JOB.format(batch=self.batch, records=records))
+        (self.folder / "job.yaml").write_text(
+            BATCHED_JOB.format(estimator=self.estimator, batch=self.batch, records=records)
+        )
         with (self.folder / "out.jsonl").open("wb") as out:
             return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=environment())
 
@@ -288,9 +290,10 @@ class InBatches:
             assert model.at_boundary
 
 
-def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier"])
+def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path, estimator: str) -> None:
     batch = 173
-    job = InBatches(tmp_path, batch, seed=4)
+    job = InBatches(tmp_path, estimator, batch, seed=4)
     landed = sum(job.kill_once(job.rng.choice([2, 30, 333])) for _ in range(3))
     assert job.start(10_000).wait(timeout=120) == 0
     job.check(last=True)

@@ -28,6 +28,8 @@ from streamdp import (
     PanPrivateRegressor,
     PureDP,
     Quantile,
+    ShuffleClassifier,
+    ShuffleRegressor,
     Squared,
 )
 from streamdp.errors import BudgetError, ConfigError, NotAvailable, SchemaError, StreamDPError
@@ -64,7 +66,14 @@ PAN: dict[str, Callable[[], Any]] = {
     "pan multiclass": lambda: PanPrivateClassifier(classes=SEGMENTS),
     "pan multiclass in batches": lambda: PanPrivateClassifier(classes=SEGMENTS, batch_size=5),
 }
-MODELS = LDP | PAN
+SHUFFLE: dict[str, Callable[[], Any]] = {
+    "shuffle huber": lambda: ShuffleRegressor(),
+    "shuffle quantile in batches": lambda: ShuffleRegressor(loss=Quantile(tau=0.9), batch_size=3, intercept=False),
+    "shuffle logistic sgd": lambda: ShuffleClassifier(method="sgd", batch_size=7),
+    "shuffle hinge": lambda: ShuffleClassifier(loss="hinge", horizon=100),
+    "shuffle multiclass in batches": lambda: ShuffleClassifier(classes=SEGMENTS, batch_size=5, strong_convexity=0.1),
+}
+MODELS = LDP | PAN | SHUFFLE
 every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
 
@@ -123,7 +132,8 @@ def test_every_public_estimator_is_checked() -> None:
     import streamdp
 
     public = {v for v in vars(streamdp).values() if isinstance(v, type) and issubclass(v, StreamEstimator)}
-    assert public == {type(make()) for make in MODELS.values()}
+    here = {type(make()) for make in MODELS.values()}
+    assert public == here | {streamdp.UserLevelLDPRegressor, streamdp.UserLevelLDPClassifier}  # test_user_level.py
 
 
 # --- in pipelines

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from audit import epsilon_lower_bound
 
 from streamdp import (
     ApproxDP,
@@ -20,6 +21,7 @@ from streamdp import (
     ShuffleClassifier,
     ShuffleRegressor,
 )
+from streamdp.entropy import SeededEntropy
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError
 from streamdp.estimators.shuffle import ShuffleRandomizer
 from streamdp.shuffling import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
@@ -355,3 +357,40 @@ def test_regression_and_many_classes() -> None:
     classifier = ShuffleClassifier(features=NAMES, classes=["low", "middle", "high"], horizon=len(X), seed=2)
     classifier.learn_arrays(X, classes)
     assert np.mean(classifier.predict_arrays(X) == classes) > 0.75
+
+
+# --- audit
+
+
+def batches(
+    learner: ShuffleClassifier, row: list[float], target: float, bits: int, trials: int, seed: int
+) -> np.ndarray:
+    """What the learner sees of so many batches of 10 people, one of them this one, with so many bits of noise each."""
+    from streamdp.estimators.shuffle import gradients
+    from streamdp.shuffle_kernels import noisy_counts
+
+    X, y = np.array([[0.3, -0.2]] * 9 + [row]), np.array([1.0] * 9 + [target])
+    vectors = gradients(learner._spec, learner._loss, learner._middle, X, y)
+    params = learner._params
+    places = np.tile(((vectors / params.bound + 1) * (params.g / 2)).ravel(), trials)
+    rng, out, done = SeededEntropy(seed, 1 << 20), np.empty(len(places), dtype=np.int64), 0
+    while done < len(places):
+        more = noisy_counts(places[done:], bits, out[done:], rng.words)
+        done += more
+        rng.refill_for(more)
+    return out.reshape(trials, 10, -1).sum(axis=1)
+
+
+def test_a_batch_keeps_its_claim_and_half_its_noise_does_not() -> None:
+    """A quarter of the bits is half the noise. The attack is along the difference of the two gradients; seeded."""
+    delta = 0.02
+    options = {"loss": "hinge", "method": "sgd", "intercept": False}  # whose gradients at 0 are as long as can be
+    learner = model(budget=ApproxDP(1.0, delta), batch_size=10, **options)
+    bits, trials = learner._params.b, 100_000
+    direction = np.array([1.0, 1.0])
+    for noise, low, high in ((bits, 0.7, 1.0), (bits // 4, 1.3, math.inf)):
+        a, b = (
+            batches(learner, row, target, noise, trials, seed) @ direction
+            for row, target, seed in (([1.0, 1.0], 1.0, 1), ([1.0, 1.0], 0.0, 2))
+        )
+        assert low < epsilon_lower_bound(a, b, delta) <= high

@@ -61,6 +61,7 @@ class BatchedModel(LinearModel):
         if not (_corner(self._domain) <= _LARGEST and _width(self._domain) >= 1 / _LARGEST):
             raise ConfigError(f"domain: expected a size from {1 / _LARGEST:g} to {_LARGEST:g}, got {self._domain}")
         self._beta = self._smoothness()
+        self._members: set[bytes] = set()  # whose records are in the batch, where a ledger counts them
         # lambda/2 ||x - x*||^2 <= f(x) - f* <= bound ||x - x*|| for every x of the domain.
         most = 4 * self._loss.bound / _width(self._domain)
         if not (_is_number(self.strong_convexity) and 0 <= self.strong_convexity <= most):
@@ -117,7 +118,6 @@ class BatchedModel(LinearModel):
         )
         self._walk = self._walk_kind(start, self._project)
         self._epoch = self._phase_number = self._taken = 0
-        self._members: set[bytes] = set()  # whose records are in the batch, where a ledger counts them
         self._plan = self._plan_of(0)
         self._begin_phase()
 
