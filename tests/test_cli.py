@@ -420,6 +420,7 @@ def test_an_interrupt_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
 ) -> None:
     """Before the run has its handlers, and several times within it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a shell's background
 
     def interrupt(*_: Any) -> None:
         for _ in range(times):
@@ -428,7 +429,10 @@ def test_an_interrupt_says_so(
     (tmp_path / "data.csv").write_text(rows(100))
     place = "streamdp.cli._resume" if times == 1 else "streamdp.progress.JSONLines.progress"
     monkeypatch.setattr(place, interrupt)
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS)
+    try:
+        code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (code, err) == (130, "streamdp: interrupted; what was committed is kept\n")
 
 
