@@ -122,13 +122,14 @@ def make(tmp_path: Path, broker: Any) -> Callable[..., Parties]:
 def test_three_processes_learn_a_model(make: Callable[..., Parties]) -> None:
     parties = make()
     write_data(parties.folder, RECORDS + 30, bad=3)
-    with parties.start("learn") as learner, parties.start("mix") as mixer, parties.start("randomize") as devices:
-        devices.until(lambda: devices.of("answered"))
-        held = list(parties.read("messages"))  # what a broker has meanwhile
-        codes = [devices.end()]
-        learner.until(lambda: (learner.of("learned") or [{}])[-1].get("learned") == RECORDS)
-        time.sleep(1.0)  # for the 30 messages of a batch that is not full
-        codes += [stop(mixer), stop(learner)]
+    with parties.start("learn") as learner, parties.start("randomize") as devices:
+        held: list[Any] = []  # what a broker has meanwhile: the shuffler deletes what it has forwarded
+        devices.until(lambda: held.extend(parties.read("messages")) or held)
+        with parties.start("mix") as mixer:
+            codes = [devices.end()]
+            learner.until(lambda: (learner.of("learned") or [{}])[-1].get("learned") == RECORDS)
+            time.sleep(3.0)  # for the 30 messages of a batch that is not full
+            codes += [stop(mixer), stop(learner)]
     assert codes == [0, 0, 0], (devices.errors, mixer.errors, learner.errors)
     assert devices.events[-1] == {"event": "end", "reason": "done", "answered": 3030, "declined": 0, "dead": 3}
     assert mixer.events[-1] == {
