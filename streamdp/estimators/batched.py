@@ -461,8 +461,9 @@ class BatchedModel(LinearModel):
             "spends of a person's records add up so over different batches only: k in one batch share its noise and "
             "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
         )
+        once = "a second record of a person within a batch is refused, for both would share its noise"
         return [
-            *([] if self.ledger is not None else [several]),
+            several if self.ledger is None else once,
             f"theta is kept in {self._domain}",
             "after a crash the records of the unfinished batch are learned again: whoever saw the state before the "
             "crash and sees the model after it has seen these records spend twice",
