@@ -36,13 +36,18 @@ OPENED = (*_PYTHONS, *_CODES, *_ARRAYS, types.MappingProxyType)
 CODE = (type, types.ModuleType, types.CodeType)
 
 
-def is_ours(name: str | None) -> bool:
-    return (name or "").split(".")[0] in OURS
+def is_from(package: str, name: Any) -> bool:
+    """Whether a module of this name belongs to the package; some types have a descriptor for a name."""
+    return isinstance(name, str) and name.split(".")[0] == package
+
+
+def is_ours(name: Any) -> bool:
+    return any(is_from(package, name) for package in OURS)
 
 
 def is_compiled(thing: Any) -> bool:
     """A function compiled by numba: it keeps machine code by types of arguments, and no argument."""
-    return type(thing).__module__.split(".")[0] == "numba"
+    return is_from("numba", type(thing).__module__)
 
 
 def children(thing: Any) -> Iterator[tuple[str, Any]]:
