@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from connectors.csvgrammar import CSVGrammar
-from connectors.jsonrows import encode_json_lines
+from connectors.jsonrows import by_position, encode_json_lines, merge
 from connectors.recordfile import MAX_RECORD_BYTES, RecordFile, Records, cut_lines
 from streamdp.errors import ConfigError, SchemaError, SourceError
 from streamdp.records import Batch, DeadLetter, Encoder
@@ -140,7 +140,7 @@ class CSVSource(RecordFile):
             return self._encoder.encode(frame, rows, {})
         plain[np.flatnonzero(plain)[suspect]] = False
         batch = self._encoder.encode(frame.filter(~suspect), rows[plain], {})
-        return _merge(batch, self._decode_by_hand(records, rows, ~plain))
+        return merge(batch, self._decode_by_hand(records, rows, ~plain))
 
     def _parse(self, records: Records, which: np.ndarray) -> tuple[pl.DataFrame | None, bool]:
         """Some records by polars, declared columns only; None where it does not see the records that we see.
@@ -203,7 +203,7 @@ class CSVSource(RecordFile):
             schema=dict.fromkeys(self._places, pl.String),
         )
         batch = self._encoder.encode(frame, rows[kept], {})
-        return replace(batch, dead=_by_position([*batch.dead, *dead]))
+        return replace(batch, dead=by_position([*batch.dead, *dead]))
 
 
 def _utf8(records: Records) -> np.ndarray:
@@ -214,31 +214,6 @@ def _utf8(records: Records) -> np.ndarray:
         high = np.frombuffer(records.data, np.uint8) >= 128
         return ~np.logical_or.reduceat(high, records.starts)
     return np.ones(len(records.ends), dtype=bool)
-
-
-def _by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
-    return sorted(dead, key=lambda letter: letter.position)
-
-
-def _merge(a: Batch, b: Batch) -> Batch:
-    """Two batches of the same encoder as one, in the order of positions."""
-    order = np.argsort(np.concatenate((a.positions, b.positions)), kind="stable")
-    subjects, budgets = None, None
-    if a.subjects is not None and b.subjects is not None:
-        both = [*a.subjects, *b.subjects]
-        subjects = [both[i] for i in order.tolist()]
-    if a.budgets is not None and b.budgets is not None:
-        budgets = np.concatenate((a.budgets, b.budgets))[order]
-    return Batch(
-        features=a.features,
-        X=np.concatenate((a.X, b.X))[order],
-        y=np.concatenate((a.y, b.y))[order],
-        positions=np.concatenate((a.positions, b.positions))[order],
-        position=a.position,
-        subjects=subjects,
-        budgets=budgets,
-        dead=_by_position([*a.dead, *b.dead]),
-    )
 
 
 class JSONLSource(RecordFile):

@@ -77,7 +77,7 @@ def _encode(
     if frame is not None:
         batch = merge(encoder.encode(frame, positions[sure], position), batch)
     flawed = [DeadLetter(int(positions[i]), reason) for i, reason in records.flaws.items()]
-    return replace(batch, dead=_by_position([*batch.dead, *flawed]))
+    return replace(batch, dead=by_position([*batch.dead, *flawed]))
 
 
 def merge(a: Batch, b: Batch) -> Batch:
@@ -97,11 +97,12 @@ def merge(a: Batch, b: Batch) -> Batch:
         position=a.position,
         subjects=subjects,
         budgets=budgets,
-        dead=_by_position([*a.dead, *b.dead]),
+        dead=by_position([*a.dead, *b.dead]),
     )
 
 
-def _by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
+def by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
+    """Letters in the order of their positions."""
     return sorted(dead, key=lambda letter: letter.position)
 
 
@@ -147,7 +148,7 @@ def encode_objects(
         flat = np.array([i not in nested for i in range(len(objects))])
         frame, positions = frame.filter(flat), positions[flat]
     batch = encoder.encode(frame, positions, position)
-    return replace(batch, dead=_by_position([*batch.dead, *letters]))
+    return replace(batch, dead=by_position([*batch.dead, *letters]))
 
 
 def _frame(objects: list[dict[str, Any]], encoder: Encoder, given: Given) -> tuple[pl.DataFrame, dict[int, str]]:
