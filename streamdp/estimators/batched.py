@@ -284,23 +284,28 @@ class BatchedModel(LinearModel):
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
+        allowed = None if amounts is None else amounts >= amount(self._budget)
+        if allowed is None or allowed.all():
+            return self._learn_shared(X, y, subjects)
         if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):
             raise SchemaError(f"y, subjects: expected {len(X)} of each")
-        self._check_rows(X, y)  # all, before the first is learned
-        allowed = np.ones(len(X), dtype=bool) if amounts is None else amounts >= amount(self._budget)
+        self._check_rows(X, y)  # those that are refused too
         mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
         learned = self._learn_shared(X[allowed], y[allowed], mine)
         self.n_refused += len(X) - int(np.count_nonzero(allowed))
         if learned is not None:
             allowed[allowed] = learned
-        return None if allowed.all() else allowed
+        return allowed
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         """Learn records that all spend the estimator's budget; as `_learn_batch`."""
         if self.ledger is None or subjects is None:
-            return super()._learn_batch(X, y, None, None)
+            return super()._learn_batch(X, y, None, subjects)
+        if len(subjects) != len(X):
+            raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
+        self._check_rows(X, y)  # all, before the first is learned
         members = [_member(subject) for subject in subjects]
         self.ledger.prepare(subjects)  # what may fail comes first: after it, nothing of this was learned or spent
         done, learned = 0, np.zeros(len(X), dtype=bool)
@@ -310,7 +315,7 @@ class BatchedModel(LinearModel):
             part = slice(done, done + self._batch - self._taken)
             learned[part] = self._learn_part(X[part], y[part], members[part])
             done = part.stop
-        return learned
+        return None if learned.all() else learned
 
     def _learn_part(self, X: np.ndarray, y: np.ndarray, members: list[bytes | None]) -> np.ndarray:
         """Learn rows that do not go beyond this batch, each subject once; which ones were learned."""
