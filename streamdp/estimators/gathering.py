@@ -95,6 +95,8 @@ class Gathering:
 
     def _store(self, X: np.ndarray, y: np.ndarray, users: np.ndarray, taken: np.ndarray) -> None:
         begin, end = self._filled, self._filled + int(np.count_nonzero(taken))
+        if begin == end:
+            return
         if end > len(self._rows):
             size = max(end, 2 * len(self._rows))
             rows, places = np.zeros((size, X.shape[1] + 1)), np.zeros(size, dtype=np.int64)

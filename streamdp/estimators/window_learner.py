@@ -51,6 +51,7 @@ class WindowLearner(BoundedModel):
         "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
         "the schema and why, whose each is, and so which window it is in and which ones are refused"
     )
+    waits = True
     _unit: ClassVar[Unit] = WINDOW
 
     method: str | Method
@@ -111,8 +112,8 @@ class WindowLearner(BoundedModel):
 
     @property
     def at_boundary(self) -> bool:
-        """Whether no window is open, so that the state may leave memory."""
-        return self._gathered.at == 0
+        """Whether no record of a window is in memory, so that the state may leave it."""
+        return self._gathered.held == 0
 
     @property
     def to_boundary(self) -> int:
@@ -188,6 +189,9 @@ class WindowLearner(BoundedModel):
 
     def _release(self) -> None:
         """Have the method learn from the window, wipe it, and begin the next; too few users: it goes on."""
+        if self._gathered.held == 0:  # all were refused
+            self._gathered.discard()
+            return
         try:
             plan = self._plan(self._gathered.users)
         except TooFewUsersError as error:
