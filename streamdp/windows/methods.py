@@ -1,14 +1,17 @@
-"""The methods that a window may be learned by, by name."""
+"""The methods that a window may be learned by, by name; loaded when first asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
 
 from streamdp.errors import ConfigError
 from streamdp.windows.task import Method
 
-METHODS: dict[str, Callable[[], Method]] = {}
+METHODS = {
+    "smoothed": "streamdp.windows.smoothed:SmoothedACSA",
+    "private-range": "streamdp.windows.ranges:PrivateRange",
+    "outlier-removal": "streamdp.windows.outliers:OutlierRemoval",
+}
 
 
 def method_for(choice: str | Method) -> Method:
@@ -16,8 +19,9 @@ def method_for(choice: str | Method) -> Method:
     if isinstance(choice, str):
         if choice not in METHODS:
             raise ConfigError(f"method: expected one of {', '.join(METHODS)}, or a method object, got {choice!r}")
-        return METHODS[choice]()
-    wanted: tuple[Any, ...] = ("plan", "least_users", "run")
-    if not all(callable(getattr(choice, name, None)) for name in wanted):
-        raise ConfigError(f"method: expected a name or an object with {', '.join(wanted)}")
+        module, name = METHODS[choice].split(":")
+        method: Method = getattr(import_module(module), name)()
+        return method
+    if not all(callable(getattr(choice, name, None)) for name in ("plan", "least_users", "run")):
+        raise ConfigError("method: expected a name or an object with plan, least_users and run")
     return choice
