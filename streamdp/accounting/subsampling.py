@@ -17,22 +17,23 @@ together, adaptive ones included (Zhu, Dong, Wang, "Optimal accounting of differ
 function", 2022, Theorem 10). Lebeda, Regehr, Kamath, Steinke, "Avoiding pitfalls for privacy accounting of subsampled
 mechanisms under composition", 2024, warn that worst cases of samples are easily guessed wrong; so here is a proof.
 
-1. Show which others were drawn: that can only help to tell the two apart, and is the same for both. Let m0, m, m' be the
-   densities of the answer without the user, with its records and with the other ones, so that p = (1-q) m0 + q m and
-   q' = (1-q) m0 + q m'. Let alpha >= 1; for alpha < 1 exchange the two. Then
+1. Show which others were drawn: that can only help to tell the two apart, and is the same for both. Let m0, m, m' be
+   the densities of the answer without the user, with its records and with the other ones, so that p = (1-q) m0 + q m
+   and q' = (1-q) m0 + q m'. Let alpha >= 1; for alpha < 1 exchange the two. Then
 
        max(0, p - alpha q') = q m max(0, 1 - a A - b B),   A = m'/m, B = m0/m, a = alpha, b = (alpha - 1)(1 - q)/q.
 
-2. Under m, A and B have the mean 1. To be mu-GDP says that B, as a likelihood ratio, is at most L(mu) = e^(mu Z - mu^2/2)
-   in the convex order, Z standard normal (Blackwell); and A at most L(2 mu), since replacing is leaving out twice (Dong,
-   Roth, Su 2022, Theorem 3). Convex order: E f(B) <= E f(L(mu)) for every convex f.
+2. Under m, A and B have the mean 1. To be mu-GDP says that B, a likelihood ratio, is at most L(mu) = e^(mu Z - mu^2/2)
+   in the convex order, Z standard normal (Blackwell), that is E f(B) <= E f(L(mu)) for every convex f; and A at most
+   L(2 mu), since replacing is leaving out twice (group privacy; Dong, Roth, Su 2022).
 3. The integral is q E max(0, 1 - a A - b B) = q (E max(0, a A + b B - 1) + 1 - a - b). For any c + c' = 1
 
-       E max(0, aA + bB - 1) <= E max(0, aA - c) + E max(0, bB - c') <= E max(0, a L(2 mu) - c) + E max(0, b L(mu) - c').
+       E max(0, a A + b B - 1) <= E max(0, a A - c) + E max(0, b B - c')
+                               <= E max(0, a L(2 mu) - c) + E max(0, b L(mu) - c').
 
-   Take L(2 mu) and L(mu) of one Z. Both grow with it, so where a L(2 mu) + b L(mu) = 1, at Z = z, choose c = a L(2 mu) at
-   z: then both terms vanish below z, and their sum is E max(0, a L(2 mu) + b L(mu) - 1). For the pair P, Q, seen from
-   the centre mu, A and B are just these (with Z for -Z). QED
+   Take L(2 mu) and L(mu) of one Z. Both grow with it, so a L(2 mu) + b L(mu) = 1 at one Z = z; choose c = a L(2 mu) at
+   this z. Then both terms vanish below z, and their sum is E max(0, a L(2 mu) + b L(mu) - 1). For P and Q, seen from
+   their centre mu, A and B are just these, with Z for -Z. QED
 
 So nothing is lost against the way round: leave one user out, put another in, each at (epsilon/2, delta/(1 +
 e^(epsilon/2))), which asks for more noise.
@@ -57,9 +58,9 @@ LEAST_DELTA = 1e-10
 
 MOST_STEPS = 10**6
 
-_ROUNDING = 3e-18  # of delta a step: the error of dp-accounting's Fourier transforms, against exact answers at a rate of 1
+_ROUNDING = 3e-18  # of delta a step, by the Fourier transforms: against exact answers at a rate of almost 1
 _PRECISION = 1e-3  # of the noise, which is rounded up
-_LEAST_POINTS, _MOST_POINTS = 1200, 30_000  # of one step's losses; up to 1000 dp-accounting composes by other means
+_LEAST_POINTS, _MOST_POINTS = 1200, 30_000  # of one step's losses; below 1000 dp-accounting composes by other means
 
 
 @lru_cache(maxsize=4096)
