@@ -1,0 +1,152 @@
+"""Which of n vectors count in a mean when outliers are left out, and how much one user can change it.
+
+Both kinds serve `concentrated_mean`, which has the words: D and D' differ in user 1, C is the other n - 1 users, near
+is within tau, and a query is good where at most `far` ordered pairs of C are not near.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from scipy.stats import binom
+
+from streamdp.entropy import Entropy, SeededEntropy
+from streamdp.kernels import _compiled, _use
+from streamdp.windows.pairwise import near_counts
+
+Rng = Entropy | SeededEntropy
+
+
+@dataclass(frozen=True)
+class WeightedMean:
+    """Each user weighs w(d), d the number of users far from it: 1 up to `full`, 0 from `zero`, linear between.
+
+    The mean is sum w_i x_i / sum w_i. Sensitivity at a good query, F <= `far` being the far pairs of C:
+    1. zero <= n/2. Two users with positive weights in D or D' have all but zero - 1 users of C near each, and 2 (n -
+       zero) > n - 1, so both are near a third one: any two are within 2 tau.
+    2. u_i = min(w_i, w'_i) for i in C, U = sum u_i, m the u-weighted mean. A user with positive weight in D or D' is
+       within tau of all but zero - 1 users of C and within 2 tau of those of them that count in m, so it is within
+       r = tau (1 + (zero - 1) / U) of m.
+    3. mean - m = sum (w_i - u_i)(x_i - m) / sum w_i, with u_1 = 0; likewise for D'. So the two means are within
+       r E / U, E = w_1 + w'_1 + sum_C |w_i - w'_i|.
+    4. With f_i the users of C that are far from i in C (sum f_i = F), d_i and d'_i are f_i or f_i + 1. So a weight
+       changes by at most 1 / (zero - full), and only where f_i >= full, which is so for at most F / full users:
+       E <= 2 + min(n - 1, F / full) / (zero - full).
+    5. u_i >= w(f_i + 1) >= 1 - f_i / (zero - 1), so U >= n - 1 - F / (zero - 1).
+    Without outliers (F = 0) that is 3 tau / n, about; nothing is drawn, so nothing can fail. Nearness counts at tau, as
+    in FriendlyCore (Tsfadia et al. 2022), with whom any two that are kept share a near one; the paper counts at 2 tau.
+    """
+
+    users: int
+    far: float
+    failure: float = 0.0
+    name: ClassVar[str] = "weighted"
+
+    @property
+    def zero(self) -> int:
+        return self.users // 2
+
+    @cached_property
+    def full(self) -> int:
+        """The better of a ramp from the start, for many far pairs, and from the middle."""
+        return min((1, max(1, self.zero // 2)), key=self._changed)
+
+    def _changed(self, full: int) -> float:
+        """E for this ramp."""
+        if self.zero <= full:
+            return math.inf
+        return 2 + min(self.users - 1, self.far / full) / (self.zero - full)
+
+    @property
+    def sensitivity(self) -> float:
+        if self.zero < 2:
+            return math.inf
+        common = self.users - 1 - self.far / (self.zero - 1)
+        if common <= 0:
+            return math.inf
+        return (1 + (self.zero - 1) / common) * self._changed(self.full) / common
+
+    def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
+        return np.clip((self.zero - (self.users - near)) / (self.zero - self.full), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class SampledMean:
+    """The paper's selection: user i counts with probability p(f_i), f_i the users within 2 tau of it; p is 0 up to n/2,
+    1 from 2n/3, linear between. The mean of the selected.
+
+    Sensitivity at a good query:
+    1. Some x in C has at most far / (n - 1) users of C far from it, so K = n - 1 - floor(far / (n - 1)) within tau,
+       itself included: H. Any two of H are within 2 tau; K >= 2n/3, so all of H are selected in D and in D'.
+    2. A user that can be selected has more than n/2 users within 2 tau, one of them in H; so it is within 3 tau of x,
+       and any two of D or D' are within 6 tau (8 tau by the paper's kind of argument, which takes a centre for each).
+    3. One user moves f_i by 1 and p_i by 6/n at most. So ||p - p'||_1 <= 1 + 6 = 7 in general (the paper says 2), and
+       of C only n - 1 - K users have a p that can move. Let both draws compare p_i to the same random number: then at
+       most k users of C are selected in one draw only, but for a probability of `failure`, k being the quantile of
+       Bin(n - 1 - K, 6/n), which dominates the sum of those coins.
+    4. As in `WeightedMean`, with m the mean of the U >= K selected in both: x is within tau of K of them and 3 tau of
+       the others, so m is within (3 - 2 K/U) tau of x, and the two means are within (6 - 2 K/U) tau (k + 2) / U. That
+       falls with U >= K, so 4 tau (k + 2) / K is a bound.
+    A draw outside of that coupling has a probability of `failure` a query, which counts against delta like zeta.
+    """
+
+    users: int
+    far: float
+    failure: float
+    name: ClassVar[str] = "sampled"
+
+    @property
+    def core(self) -> int:
+        """K."""
+        return self.users - 1 - math.floor(self.far / max(1, self.users - 1))
+
+    @property
+    def differing(self) -> int:
+        """k."""
+        chance = min(1.0, 6 / self.users * (1 + 1e-9))
+        return int(binom.isf(self.failure, self.users - 1 - self.core, chance))
+
+    @property
+    def sensitivity(self) -> float:
+        if self.far > (self.users / 3 - 1) * (self.users - 1):
+            return math.inf
+        return 4 * (self.differing + 2) / self.core
+
+    @cached_property
+    def chances(self) -> np.ndarray:
+        """p(f) (n + 1,) in units of 2^-64, rounded down; what would be 1 is 2^64 - 1."""
+        n = self.users
+        return np.array([min(max(0, (6 * f - 3 * n) * 2**64 // n), 2**64 - 1) for f in range(n + 1)], dtype=np.uint64)
+
+    def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
+        chances = self.chances[near_counts(points, 2 * distance)]
+        out, done = np.zeros(self.users), 0
+        with rng.lock:
+            while True:
+                done += _select(chances[done:], out[done:], rng.words)
+                if done == self.users:
+                    return out
+                rng.refill()
+
+
+@_compiled
+def _select(chances: np.ndarray, out: np.ndarray, words: np.ndarray) -> int:
+    """Write 1 into out (n,) with the probability chances (n,) 2^-64, never for 0 and always for 2^64 - 1. Returns how
+    many were done before `words` ran out."""
+    for i in range(chances.shape[0]):
+        at = np.int64(words[0])
+        if at >= words.shape[0]:
+            return i
+        out[i] = 1.0 if chances[i] > 0 and words[at] <= chances[i] else 0.0
+        if not _use(words, at, at + 1):
+            return i
+    return chances.shape[0]
+
+
+Selection = WeightedMean | SampledMean
+
+SELECTIONS = (WeightedMean.name, SampledMean.name)
