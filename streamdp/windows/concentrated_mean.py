@@ -63,6 +63,9 @@ from streamdp.windows.selection import SampledMean, Selection, WeightedMean
 
 Rng = Entropy | SeededEntropy
 
+LEAST_EPSILON = 2.0**-14
+"""Of all tests; below, their grid would not be small against their sensitivity."""
+
 
 @dataclass(frozen=True)
 class AboveThreshold:
@@ -91,6 +94,10 @@ class AboveThreshold:
     epsilon: float
     threshold: float
     users: int
+
+    def __post_init__(self) -> None:
+        if self.epsilon < LEAST_EPSILON or not 0 < self.threshold <= self.users:
+            raise ConfigError("expected an epsilon of at least 2^-14 and a threshold of at most n")
 
     @cached_property
     def level_noise(self) -> Laplace:
@@ -128,7 +135,7 @@ class AboveThreshold:
 
     @cached_property
     def _tail(self) -> tuple[float, float]:
-        """A and A^2 / (2 (A^2 - B^2)), about 6.4 / epsilon and 18/11, with all that the grid adds to noise and scores."""
+        """A and A^2 / (2 (A^2 - B^2)), about 6.4 / epsilon and 18/11, with what the grid adds to noise and scores."""
         score, level = (4 + 3 * self._grid) / (self.epsilon * 5 / 8), (2 + 3 * self._grid) / (self.epsilon * 3 / 8)
         return score, (1 + 2.0**-16) / (2 * (1 - (level / score) ** 2))
 
@@ -184,6 +191,8 @@ class ConcentratedMean:
         share = far_share(outliers, users, failure / (2 * queries))
         best = None
         for part in _TEST_SHARES:
+            if part * budget.epsilon < LEAST_EPSILON:
+                continue
             test = AboveThreshold(part * budget.epsilon, float(users), users)
             passing = share * (users - 1) + test.margin(failure / 2, queries)
             if passing >= users / 2:  # half of all pairs far: no selection has a proof there
@@ -196,6 +205,7 @@ class ConcentratedMean:
                 if math.isfinite(kind.sensitivity):
                     mean = cls(budget, d, queries, bound, distance, test, kind)
                     best = mean if best is None or mean.noise < best.noise else best
+        assert best is None or best.answer  # what cannot be calibrated is an error now
         return best
 
     @property

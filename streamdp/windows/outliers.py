@@ -132,16 +132,16 @@ class OutlierRemoval:
         return Plan(phases, clipping / last.noise)
 
     def least_users(self, task: Task) -> int:
-        """The least n from which on `plan` accepts all. (An even n may do where the odd one above does not.)"""
-        low, high = 0, 1  # users 2 low + 1 are too few, 2 high + 1 are enough
-        while self._mean(task, 2 * high + 1, 1) is None:
+        """The least n from which on `plan` accepts all. (An odd n may do where the even one above does not.)"""
+        low, high = 0, 1  # users: 2 low are too few, 2 high are enough
+        while self._mean(task, 2 * high, 1) is None:
             low, high = high, 2 * high
             if high > _MOST_USERS:
                 raise ConfigError(f"outlier removal cannot serve {task.budget}")
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._mean(task, 2 * middle + 1, 1) is None else (low, middle)
-        return 2 * high + (self._mean(task, 2 * high, 1) is None)
+            low, high = (middle, high) if self._mean(task, 2 * middle, 1) is None else (low, middle)
+        return 2 * high - (self._mean(task, 2 * high - 1, 1) is not None)
 
     def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method` says. A failed test ends the run with the output so far of its phase."""

@@ -26,10 +26,10 @@ class WeightedMean:
     """Each user weighs w(d), d the number of users far from it: 1 up to `full`, 0 from `zero`, linear between.
 
     The mean is sum w_i x_i / sum w_i. Sensitivity at a good query, F <= `far` being the far pairs of C:
-    1. zero <= n/2. Two users with positive weights in D or D' have all but zero - 1 users of C near each, and 2 (n -
-       zero) > n - 1, so both are near a third one: any two are within 2 tau.
-    2. u_i = min(w_i, w'_i) for i in C, U = sum u_i, m the u-weighted mean. A user with positive weight in D or D' is
-       within tau of all but zero - 1 users of C and within 2 tau of those of them that count in m, so it is within
+    1. zero < n/2 + 1, so two users with positive weights in D have more than n/2 users near each, and share one: any
+       two of D are within 2 tau, and any two of D'.
+    2. u_i = min(w_i, w'_i) for i in C, U = sum u_i, m the u-weighted mean. A user with positive weight, in D say, is
+       within tau of all but zero - 1 users of D and within 2 tau of those of them that count in m, so it is within
        r = tau (1 + (zero - 1) / U) of m.
     3. mean - m = sum (w_i - u_i)(x_i - m) / sum w_i, with u_1 = 0; likewise for D'. So the two means are within
        r E / U, E = w_1 + w'_1 + sum_C |w_i - w'_i|.
@@ -48,7 +48,7 @@ class WeightedMean:
 
     @property
     def zero(self) -> int:
-        return self.users // 2
+        return (self.users + 1) // 2
 
     @cached_property
     def full(self) -> int:
@@ -82,15 +82,13 @@ class SampledMean:
     Sensitivity at a good query:
     1. Some x in C has at most far / (n - 1) users of C far from it, so K = n - 1 - floor(far / (n - 1)) within tau,
        itself included: H. Any two of H are within 2 tau; K >= 2n/3, so all of H are selected in D and in D'.
-    2. A user that can be selected has more than n/2 users within 2 tau, one of them in H; so it is within 3 tau of x,
-       and any two of D or D' are within 6 tau (8 tau by the paper's kind of argument, which takes a centre for each).
-    3. One user moves f_i by 1 and p_i by 6/n at most. So ||p - p'||_1 <= 1 + 6 = 7 in general (the paper says 2), and
+    2. One user moves f_i by 1 and p_i by 6/n at most. So ||p - p'||_1 <= 1 + 6 = 7 in general (the paper says 2), and
        of C only n - 1 - K users have a p that can move. Let both draws compare p_i to the same random number: then at
        most k users of C are selected in one draw only, but for a probability of `failure`, k being the quantile of
        Bin(n - 1 - K, 6/n), which dominates the sum of those coins.
-    4. As in `WeightedMean`, with m the mean of the U >= K selected in both: x is within tau of K of them and 3 tau of
-       the others, so m is within (3 - 2 K/U) tau of x, and the two means are within (6 - 2 K/U) tau (k + 2) / U. That
-       falls with U >= K, so 4 tau (k + 2) / K is a bound.
+    3. As in `WeightedMean`, with 2 tau for tau: two users that can be selected in D have more than n/2 users within
+       2 tau each, so they are within 4 tau. With m the mean of the U >= K selected in both draws, each is within
+       r = 2 tau (1 + (n - 1) / (2 U)) of m, and the two means are within r (k + 2) / U.
     A draw outside of that coupling has a probability of `failure` a query, which counts against delta like zeta.
     """
 
@@ -114,7 +112,7 @@ class SampledMean:
     def sensitivity(self) -> float:
         if self.far > (self.users / 3 - 1) * (self.users - 1):
             return math.inf
-        return 4 * (self.differing + 2) / self.core
+        return (2 + (self.users - 1) / self.core) * (self.differing + 2) / self.core
 
     @cached_property
     def chances(self) -> np.ndarray:
