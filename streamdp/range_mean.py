@@ -23,15 +23,15 @@ The argument. Nothing is assumed about the vectors but that none is longer than 
   2b that holds 0: the mechanism has r-bounded range (Dong, Durfee, Rogers, "Optimal differential privacy composition
   for exponential mechanisms", 2020).
 * An r-bounded range implies mu-GDP for mu = 2 Phi^-1(1 / (1 + e^(-r/2))), that of (r/2)-DP (`GaussianDP.from_pure`),
-  and for no less. Two distributions whose ratios lie in [e^(s-r), e^s] come out of a pair of coins by the same
-  randomised map (the ratio is a mixture of the two ends), coins that show heads with probabilities p and q of ratios e^s
-  and (1-p)/(1-q) = e^(s-r). Their trade-off curve is two chords with the corner (q, 1-p), and G_mu is convex, so it lies
-  below where mu >= Phi^-1(p) - Phi^-1(q). Now logit p - logit q = r, so with h = Phi^-1 of the logistic function it is
-  to show that h(y + r/2) - h(y - r/2) is largest at y = 0. h is odd, so it suffices that h' = Phi (1-Phi) / phi, at z =
-  h, falls for z > 0: that k = (2 Phi - 1) phi - z Phi (1-Phi) > 0 there. k is 0 at 0 and at infinity; k' = 2 phi^2 -
-  Phi (1-Phi) is positive at 0 and tends to 0 from below; and k'' = phi (2 Phi - 1 - 4 z phi), whose second factor is 0
-  at 0, falls up to z = 1/sqrt(2) and grows to 1 from there, is first negative, then positive. So k' falls from above 0
-  to below and returns to 0 without crossing it: k rises, then falls to 0. QED
+  and for no less. Two distributions whose ratio lies in [e^(s-r), e^s] come out of two coins by one randomised map (the
+  ratio is a mixture of the two ends): coins with heads of probability p and q, p/q = e^s, (1-p)/(1-q) = e^(s-r). Their
+  trade-off curve is two chords with the corner (q, 1-p); G_mu is convex, so it lies below them where mu >= Phi^-1(p) -
+  Phi^-1(q). Now logit p - logit q = r. So with h(y) = Phi^-1(1 / (1 + e^-y)) it is to show that h(y + r/2) - h(y - r/2)
+  is largest at y = 0. h is odd; so it suffices that h' = Phi (1-Phi) / phi, at z = h, falls for z > 0, which means that
+  k = (2 Phi - 1) phi - z Phi (1-Phi) > 0 there. k is 0 at 0 and at infinity; k' = 2 phi^2 - Phi (1-Phi) is positive at
+  0 and ends at 0 from below; k'' = phi (2 Phi - 1 - 4 z phi), whose second factor is 0 at 0, falls up to z = 1/sqrt(2)
+  and then grows to 1, is first negative, then positive. So k' falls from above 0 to below and comes back to 0 without
+  crossing it: k rises, then falls to 0, and is positive between. QED
 * Sum. Cut to the ball of radius C around the centre, an offset has norm at most C: left out, it moves the sum by that.
   Replaced, by at most min(2 C, S), since the projection brings no two vectors further apart. Offsets are rounded to
   multiples of h = 2^(floor(log2 C) - 20), which adds sqrt(d) h, and added as whole numbers, without a rounding error;
@@ -51,9 +51,9 @@ What differs from the paper, and why.
       u = ln(3 D t / failure) / (b k),
 
   because the median's bin has c <= k/2, and any bin that is j worse has at most e^(-b j) of its probability. So at
-  least (1/2 - u) k users are at or above the bin's lower edge; by Cantelli's inequality the edge is at most a = sqrt((1/2
-  + u) / (1/2 - u)) root mean squares of that coordinate above the mean, and likewise the upper edge below it. Squares
-  of coordinates add up to the same whatever the rotation, so the centre is within
+  least (1/2 - u) k users are at or above the bin's lower edge; by Cantelli's inequality that edge is at most a =
+  sqrt((1/2 + u) / (1/2 - u)) root mean squares of the coordinate above the mean, and likewise the upper edge below it.
+  Squares of coordinates add up to the same whatever the rotation, so the centre is within
 
       w sqrt(D) + a s
 
