@@ -27,12 +27,11 @@ What differs from the paper, and why.
   apart as L allows (`RangePlan.centred`). Too few users are those with whom the bound on the excess is no better than L
   times the distance, that of not learning at all: which is, up to constants, the theorem's n > sqrt(d) / epsilon.
 
-The bound (`RangePlan.excess`) is on the expected excess of the average loss of these users: `acceleration`'s for the
-variance of one mean, plus the distance times its `bias`. It takes users' gradients at each point to lie apart as
-`Task.spread` says, though the points depend on the users: that they do is Theorem 3.4 (the tail's probability rho grows
-to e^(2 epsilon) rho + delta); and all centres to be where they are but for a chance of `FAILURE`. How far the average
-loss of n users is from the expected one is not in it: about the distance times spread / sqrt(n) in all methods. None of
-this is needed for privacy.
+The bound (`RangePlan.excess`) is `acceleration`'s for the variance of one mean, plus the distance times what the mean of
+all users is off: its `bias`, and spread / sqrt(n), as if the output were one fixed point. It takes users' gradients to
+lie apart as `Task.spread` says at points that depend on the users: that they do is Theorem 3.4 (a tail of probability
+rho grows to e^(2 epsilon) rho + delta); and it takes centres to be where they are but for a chance of `FAILURE` a run.
+None of this is needed for privacy.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class RangePlan:
 
     @property
     def excess(self) -> float:
-        """The bound on the expected excess of the average loss of the window's users."""
+        """The bound on the expected excess loss of the release."""
         return self.phases[-1].excess
 
     @property
@@ -198,7 +197,8 @@ def _drafted(task: Task, rate: float, mu: float, count: int, steps: int) -> Rang
         beta = task.smoothness if smooth else task.bound * task.d**0.25 / at * math.sqrt(steps * (steps + 1) / 2)
         radius = 0.0 if smooth else task.bound * math.sqrt(task.d) / beta
         run = run_of(problem, steps, 1, at, beta)
-        phases.append(replace(run, excess=run.excess + at * mean.bias + radius * task.bound))
+        off = mean.bias + task.spread / math.sqrt(task.users)
+        phases.append(replace(run, excess=run.excess + at * off + radius * task.bound))
         radii.append(radius)
         if task.convexity:
             at = min(at, math.sqrt(2 * phases[-1].excess / task.convexity))
