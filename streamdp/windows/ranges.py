@@ -27,11 +27,11 @@ What differs from the paper, and why.
   apart as L allows (`RangePlan.centred`). Too few users are those with whom the bound on the excess is no better than L
   times the distance, that of not learning at all: which is, up to constants, the theorem's n > sqrt(d) / epsilon.
 
-The bound (`RangePlan.excess`) is `acceleration`'s for the variance of one mean, plus the distance times what the mean of
-all users is off: its `bias`, and spread / sqrt(n), as if the output were one fixed point. It takes users' gradients to
-lie apart as `Task.spread` says at points that depend on the users: that they do is Theorem 3.4 (a tail of probability
-rho grows to e^(2 epsilon) rho + delta); and it takes centres to be where they are but for a chance of `FAILURE` a run.
-None of this is needed for privacy.
+The bound (`RangePlan.excess`) is `acceleration`'s for the variance of one mean, plus the distance times what the mean
+of all users is off: its `bias`, and spread / sqrt(n), as if the output were one fixed point. It takes users' gradients
+to lie apart as `Task.spread` says at points that depend on the users: that they do is Theorem 3.4 (a tail of
+probability rho grows to e^(2 epsilon) rho + delta); and it takes centres to be where they are but for a chance of
+`FAILURE` a run. None of this is needed for privacy.
 """
 
 from __future__ import annotations
