@@ -28,17 +28,20 @@ class WeightedMean:
     The mean is sum w_i x_i / sum w_i. Sensitivity at a good query, F <= `far` being the far pairs of C:
     1. zero < n/2 + 1, so two users with positive weights in D have more than n/2 users near each, and share one: any
        two of D are within 2 tau, and any two of D'.
-    2. u_i = min(w_i, w'_i) for i in C, U = sum u_i, m the u-weighted mean. A user with positive weight, in D say, is
-       within tau of all but zero - 1 users of D and within 2 tau of those of them that count in m, so it is within
-       r = tau (1 + (zero - 1) / U) of m.
-    3. mean - m = sum (w_i - u_i)(x_i - m) / sum w_i, with u_1 = 0; likewise for D'. So the two means are within
-       r E / U, E = w_1 + w'_1 + sum_C |w_i - w'_i|.
-    4. With f_i the users of C that are far from i in C (sum f_i = F), d_i and d'_i are f_i or f_i + 1. So a weight
-       changes by at most 1 / (zero - full), and only where f_i >= full, which is so for at most F / full users:
-       E <= 2 + min(n - 1, F / full) / (zero - full).
-    5. u_i >= w(f_i + 1) >= 1 - f_i / (zero - 1), so U >= n - 1 - F / (zero - 1).
-    Without outliers (F = 0) that is 3 tau / n, about; nothing is drawn, so nothing can fail. Nearness counts at tau, as
-    in FriendlyCore (Tsfadia et al. 2022), with whom any two that are kept share a near one; the paper counts at 2 tau.
+    2. u_i = min(w_i, w'_i) for i in C, U = sum u_i, m the u-weighted mean. A user of positive weight in D, with d users
+       of D far from it, is within tau of the others and within 2 tau of those of the d that count in m, so it is within
+       tau (1 + d / U) of m.
+    3. mean - m = sum (w_i - u_i)(x_i - m) / sum w_i, with u_1 = 0; likewise for D'. The sums of weights are at least U,
+       so the two means are within (tau / U) (2 A + B): A for the first user in D or D', at most the largest w(d) (1 +
+       d / U); B = sum_C |w_i - w'_i| (1 + d_i / U), d_i taken where i weighs more.
+    4. w(d) (1 + d / U) grows up to `full` and is concave from there on, with its peak at (zero - U) / 2.
+    5. With f_i the users of C that are far from i in C (sum f_i = F), i has f_i or f_i + 1 users far in D and in D'. Its
+       weight changes by at most 1 / (zero - full), only where f_i >= full, so for N = min(n - 1, F / full) users at
+       most, and d_i is f_i, as it weighs more there: B <= (N + F / U) / (zero - full).
+    6. u_i >= w(f_i + 1) >= 1 - f_i / (zero - 1), so U >= n - 1 - F / (zero - 1); A, B and the bound fall with U.
+    `full` is where the bound is least. Without outliers (F = 0) it is 2 tau / (n - 1), about, which a user at one end
+    and then at the other reaches; nothing is drawn, so nothing can fail. Nearness counts at tau, as in FriendlyCore
+    (Tsfadia et al. 2022), with whom two that are kept share a near one; the paper counts at 2 tau.
     """
 
     users: int
@@ -52,23 +55,23 @@ class WeightedMean:
 
     @cached_property
     def full(self) -> int:
-        """The better of a ramp from the start, for many far pairs, and from the middle."""
-        return min((1, max(1, self.zero // 2)), key=self._changed)
-
-    def _changed(self, full: int) -> float:
-        """E for this ramp."""
-        if self.zero <= full:
-            return math.inf
-        return 2 + min(self.users - 1, self.far / full) / (self.zero - full)
+        return min((max(1, self.zero * twentieths // 20) for twentieths in range(11)), key=self._moved)
 
     @property
     def sensitivity(self) -> float:
-        if self.zero < 2:
+        return self._moved(self.full)
+
+    def _moved(self, full: int) -> float:
+        """The bound for this ramp."""
+        if self.zero <= full:
             return math.inf
         common = self.users - 1 - self.far / (self.zero - 1)
         if common <= 0:
             return math.inf
-        return (1 + (self.zero - 1) / common) * self._changed(self.full) / common
+        peak, width = max(full, (self.zero - common) / 2), self.zero - full
+        first = (self.zero - peak) / width * (1 + peak / common)
+        others = (min(self.users - 1, self.far / full) + self.far / common) / width
+        return (2 * first + others) / common
 
     def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
         return np.clip((self.zero - (self.users - near)) / (self.zero - self.full), 0.0, 1.0)
