@@ -104,7 +104,7 @@ class OutlierRemoval:
     outliers: float = 0.01
     failure: float = 0.01
 
-    name: ClassVar[str] = "outliers"
+    name: ClassVar[str] = "outlier-removal"
 
     def __post_init__(self) -> None:
         if self.selection not in SELECTIONS:
