@@ -87,6 +87,7 @@ Rng = Entropy | SeededEntropy
 
 MOST_USERS = 2**31
 _MOST_BINS = 4096
+_TABLE = 2**24  # bins of all coordinates together
 _HALF_BIN = 0.5  # in root mean squares of a coordinate: costs a twentieth of C, and bins only count by their logarithm
 _GRID_BITS = 20  # with MOST_USERS, whole-number sums stay below 2^53
 _CELLS = 2**22  # of the arrays with a row for each user
@@ -179,8 +180,9 @@ class RangeMean:
 
     @property
     def bins(self) -> int:
-        """t, from 2 to 4096."""
-        return max(2, min(_MOST_BINS, math.ceil(self.reach * math.sqrt(self.padded) / (_HALF_BIN * self.spread))))
+        """t, from 2 to 4096; fewer, and wider ones, where a table of them would be too large."""
+        most = min(_MOST_BINS, max(2, _TABLE // self.padded))
+        return max(2, min(most, math.ceil(self.reach * math.sqrt(self.padded) / (_HALF_BIN * self.spread))))
 
     @property
     def steepness(self) -> float:

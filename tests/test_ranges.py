@@ -155,21 +155,35 @@ def test_the_answer_is_the_mean_plus_gaussian_noise(mean: RangeMean) -> None:
         assert stats.kstest(z / scale, "norm").pvalue < 1e-7
 
 
+class Spy:
+    """In place of the noise: keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.totals: list[np.ndarray] = []
+
+    def randomize(self, total: np.ndarray, rng: SeededEntropy) -> np.ndarray:
+        self.totals.append(total)
+        return total
+
+
 def test_a_user_moves_the_sum_by_no_more_than_the_noise_covers() -> None:
-    """The same words, so the same centre and noise, except where a bin changes: those runs are told by a large move.
-    The sums are whole numbers: the order of users changes nothing, not even the last bit."""
+    """A far user comes to 799 others, whose bins it cannot change at these words. Sums are whole numbers: the order of
+    users changes nothing, not even the last bit, so a sum without noise tells nothing but the sum."""
     rng = np.random.default_rng(4)
     mean = replace(CENTRED, rate=0.999)
     vectors = rng.standard_normal((800, 6)) * 0.02 / math.sqrt(6) + 0.2
     for seed in range(20):
+        spy = Spy()
+        mean.__dict__["noise"] = spy
         far = rng.standard_normal(6)
         far /= np.linalg.norm(far)
-        whole = mean.estimate(np.vstack([vectors[1:], far]), fresh(seed))
-        other = mean.estimate(np.vstack([far, vectors[:0:-1]]), fresh(seed))
-        assert np.array_equal(whole, other)
-        fewer = mean.estimate(vectors[1:].copy(), fresh(seed))
-        rest = mean.radius * (1 + 1e-4) / mean.batch
-        assert np.linalg.norm(whole - fewer) <= rest
+        for users in (np.vstack([vectors[1:], far]), np.vstack([far, vectors[:0:-1]]), vectors[1:].copy()):
+            mean.estimate(users, fresh(seed))
+        whole, turned, fewer = (total / mean.grid for total in spy.totals)
+        assert np.array_equal(whole, np.rint(whole))
+        assert np.array_equal(whole, turned)
+        moved = mean.grid * np.linalg.norm(whole - fewer)
+        assert 0.99 * mean.radius < moved <= mean.radius + math.sqrt(6) * mean.grid
 
 
 # --- the centre

@@ -43,7 +43,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.acceleration import Accelerated, Phase, Problem, run_of
-from streamdp.accounting.subsampling import sample, zero_out_mu
+from streamdp.accounting.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.guarantees import GaussianDP
 from streamdp.range_mean import MOST_USERS, RangeMean, Rng
@@ -123,7 +123,8 @@ class PrivateRange:
     def plan(self, task: Task) -> RangePlan:
         """Steps, noise and phases with the least bound.
 
-        Raises `TooFewUsersError` where no number of steps has a bound below that of not learning.
+        Raises `TooFewUsersError` where no number of steps has a bound below that of not learning, and `BudgetError`
+        for a budget that cannot be accounted for.
         """
         best = self._draft(task)
         if not _learns(best, task):
@@ -157,7 +158,7 @@ class PrivateRange:
         return high
 
     def _draft(self, task: Task) -> RangePlan:
-        """The plan with the least bound, where users are sampled by a formula instead of exact accounting."""
+        """The plan with the least bound, with a formula in place of the exact accounting of drawn users."""
         whole = GaussianDP.from_approx(task.budget).mu
         most = min(_MOST_STEPS, self.most_queries)
         best = None
@@ -165,8 +166,8 @@ class PrivateRange:
             for steps in (s for s in _STEPS if s * count <= most):
                 total = steps * count
                 rate = min(1.0, self.most_queries / (task.users * total))
-                # A sum of many losses is nearly normal, see `subsampling`; without samples it is.
-                mu = whole / total**0.5 if rate == 1 else math.asinh(whole**2 / (4 * rate**2 * total)) ** 0.5
+                noise = max(LEAST_NOISE, nearly_normal(whole, rate, total))
+                mu = whole / math.sqrt(total) if rate == 1 else 1 / noise
                 one = _drafted(task, rate, mu, count, steps)
                 best = one if best is None or one.excess < best.excess else best
         assert best is not None
