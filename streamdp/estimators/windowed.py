@@ -48,10 +48,11 @@ _PARAMETERS = """
         None. Other kinds raise `BudgetError`.
     method
         How a window is learned from: a name or a method object with parameters of its own.
-        "smoothed" (`SmoothedACSA`; Kulkarni, Lee, Liu 2021): noisy accelerated steps on sampled users, few gradients.
-        "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): finds where the users' gradients are, then
-        clips to that; less noise for users with many records, for which it needs about sqrt(d) more users.
-        "outlier-removal" (`OutlierRemoval`; Asi, Liu 2023): as this, with users that grow like log d only.
+        "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; where it pays, it first
+        finds out where the users' gradients lie and adds noise for that only, with users in proportion to sqrt(d).
+        "outlier-removal" (`OutlierRemoval`; Asi, Liu 2023): as that, with a number of users that does not grow with d;
+        for users with thousands of records.
+        "smoothed" (`ConvolutionSmoothing`; Kulkarni, Lee, Liu 2021): few gradients of sampled users, for large windows.
     items_per_user
         m, from 1 to 2^20: how many records of a subject are taken in a window, at most.
     window
@@ -102,7 +103,7 @@ class WindowedRegressor(WindowLearner, LinearRegressor):
         self,
         loss: str | Loss = "huber",
         budget: Budget | str | None = None,
-        method: str | Method = "smoothed",
+        method: str | Method = "private-range",
         items_per_user: int = ITEMS,
         window: int = WINDOW,
         spread: float | None = None,
@@ -142,7 +143,7 @@ class WindowedClassifier(WindowLearner, LinearClassifier):
         self,
         loss: str | Loss = "logistic",
         budget: Budget | str | None = None,
-        method: str | Method = "smoothed",
+        method: str | Method = "private-range",
         items_per_user: int = ITEMS,
         window: int = WINDOW,
         spread: float | None = None,
