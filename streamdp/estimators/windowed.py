@@ -48,8 +48,8 @@ _PARAMETERS = """
         None. Other kinds raise `BudgetError`.
     method
         How a window is learned from: a name or a method object with parameters of its own.
-        "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; where it pays, it first
-        finds out where the users' gradients lie and adds noise for that only, with users in proportion to sqrt(d).
+        "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; where it pays, it
+        first finds out where the users' gradients lie and adds noise for that only; it takes users like sqrt(d).
         "outlier-removal" (`OutlierRemoval`; Asi, Liu 2023): as that, with a number of users that does not grow with d;
         for users with thousands of records.
         "smoothed" (`ConvolutionSmoothing`; Kulkarni, Lee, Liu 2021): few gradients of sampled users, for large windows.
