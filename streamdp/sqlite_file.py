@@ -97,7 +97,7 @@ def create(path: str, form: Format, fill: Callable[[Connection], object]) -> Non
             connection = connect(draft)
             try:
                 with connection.begin():
-                    form.tables.create_all(connection)
+                    form.create_tables(connection)
                     fill(connection)
                     connection.exec_driver_sql(f"PRAGMA application_id = {form.application_id}")
                     connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
