@@ -190,7 +190,8 @@ def test_rollback_forgets_what_was_not_committed() -> None:
 
 
 def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "PENDING_SUBJECTS", 100)
+    for name, size in (("PENDING_SUBJECTS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
+        monkeypatch.setattr(ledger_module, name, size)
     paged, whole = Ledger("eps=1"), Ledger("eps=1")
     rng = np.random.default_rng(1)
     for size in (1, 3, 1500, 40, 40, 2100, 7):
@@ -198,7 +199,7 @@ def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.Monk
         amounts = rng.uniform(0.1, 0.9, size)
         expected = [whole.admit(s, PureDP(a)) for s, a in zip(subjects, amounts, strict=True)]
         assert paged.admit_many(subjects, PureDP(1), amounts).tolist() == expected
-        assert len(paged._slots) <= 100 + size + 1
+        assert paged._memory.n <= 100 + size
     assert paged.n_subjects == whole.n_subjects
 
 
@@ -265,16 +266,21 @@ def test_another_thread_may_use_it_after_this_one() -> None:
     assert not ledger.admit("a", PureDP(1))
 
 
-def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["spend_log", "spend_pages"])
+def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None:
     path = tmp_path / "spends.db"
     with Ledger("eps=1", path=path, key=KEY) as ledger:
         ledger.admit("a", PureDP(1))
+    if table == "spend_pages":
+        with Ledger("eps=1", path=path, key=KEY) as ledger:
+            assert ledger.n_subjects == 1  # which takes the log to the pages
     database = sqlite3.connect(path)
-    (spend,) = database.execute("SELECT spend FROM spends").fetchone()
+    ((spend,),) = database.execute(f"SELECT spends FROM {table}").fetchall()
+    assert len(spend) == 56
     for bit in range(0, 8 * len(spend), 5):
         changed = bytearray(spend)
         changed[bit // 8] ^= 1 << bit % 8
-        database.execute("UPDATE spends SET spend = ?", [bytes(changed)])
+        database.execute(f"UPDATE {table} SET spends = ?", [bytes(changed)])
         database.commit()
         with Ledger("eps=1", path=path, key=KEY) as ledger, pytest.raises(StoreDamagedError):
             ledger.admit("a", PureDP(1))

@@ -143,14 +143,12 @@ class Ledger:
         self._connection: Connection | None = connection
         self._errors = errors
         self._owned = True
-        with self._errors():
-            self._spends = spends_in(connection)
-            self._log = self._spends.log_of(connection, shared)
-            self._committed = (self._spends.count(connection), 0)
+        self._spends = spends_in(connection)
+        self._log = None if shared else self._spends.log
         self._logged_rows = 0
-        self._settled = True  # False: the log has rows that are neither in memory nor in the pages
+        self._settled = False  # whether what the log has is in memory too
         self._to_log = False  # what the last `write_pending` did
-        self.n_refused = 0
+        self.n_refused = self._committed_refused = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -158,7 +156,14 @@ class Ledger:
         from streamdp.accounting.row_memory import RowMemory
 
         self._memory = RowMemory()
-        self._not_in_memory = self._committed[0]  # subjects in the database, but for those that memory says are not
+
+    def _settled_connection(self) -> Connection:
+        """The connection, with nothing in the log that memory has not."""
+        connection = self._open_connection()
+        if not self._settled:
+            self._spends.settle(connection)
+            self._settled, self._logged_rows = True, 0
+        return connection
 
     def set_cap(self, subject: Subject, cap: Budget | str | None) -> None:
         """Give the subject a cap of its own, of the ledger's kind; None: the ledger's again.
@@ -227,12 +232,8 @@ class Ledger:
             return slots
         new = slice(start, memory.n)
         try:
-            connection = self._open_connection()
             with self._errors():
-                if self._log is not None and not self._settled:
-                    self._log.settle(connection)
-                    self._settled, self._logged_rows = True, 0
-                rows, found = self._spends.read(connection, memory.keys[new])
+                rows, found = self._spends.read(self._settled_connection(), memory.keys[new])
             marks = np.sign(rows[rows[:, admission.CAP] > 0, admission.CAP_DELTA])
             if np.any(marks != np.sign(cap_numbers(self.cap)[2])):
                 raise StoreMismatchError(f"subjects have caps of another kind than the ledger's, which is {self.cap}")
@@ -245,9 +246,11 @@ class Ledger:
 
     @property
     def n_subjects(self) -> int:
-        """How many subjects have spent something or have a cap of their own."""
+        """How many subjects have spent something or have a cap of their own; they are counted in the database."""
         memory = self._memory
-        return self._not_in_memory + int(np.count_nonzero(memory.fresh & (memory.touched | memory.logged)))
+        with self._errors():
+            known = self._spends.count(self._settled_connection())
+        return known + int(np.count_nonzero(memory.fresh & (memory.touched | memory.logged)))
 
     def spent(self, subject: Subject) -> Spend:
         """What the subject has spent, admissions not yet committed included."""
@@ -282,24 +285,22 @@ class Ledger:
         changed = np.flatnonzero(memory.touched[: memory.n])
         room = self._logged_rows + len(changed) <= LOGGED_ROWS and memory.n <= KEPT_SUBJECTS
         self._to_log = self._log is not None and room
+        if memory.n == 0:
+            return
         if self._log is not None:
             if self._to_log:
                 self._log.append(connection, memory.keys[changed], memory.rows[changed])
                 return
-            if not self._settled:
-                self._log.settle(connection)
-            self._log.clear(connection)
+            self._log.clear(connection)  # memory has it all, since somebody was paged in
             changed = np.flatnonzero((memory.touched | memory.logged)[: memory.n])
-        self._spends.write(
-            connection, memory.keys[changed], memory.rows[changed], memory.checks[changed], memory.fresh[changed]
-        )
+        self._spends.write(connection, changed, memory.keys, memory.rows, memory.checks, memory.fresh)
 
     def mark_committed(self) -> None:
         """The caller's transaction is on disk: nothing is pending any more."""
         from streamdp.accounting import admission
 
         memory = self._memory
-        self._committed = (self.n_subjects, self.n_refused)
+        self._committed_refused = self.n_refused
         if self._to_log:
             self._logged_rows += int(np.count_nonzero(memory.touched))
             memory.logged |= memory.touched
@@ -310,15 +311,14 @@ class Ledger:
             self._forget()
             return
         changed = np.flatnonzero((memory.touched | memory.logged)[: memory.n])
-        self._not_in_memory = self._committed[0]
         memory.checks[changed] = admission.check_words(memory.keys[changed], memory.rows[changed].view(np.uint64))
         memory.fresh[changed] = memory.touched[changed] = memory.logged[changed] = False
 
     def rollback(self) -> None:
         """Forget what came since the last commit. Only if nothing learned from it was shown."""
         self._forget()
-        self.n_refused = self._committed[1]
-        self._settled = self._logged_rows == 0
+        self.n_refused = self._committed_refused
+        self._settled = False
 
     def close(self) -> None:
         """Commit and close. After an error too: to count a spend that taught nothing harms nobody."""

@@ -1,7 +1,7 @@
 """Spends in an SQLite file: pages of subjects, and a log in front of them.
 
 A table with a row for each subject costs a search and Python objects for each, and a commit of 10,000 subjects among
-millions dirties nearly as many pages of the file. Here a row of the table is a page of some 50 subjects whose hashes
+millions dirties nearly as many pages of the file. Here a row of the table is a page of some 30 subjects whose hashes
 begin with the same bits, read and written by compiled code; and who is alone with the file appends what a commit
 changed to the log, and writes the pages once in a while, many subjects to each.
 
@@ -24,7 +24,7 @@ from streamdp.accounting.admission import ROW, check_words, mix
 from streamdp.accounting.row_memory import RowMemory
 from streamdp.accounting.spend_table import conflict, damaged, fetch, transaction
 
-PAGE_ROWS = 96
+PAGE_ROWS = 48
 _CHUNK = 1024
 _FINE, _DAMAGED, _CONFLICT = range(3)
 
@@ -32,9 +32,9 @@ _FINE, _DAMAGED, _CONFLICT = range(3)
 class SpendPages:
     """See the head of this file. The verbs of `spend_table.Spends` and `spend_table.Log`."""
 
-    def log_of(self, connection: Connection, shared: bool) -> SpendPages | None:
-        self.settle(connection)
-        return None if shared else self
+    @property
+    def log(self) -> SpendPages:
+        return self
 
     def count(self, connection: Connection) -> int:
         with transaction(connection):
@@ -44,32 +44,28 @@ class SpendPages:
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows, found = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         with transaction(connection):
-            depth = _depth(connection)
-            for pages, these in _by_page(keys, 0 if depth is None else depth):
-                blobs = _blobs(connection, pages)
-                bounds, words = _joined(blobs)
-                picked = np.zeros((len(these.order), ROW))
-                there = np.zeros(len(these.order), dtype=np.bool_)
-                if not _pick(pages, bounds, words, these.starts, keys[these.order], picked, there):
+            depth = _depth(connection) or 0
+            for pages, starts, order in _by_page(keys, np.arange(len(keys)), depth):
+                if not _pick(pages, *_words_of(connection, pages), starts, order, keys, rows, found):
                     raise damaged()
-                rows[these.order], found[these.order] = picked, there
         return rows, found
 
     def write(
         self,
         connection: Connection,
+        which: np.ndarray,
         keys: np.ndarray,
         rows: np.ndarray,
-        checks: np.ndarray | None,
-        fresh: np.ndarray | None,
+        checks: np.ndarray | None = None,
+        fresh: np.ndarray | None = None,
     ) -> None:
         """See `Spends.write`; without `checks` and `fresh`, whatever there is is replaced."""
-        if len(keys) == 0:
+        if len(which) == 0:
             return
         depth = _depth(connection)
         if depth is None:
-            depth = (2 * len(keys) // PAGE_ROWS).bit_length()
-        most = self._write_at(depth, connection, keys, rows, checks, fresh)
+            depth = (2 * len(which) // PAGE_ROWS).bit_length()
+        most = self._write_at(depth, connection, which, keys, rows, checks, fresh)
         while most > PAGE_ROWS:
             deeper = depth + (most // PAGE_ROWS).bit_length()
             most = self._deepen(connection, depth, deeper)
@@ -79,39 +75,29 @@ class SpendPages:
         self,
         depth: int,
         connection: Connection,
+        which: np.ndarray,
         keys: np.ndarray,
         rows: np.ndarray,
-        checks: np.ndarray | None,
-        fresh: np.ndarray | None,
+        checks: np.ndarray | None = None,
+        fresh: np.ndarray | None = None,
     ) -> int:
         """Write at this depth; returns the most subjects of a page."""
         most, compare = 0, checks is not None
-        for pages, these in _by_page(keys, depth):
-            blobs = _blobs(connection, pages)
-            bounds, words = _joined(blobs)
-            out, ends, counts, state = _merge(
-                pages,
-                bounds,
-                words,
-                these.starts,
-                keys[these.order],
-                rows[these.order],
-                checks[these.order] if checks is not None else np.zeros(0, dtype=np.uint64),
-                fresh[these.order] if fresh is not None else np.zeros(0, dtype=np.bool_),
-                compare,
-            )
+        if checks is None or fresh is None:
+            checks, fresh = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.bool_)
+        for pages, starts, order in _by_page(keys, which, depth):
+            old = _words_of(connection, pages)
+            out, ends, counts, state = _merge(pages, *old, starts, order, keys, rows, checks, fresh, compare)
             if state == _DAMAGED:
                 raise damaged()
             if state == _CONFLICT:
                 raise conflict()
             packed = out.astype("<u8", copy=False).tobytes()
             cut = [0, *(8 * ends).tolist()]
+            pieces = [packed[a:b] for a, b in zip(cut[:-1], cut[1:], strict=True)]
             connection.exec_driver_sql(
                 "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)",
-                [
-                    (page, n, packed[a:b])
-                    for page, n, a, b in zip(pages.tolist(), counts.tolist(), cut[:-1], cut[1:], strict=True)
-                ],
+                list(zip(pages.tolist(), counts.tolist(), pieces, strict=True)),
             )
             most = max(most, int(counts.max()))
         return most
@@ -124,7 +110,7 @@ class SpendPages:
         ):
             keys, rows = _all_rows(pages)
             connection.exec_driver_sql("DELETE FROM spend_pages WHERE page <= ?", (pages[-1][0],))
-            most = max(most, self._write_at(deeper, connection, keys, rows, None, None))
+            most = max(most, self._write_at(deeper, connection, np.arange(len(keys)), keys, rows))
         return most
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
@@ -150,7 +136,7 @@ class SpendPages:
                 ((blob,),) = fetch(connection, "SELECT spends FROM spend_log WHERE entry = ?", (entry,))
                 keys, rows = _all_rows([(0, blob)])
                 newest.rows[newest.find(keys, np.ones(len(keys), dtype=np.bool_))] = rows
-            self.write(connection, newest.keys[: newest.n], newest.rows[: newest.n], None, None)
+            self.write(connection, np.arange(newest.n), newest.keys, newest.rows)
             self.clear(connection)
 
 
@@ -163,17 +149,9 @@ def take_rows(connection: Connection) -> None:
         connection, "SELECT subject, spend FROM spends WHERE subject > ? ORDER BY subject LIMIT 65536", (last,)
     ):
         keys, rows = unpack(old)
-        pages.write(connection, keys, rows, None, None)
+        pages.write(connection, np.arange(len(keys)), keys, rows)
         last = old[-1][0]
     connection.exec_driver_sql("DROP TABLE spends")
-
-
-class _These:
-    """Which keys fall into some pages: `order` are their places, `starts` (pages + 1,) the first of each page there."""
-
-    def __init__(self, order: np.ndarray, starts: np.ndarray) -> None:
-        self.order = order
-        self.starts = starts
 
 
 def _depth(connection: Connection) -> int | None:
@@ -182,26 +160,31 @@ def _depth(connection: Connection) -> int | None:
     return None if last is None else int(last).bit_length() - 1
 
 
-def _by_page(keys: np.ndarray, depth: int) -> Iterator[tuple[np.ndarray, _These]]:
-    """The pages of these keys, some at a time and in their order, and the keys of each."""
-    prefix = keys[:, 0].byteswap()  # the first byte's bits first, so that pages are in the order of hashes
-    number = np.full(len(keys), 1, dtype=np.int64) << depth
-    if depth:
-        number |= (prefix >> np.uint64(64 - depth)).astype(np.int64)
-    order = np.argsort(number, kind="stable")
-    pages, starts = np.unique(number[order], return_index=True)
-    starts = np.append(starts, len(keys))
+def _by_page(
+    keys: np.ndarray, which: np.ndarray, depth: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The pages of those keys, some at a time and in order; where each begins in the third, which are places in `keys`.
+
+    The second is one longer than the first.
+    """
+    prefix = keys[which, 0].byteswap()  # the first byte's bits first, so that pages are in the order of hashes
+    number = (prefix >> np.uint64(64 - depth) if depth else prefix & np.uint64(0)).astype(np.int64) | 1 << depth
+    by_number = np.argsort(number)
+    number, order = number[by_number], which[by_number]
+    starts = np.flatnonzero(np.diff(number, prepend=0, append=0))
+    pages = number[starts[:-1]]
     for i in range(0, len(pages), _CHUNK):
-        some = pages[i : i + _CHUNK]
-        first = starts[i : i + len(some) + 1]
-        yield some, _These(order[first[0] : first[-1]], first - first[0])
+        first = starts[i : i + _CHUNK + 1]
+        yield pages[i : i + _CHUNK], first - first[0], order[first[0] : first[-1]]
 
 
-def _blobs(connection: Connection, pages: np.ndarray) -> list[bytes]:
-    """The content of each page, empty where there is no such page."""
+def _words_of(connection: Connection, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`_joined` of these pages, which come in order; nothing where there is no such page."""
     first, last = int(pages[0]), int(pages[-1])
     if last - first < 2 * len(pages):
-        found = fetch(connection, "SELECT page, spends FROM spend_pages WHERE page BETWEEN ? AND ?", (first, last))
+        found = fetch(
+            connection, "SELECT page, spends FROM spend_pages WHERE page BETWEEN ? AND ?", (first, last)
+        )
     else:
         asked = pages.tolist()
         # Lengths of 1, 2, 4, ... 1024 only, filled with a repetition: eleven statements, always prepared.
@@ -209,23 +192,21 @@ def _blobs(connection: Connection, pages: np.ndarray) -> list[bytes]:
         marks = ",".join("?" * len(asked))
         found = fetch(connection, f"SELECT page, spends FROM spend_pages WHERE page IN ({marks})", tuple(asked))
     content = dict(found)
-    blobs = [content.get(page, b"") for page in pages.tolist()]
-    if any(len(blob) % 8 for blob in blobs):
-        raise damaged()
-    return blobs
+    return _joined([content.get(page, b"") for page in pages.tolist()])
 
 
 def _joined(blobs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Where each blob begins and the last ends, and all of them, in words."""
+    lengths = np.fromiter(map(len, blobs), dtype=np.int64, count=len(blobs))
+    if np.any(lengths % 8):
+        raise damaged()
     bounds = np.zeros(len(blobs) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, blobs), dtype=np.int64, count=len(blobs)), out=bounds[1:])
-    return bounds // 8, np.frombuffer(b"".join(blobs), dtype="<u8").astype(np.uint64, copy=False)
+    np.cumsum(lengths // 8, out=bounds[1:])
+    return bounds, np.frombuffer(b"".join(blobs), dtype="<u8").astype(np.uint64, copy=False)
 
 
 def _all_rows(pages: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
     """All keys and rows of these (number, blob)."""
-    if any(len(blob) % 8 for _, blob in pages):
-        raise damaged()
     bounds, words = _joined([blob for _, blob in pages])
     keys, rows, state = _unpack_all(np.array([page for page, _ in pages], dtype=np.int64), bounds, words)
     if state == _DAMAGED:
@@ -308,18 +289,19 @@ def _pick(
     bounds: np.ndarray,
     words: np.ndarray,
     starts: np.ndarray,
+    order: np.ndarray,
     keys: np.ndarray,
-    picked: np.ndarray,
+    rows: np.ndarray,
     found: np.ndarray,
 ) -> bool:
     """Find keys in their pages; False where a page is damaged."""
-    out = picked.view(np.uint64)
+    out = rows.view(np.uint64)
     for p in range(len(pages)):
         here = words[bounds[p] : bounds[p + 1]]
         n = _size(np.uint64(pages[p]), here)
         if n < 0:
             return False
-        for i in range(starts[p], starts[p + 1]):
+        for i in order[starts[p] : starts[p + 1]]:
             for j in range(n):
                 if here[2 + 2 * j] == keys[i, 0] and here[3 + 2 * j] == keys[i, 1]:
                     found[i] = True
@@ -353,8 +335,9 @@ def _merge(
     bounds: np.ndarray,
     words: np.ndarray,
     starts: np.ndarray,
+    order: np.ndarray,
     keys: np.ndarray,
-    changed: np.ndarray,
+    rows: np.ndarray,
     checks: np.ndarray,
     fresh: np.ndarray,
     compare: bool,
@@ -371,11 +354,11 @@ def _merge(
         room, most = room + 2 + (2 + ROW) * n, max(most, n)
     out = np.empty(room, dtype=np.uint64)
     page_keys, page_rows = np.empty((most, 2), dtype=np.uint64), np.empty((most, ROW), dtype=np.uint64)
-    new, end = changed.view(np.uint64), 0
+    new, end = rows.view(np.uint64), 0
     for p in range(len(pages)):
         before = n = counts[p]
         _unpack(words[bounds[p] : bounds[p + 1]], n, page_keys, page_rows)
-        for i in range(starts[p], starts[p + 1]):
+        for i in order[starts[p] : starts[p + 1]]:
             j = 0
             while j < before and not (page_keys[j, 0] == keys[i, 0] and page_keys[j, 1] == keys[i, 1]):
                 j += 1

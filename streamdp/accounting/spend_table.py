@@ -29,16 +29,26 @@ class Spends(Protocol):
         """
 
     def write(
-        self, connection: Connection, keys: np.ndarray, rows: np.ndarray, checks: np.ndarray, fresh: np.ndarray
+        self,
+        connection: Connection,
+        which: np.ndarray,
+        keys: np.ndarray,
+        rows: np.ndarray,
+        checks: np.ndarray,
+        fresh: np.ndarray,
     ) -> None:
-        """Write rows, inside the caller's transaction.
+        """Write those of the rows that are at the places `which`, inside the caller's transaction.
 
         Raises `LedgerConflictError` where one that is `fresh` is there already, or another has no longer the check word
         (`admission.check_words`) of when it was read.
         """
 
-    def log_of(self, connection: Connection, shared: bool) -> Log | None:
-        """The log in front of them, empty now; None where there is none, or others write besides us."""
+    @property
+    def log(self) -> Log | None:
+        """The log in front of them, for who is alone with the database; None where there is none."""
+
+    def settle(self, connection: Connection) -> None:
+        """Write the log's rows to the table, and clear it, in a transaction of its own unless the caller's is open."""
 
 
 class Log(Protocol):
@@ -49,9 +59,6 @@ class Log(Protocol):
 
     def clear(self, connection: Connection) -> None:
         """The table has all that it says, or will with the caller's transaction."""
-
-    def settle(self, connection: Connection) -> None:
-        """Write the rows to the table and clear it, in a transaction of its own unless the caller's is open."""
 
 
 def add_tables(metadata: MetaData) -> None:
@@ -119,28 +126,36 @@ class SpendRows:
         return rows, there
 
     def write(
-        self, connection: Connection, keys: np.ndarray, rows: np.ndarray, checks: np.ndarray, fresh: np.ndarray
+        self,
+        connection: Connection,
+        which: np.ndarray,
+        keys: np.ndarray,
+        rows: np.ndarray,
+        checks: np.ndarray,
+        fresh: np.ndarray,
     ) -> None:
+        new, old = which[fresh[which]], which[~fresh[which]]
         self._execute(
             connection,
             "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
             " ON CONFLICT (subject) DO NOTHING",
-            sorted(zip(_hashes(keys[fresh]), _packed(keys[fresh], rows[fresh]), strict=True)),
+            sorted(zip(_hashes(keys[new]), _packed(keys[new], rows[new]), strict=True)),
         )
-        known = ~fresh
-        before = checks[known].astype("<u8").tobytes()
-        old = [before[i : i + 8] for i in range(0, len(before), 8)]
+        packed = checks[old].astype("<u8").tobytes()
+        before = [packed[i : i + 8] for i in range(0, len(packed), 8)]
         self._execute(
             connection,
             "UPDATE spends SET spend = change.after"
             " FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) AS change (subject, before, after)"
             " WHERE spends.subject = change.subject"
             " AND substring(spends.spend FROM octet_length(spends.spend) - 7) = change.before",
-            sorted(zip(_hashes(keys[known]), old, _packed(keys[known], rows[known]), strict=True)),
+            sorted(zip(_hashes(keys[old]), before, _packed(keys[old], rows[old]), strict=True)),
         )
 
-    def log_of(self, connection: Connection, shared: bool) -> None:
-        return None
+    log = None
+
+    def settle(self, connection: Connection) -> None:
+        """Nothing: there is no log."""
 
     @staticmethod
     def _execute(connection: Connection, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
