@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import pickle
+import random
 import sqlite3
 import threading
 from pathlib import Path
@@ -15,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdp.accounting import admission
+from streamdp.accounting import admission, spend_pages
 from streamdp.accounting import ledger as ledger_module
 from streamdp.accounting.ledger import Ledger
+from streamdp.accounting.subject_hash import hash_subjects
 from streamdp.accounting.subject_key import ENVIRONMENT, hash_subject
 from streamdp.errors import (
     BudgetError,
@@ -30,6 +32,8 @@ from streamdp.errors import (
     StoreMismatchError,
 )
 from streamdp.guarantees import ApproxDP, Budget, GaussianDP, PureDP, Spend, gdp_delta, with_amount
+from streamdp.records import WHOLE
+from streamdp.store import Counts, Store
 
 KEY = bytes(range(32))
 
@@ -176,6 +180,113 @@ def test_without_a_subject_nobody_is_charged() -> None:
     ledger = Ledger("eps=1")
     assert ledger.admit_many([None] * 5, PureDP(1)).all()
     assert ledger.n_subjects == 0
+
+
+@pytest.mark.parametrize(
+    ("cap", "own", "spend", "n", "own_n"),
+    [
+        (PureDP(3), PureDP(1), PureDP(0.5), 6, 2),
+        (PureDP(1), PureDP(2), PureDP(0.5), 2, 4),
+        (GaussianDP(2), GaussianDP(3), GaussianDP(1), 4, 9),
+        (GaussianDP(2), GaussianDP(1.5), PureDP(0.4), 16, 9),
+        (ApproxDP(3, 3e-6), ApproxDP(1, 2e-6), ApproxDP(0.5, 1e-6), 3, 2),
+        (ApproxDP(3, 1e-6), ApproxDP(3, 1e-9), ApproxDP(0.5, 1e-7), 6, 0),
+    ],
+)
+def test_a_subject_may_have_a_cap_of_its_own(
+    tmp_path: Path, cap: Budget, own: Budget, spend: Budget, n: int, own_n: int
+) -> None:
+    """Kept over commits and openings, from the log and from the pages."""
+    path = tmp_path / "spends.db"
+    with Ledger(cap, path=path) as ledger:
+        ledger.set_cap("own", str(own))
+        assert ledger.spent("own") == Spend()
+        assert ledger.admit_many(["own", "other"], spend).tolist() == [own_n > 0, True]
+    for _ in range(2):
+        with Ledger(cap, path=path) as ledger:
+            assert (ledger.cap_of("own"), ledger.cap_of("other"), ledger.cap_of("new")) == (own, cap, cap)
+            assert ledger.n_subjects == 2
+    with Ledger(cap, path=path) as ledger:
+        admitted = ledger.admit_many(["own", "other"] * 20, spend)
+        assert (admitted[::2].sum(), admitted[1::2].sum()) == (own_n - (own_n > 0), n - 1)
+        ledger.set_cap("own", None)
+        ledger.set_cap("other", own)
+        assert (ledger.cap_of("own"), ledger.cap_of("other")) == (cap, own)
+        again = ledger.admit_many(["own", "other"] * 20, spend)
+        assert (again[::2].sum(), again[1::2].sum()) == (max(0, n - own_n), max(0, own_n - n))
+
+
+def test_caps_are_of_the_ledgers_kind(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    with Ledger("mu=2", path=path) as ledger:
+        for bad in ("eps=1", "eps=1,delta=1e-6", "mu=0", "two"):
+            with pytest.raises(BudgetError):
+                ledger.set_cap("a", bad)
+        with pytest.raises(SchemaError):
+            ledger.set_cap(None, "mu=1")  # type: ignore[arg-type]
+        assert ledger.n_subjects == 0
+        ledger.set_cap("a", "mu=1")
+        ledger.rollback()
+        assert ledger.cap_of("a") == GaussianDP(2)
+        ledger.set_cap("a", "mu=1")
+    with Ledger("eps=2", path=path) as ledger:
+        with pytest.raises(StoreMismatchError, match="kind"):
+            ledger.admit_many(["b", "a"], PureDP(1))
+        assert ledger.admit_many(["b", "b", "b"], PureDP(1)).tolist() == [True, True, False]
+
+
+def test_subjects_hashed_by_the_thousand_are_those_hashed_one_by_one() -> None:
+    rng = random.Random(4)
+    texts = ["a" * n for n in range(300)] + ["ü" * n for n in range(140)] + ["\udce9", "person-1"]
+    for key in (KEY, rng.randbytes(64), rng.randbytes(33)):
+        for subjects in (texts[:300], texts, [rng.randbytes(n) for n in range(400)] + [None, "x", b"", None]):
+            hashes, there = hash_subjects(subjects, key)
+            assert there.tolist() == [subject is not None for subject in subjects]
+            for got, subject in zip(hashes, subjects, strict=True):
+                assert subject is None or got.astype("<u8").tobytes() == hash_subject(subject, key)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_pages_and_log_are_a_dictionary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """Random commits, rollbacks, caps and openings, with small pages and a small memory, against plain Python."""
+    for name, size in (("PENDING_SUBJECTS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
+        monkeypatch.setattr(ledger_module, name, size)
+    monkeypatch.setattr(spend_pages, "PAGE_ROWS", 8)
+    monkeypatch.setattr(spend_pages, "_CHUNK", 16)
+    rng = random.Random(6)
+    spent, caps = {}, {}
+    for _ in range(6):
+        with Store(tmp_path / "job.db", "job", "print", cap=PureDP(9), shared=shared) as store:
+            if shared:
+                store.claim([WHOLE])
+            ledger = store.ledger
+            assert ledger is not None
+            for i in range(8):
+                before = dict(spent), dict(caps)
+                people = [f"p{rng.randrange(5000)}" for _ in range(rng.choice([3, 400]))]
+                amounts = [rng.choice([0.5, 2.0]) for _ in people]
+                for person in rng.sample(people, 2):
+                    caps[person] = rng.choice([1.0, 12.0])
+                    ledger.set_cap(person, PureDP(caps[person]))
+                admitted = ledger.admit_many(people, PureDP(1), np.array(amounts))
+                for person, amount, got in zip(people, amounts, admitted.tolist(), strict=True):
+                    assert got == (spent.get(person, 0) + amount <= caps.get(person, 9.0))
+                    spent[person] = spent.get(person, 0) + amount * got
+                if rng.random() < 0.3:
+                    store.rollback()
+                    spent, caps = before
+                else:
+                    store.commit({}, {"row": i}, Counts())
+            if rng.random() < 0.5:
+                assert ledger.n_subjects == len(spent)
+    with Store(tmp_path / "job.db", "job", "print", cap=PureDP(9)) as store:
+        ledger = store.ledger
+        assert ledger is not None
+        assert ledger.n_subjects == len(spent) > 3000
+        assert all(ledger.spent(person).epsilon == total for person, total in spent.items())
+        assert all(ledger.cap_of(person) == PureDP(cap) for person, cap in caps.items())
 
 
 def test_rollback_forgets_what_was_not_committed() -> None:

@@ -155,6 +155,42 @@ def test_two_who_spend_from_one_subject_do_not_go_over_its_cap(place: str, known
     assert records(place, "ann", "bob") == [3, 1]
 
 
+def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
+    """Also for one that had read the subject before: its commit is refused, and then it knows the cap."""
+    with shared(place) as first, shared(place) as second:
+        first.claim([SHARDS[0]])
+        second.claim([SHARDS[1]])
+        assert first.ledger is not None
+        assert second.ledger is not None
+        spend(first, "ann", "bob")
+        first.commit_parts({SHARDS[0]: part(1)})
+        assert spend(second, "ann", "bob") == [True, True]
+        first.ledger.set_cap("ann", PureDP(1))
+        first.ledger.set_cap("eve", PureDP(5))  # before any spend
+        first.commit_parts({SHARDS[0]: part(2)})
+        with pytest.raises(LedgerConflictError):
+            second.commit_parts({SHARDS[1]: part(1)})
+        second.rollback()
+        assert second.ledger.cap_of("ann") == PureDP(1)
+        assert spend(second, "ann", "bob", *["eve"] * 6) == [False, True] + [True] * 5 + [False]
+        second.commit_parts({SHARDS[1]: part(1)})
+        assert second.ledger.n_subjects == 3
+    assert records(place, "ann", "bob", "eve") == [1, 2, 5]
+    with shared(place) as store:
+        assert store.ledger is not None
+        store.ledger.set_cap("ann", None)
+        assert spend(store, "ann", "ann", "ann") == [True, True, False]
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_those_who_share_find_what_one_alone_has_logged(place: str) -> None:
+    with Store(place, "job", "print", cap=CAP) as alone:
+        spend(alone, "ann", "ann")
+        alone.commit({}, {"offset": 1}, Counts())
+    with shared(place) as first, shared(place) as second:
+        assert [spend(store, "ann", "ann") for store in (first, second)] == [[True, False]] * 2
+
+
 def test_snapshots_come_in_the_order_of_the_shards(place: str) -> None:
     names = [Shard("b", 10), Shard("a", 2), Shard("b", 9), Shard("a", 11), Shard("B", 0)]
     with shared(place) as store:

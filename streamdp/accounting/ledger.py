@@ -52,7 +52,8 @@ LEDGER_FILE = Format("ledger", 0x7344506C, 2, _metadata, {1: add_caps})
 
 
 class Ledger:
-    """Spends of every subject under one cap. Subjects are stored as keyed hashes only (see `subject_key`).
+    """Spends of every subject under a cap, one for all or its own (`set_cap`). Subjects are stored as keyed hashes only
+    (see `subject_key`).
 
     `cap` is a budget or its text (`"eps=3"`); with the sums of a `Spend` over a subject's admitted records,
 
@@ -65,10 +66,14 @@ class Ledger:
       others into one mu; the latter is (E - epsilon, delta')-DP with delta' as on the left; adding both gives
       (E, D).
 
-    Each comparison has a relative slack of 1e-9, for sums of floats. What a record may spend must not depend
-    on what was released before (it is the record's or the job's own number). A record without a subject
-    (None) is always admitted, as there is nobody to charge: what is promised is then promised per record and
-    not per person.
+    Each comparison has a relative slack of 1e-9, for sums of floats. A record without a subject (None) is always
+    admitted, as there is nobody to charge: what is promised is then promised per record and not per person.
+
+    What a record may spend is public, so it must not depend on the values of its subject's records; it may depend on
+    all that was released before (fully adaptive composition), since each cap is a privacy filter for each subject
+    (`caps` has the arguments), with one exception: under an ApproxDP cap, a subject that mixes GDP spends with others
+    must have amounts, and an order of kinds, that were fixed before. Where they are not, `GaussianDP.from_approx(cap)`
+    is a cap that promises the same and is a filter for PureDP and GDP spends together.
 
     Without `path` the spends page to a temporary database that vanishes with the ledger. With a path they are
     a database of their own, for one process at a time: call `commit` before you show anything that was
@@ -184,7 +189,8 @@ class Ledger:
 
     def cap_of(self, subject: Subject) -> Budget:
         """The cap that holds for the subject."""
-        cap, cap_delta = self._memory.rows[self._slot(subject), -2:].tolist()
+        slot = self._slot(subject)
+        cap, cap_delta = self._memory.rows[slot, -2:].tolist()
         return cap_of_numbers(cap, cap_delta) if cap else self.cap
 
     def admit(self, subject: Subject | None, budget: Budget) -> bool:
@@ -254,7 +260,8 @@ class Ledger:
 
     def spent(self, subject: Subject) -> Spend:
         """What the subject has spent, admissions not yet committed included."""
-        row = self._memory.rows[self._slot(subject)].tolist()
+        slot = self._slot(subject)
+        row = self._memory.rows[slot].tolist()
         return Spend(row[0], row[1], row[2], row[3], int(row[4]))
 
     def _slot(self, subject: Subject) -> int:
