@@ -36,7 +36,10 @@ class RowMemory:
         self._index = np.zeros(2 * size, dtype=np.int32)  # row + 1, or 0; a power of two long
 
     def find(self, keys: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """The row of each key, `NOBODY` where nobody is there; unknown ones are added behind the rows there are."""
+        """The row of each key, `NOBODY` where nobody is there; unknown ones are added behind the rows there are.
+
+        Takes new arrays where these are full, so look at them afterwards.
+        """
         need = self.n + len(keys)  # as if all were unknown
         if need > len(self.rows):
             self._grow(need)

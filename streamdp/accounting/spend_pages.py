@@ -135,7 +135,8 @@ class SpendPages:
             for (entry,) in fetch(connection, "SELECT entry FROM spend_log ORDER BY entry"):
                 ((blob,),) = fetch(connection, "SELECT spends FROM spend_log WHERE entry = ?", (entry,))
                 keys, rows = _all_rows([(0, blob)])
-                newest.rows[newest.find(keys, np.ones(len(keys), dtype=np.bool_))] = rows
+                slots = newest.find(keys, np.ones(len(keys), dtype=np.bool_))
+                newest.rows[slots] = rows
             self.write(connection, np.arange(newest.n), newest.keys, newest.rows)
             self.clear(connection)
 
