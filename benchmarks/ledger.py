@@ -33,7 +33,7 @@ run goes over, so that some records are refused. Memory is the peak of the proce
 
 {machine}
 
-| subjects | spends | a commit every | admits/s | slowest tenth of the run | admits a second of processor time | peak memory | bytes a subject on disk |
+| subjects | spends | a commit every | admits/s | in the slowest tenth | per s of processor | peak memory | bytes a subject |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 

@@ -29,7 +29,7 @@ from streamdp.errors import (
 )
 
 BUSY_TIMEOUT_S = 10.0
-CACHE_KIB = 196608
+CACHE_KIB = 131072
 _LOCKED = {5, 6}
 # SQLite's primary result codes that speak of the surroundings (rights, memory, disk) and not of the file's content.
 _SURROUNDINGS = {3, 7, 8, 10, 13, 14, 22, 23}

@@ -149,9 +149,7 @@ class Store:
                 if not shared:
                     self.claim([WHOLE])
                 if cap is not None and subject_key is not None:
-                    self._ledger = Ledger.within(
-                        self._connection, cap, subject_key, self._database.errors, shared
-                    )
+                    self._ledger = Ledger.within(self._connection, cap, subject_key, self._database.errors, shared)
             except BaseException:
                 self._database.close(self._connection)
                 raise

@@ -247,9 +247,7 @@ def test_subjects_hashed_by_the_thousand_are_those_hashed_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_pages_and_log_are_a_dictionary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
-) -> None:
+def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     """Random commits, rollbacks, caps and openings, with small pages and a small memory, against plain Python."""
     for name, size in (("PENDING_SUBJECTS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
         monkeypatch.setattr(ledger_module, name, size)

@@ -36,12 +36,12 @@ from streamdp.records import Subject
 PENDING_SUBJECTS = 50_000
 """A ledger of its own commits by itself when this many subjects wait to be written."""
 
-KEPT_SUBJECTS = 2_000_000
-"""So many stay in memory after a commit (about 200 MB), so that the next batch need not read them again. A row that
+KEPT_SUBJECTS = 4_000_000
+"""So many stay in memory after a commit (about 400 MB), so that the next batch need not read them again. A row that
 another worker has changed meanwhile is found out when it is written.
 """
 
-LOGGED_ROWS = 2_000_000
+LOGGED_ROWS = 4_000_000
 """Rows in the log of a file with one holder before they are written to its pages."""
 
 _metadata = MetaData()

@@ -14,6 +14,7 @@ hash behind a one, and all pages have one depth. It grows when a page has more t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class SpendPages:
                 raise conflict()
             packed = out.astype("<u8", copy=False).tobytes()
             cut = [0, *(8 * ends).tolist()]
-            pieces = [packed[a:b] for a, b in zip(cut[:-1], cut[1:], strict=True)]
+            pieces = [packed[a:b] for a, b in pairwise(cut)]
             connection.exec_driver_sql(
                 "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)",
                 list(zip(pages.tolist(), counts.tolist(), pieces, strict=True)),
@@ -161,9 +162,7 @@ def _depth(connection: Connection) -> int | None:
     return None if last is None else int(last).bit_length() - 1
 
 
-def _by_page(
-    keys: np.ndarray, which: np.ndarray, depth: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _by_page(keys: np.ndarray, which: np.ndarray, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """The pages of those keys, some at a time and in order; where each begins in the third, which are places in `keys`.
 
     The second is one longer than the first.
@@ -183,9 +182,7 @@ def _words_of(connection: Connection, pages: np.ndarray) -> tuple[np.ndarray, np
     """`_joined` of these pages, which come in order; nothing where there is no such page."""
     first, last = int(pages[0]), int(pages[-1])
     if last - first < 2 * len(pages):
-        found = fetch(
-            connection, "SELECT page, spends FROM spend_pages WHERE page BETWEEN ? AND ?", (first, last)
-        )
+        found = fetch(connection, "SELECT page, spends FROM spend_pages WHERE page BETWEEN ? AND ?", (first, last))
     else:
         asked = pages.tolist()
         # Lengths of 1, 2, 4, ... 1024 only, filled with a repetition: eleven statements, always prepared.
