@@ -249,7 +249,7 @@ def test_subjects_hashed_by_the_thousand_are_those_hashed_one_by_one() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     """Random commits, rollbacks, caps and openings, with small pages and a small memory, against plain Python."""
-    for name, size in (("PENDING_SUBJECTS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
+    for name, size in (("PENDING_RECORDS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
         monkeypatch.setattr(ledger_module, name, size)
     monkeypatch.setattr(spend_pages, "PAGE_ROWS", 8)
     monkeypatch.setattr(spend_pages, "_CHUNK", 16)
@@ -299,7 +299,7 @@ def test_rollback_forgets_what_was_not_committed() -> None:
 
 
 def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("PENDING_SUBJECTS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
+    for name, size in (("PENDING_RECORDS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
         monkeypatch.setattr(ledger_module, name, size)
     paged, whole = Ledger("eps=1"), Ledger("eps=1")
     rng = np.random.default_rng(1)

@@ -18,7 +18,14 @@ from sqlalchemy.engine import make_url
 
 from streamdp import store as store_module
 from streamdp.accounting.subject_key import ENVIRONMENT
-from streamdp.errors import FencedError, LedgerConflictError, StoreBusyError, StoreUnavailableError
+from streamdp.errors import (
+    BudgetError,
+    FencedError,
+    LedgerConflictError,
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
+)
 from streamdp.guarantees import PureDP
 from streamdp.records import WHOLE, Shard
 from streamdp.store import Counts, Part, Store
@@ -165,9 +172,14 @@ def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
         spend(first, "ann", "bob")
         first.commit_parts({SHARDS[0]: part(1)})
         assert spend(second, "ann", "bob") == [True, True]
-        first.ledger.set_cap("ann", PureDP(1))
-        first.ledger.set_cap("eve", PureDP(5))  # before any spend
-        first.commit_parts({SHARDS[0]: part(2)})
+        spend(first, "bob")
+        with pytest.raises(StoreError, match="wait"):
+            first.set_caps({"ann": "eps=1"})
+        first.rollback()
+        with pytest.raises(BudgetError):
+            first.set_caps({"eve": "eps=1", "ann": "mu=1"})
+        first.set_caps({"ann": PureDP(1), "eve": "eps=5"})  # eve before any spend
+        assert committed(place) == {SHARDS[0]: (1, 1)}
         with pytest.raises(LedgerConflictError):
             second.commit_parts({SHARDS[1]: part(1)})
         second.rollback()
@@ -177,8 +189,7 @@ def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
         assert second.ledger.n_subjects == 3
     assert records(place, "ann", "bob", "eve") == [1, 2, 5]
     with shared(place) as store:
-        assert store.ledger is not None
-        store.ledger.set_cap("ann", None)
+        store.set_caps({"ann": None})
         assert spend(store, "ann", "ann", "ann") == [True, True, False]
 
 

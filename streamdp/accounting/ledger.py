@@ -33,8 +33,8 @@ from streamdp.errors import BudgetError, NotAvailable, SchemaError, StoreError, 
 from streamdp.guarantees import Budget, Spend, parse_budget
 from streamdp.records import Subject
 
-PENDING_SUBJECTS = 50_000
-"""A ledger of its own commits by itself when this many subjects wait to be written."""
+PENDING_RECORDS = 50_000
+"""A ledger of its own commits by itself after so many."""
 
 KEPT_SUBJECTS = 4_000_000
 """So many stay in memory after a commit (about 400 MB), so that the next batch need not read them again. A row that
@@ -77,7 +77,7 @@ class Ledger:
 
     Without `path` the spends page to a temporary database that vanishes with the ledger. With a path they are
     a database of their own, for one process at a time: call `commit` before you show anything that was
-    learned, as a crash forgets what was not committed; the ledger does it by itself every 50,000 subjects and
+    learned, as a crash forgets what was not committed; the ledger does it by itself every 50,000 records and
     on `close`. The cap is not stored. `key`: 32 to 64 secret bytes; else `STREAMDP_SUBJECT_KEY`,
     `<path>.key`, or drawn anew.
 
@@ -86,6 +86,7 @@ class Ledger:
 
     Raises `BudgetError` for a malformed cap, `ConfigError` for a bad key, and the `StoreError`s of `Store`.
 
+    >>> from streamdp.guarantees import PureDP
     >>> ledger = Ledger("eps=3")
     >>> [ledger.admit("ann", PureDP(2)), ledger.admit("ann", PureDP(2)), ledger.admit("ann", PureDP(1))]
     [True, False, True]
@@ -153,7 +154,7 @@ class Ledger:
         self._logged_rows = 0
         self._settled = False  # whether what the log has is in memory too
         self._to_log = False  # what the last `write_pending` did
-        self.n_refused = self._committed_refused = 0
+        self.n_refused = self._committed_refused = self._n_waiting = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -184,8 +185,8 @@ class Ledger:
             numbers = cap_numbers(cap)[1:]
         self._make_room()
         slot = self._slot(subject)
-        self._memory.rows[slot, -2:] = numbers
-        self._memory.touched[slot] = True
+        self._memory.rows[slot, -2:], self._memory.touched[slot] = numbers, True
+        self._n_waiting += 1
 
     def cap_of(self, subject: Subject) -> Budget:
         """The cap that holds for the subject."""
@@ -216,14 +217,13 @@ class Ledger:
         self._make_room()
         slots, memory = self._page_in(subjects), self._memory
         admitted = admission.admit_in_order(slots, numbers, memory.rows, memory.touched, kind, cap, cap_delta)
+        self._n_waiting += len(slots)
         self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
 
     def _make_room(self) -> None:
         """Commit, where the ledger does that by itself, so that memory stays bounded."""
-        if not self._owned or self._memory.n <= PENDING_SUBJECTS:
-            return
-        if self._memory.n > KEPT_SUBJECTS or np.count_nonzero(self._memory.touched) > PENDING_SUBJECTS:
+        if self._owned and (self._memory.n > KEPT_SUBJECTS or self._n_waiting > PENDING_RECORDS):
             self.commit()
 
     def _page_in(self, subjects: Sequence[Subject | None]) -> np.ndarray:
@@ -257,6 +257,11 @@ class Ledger:
         with self._errors():
             known = self._spends.count(self._settled_connection())
         return known + int(np.count_nonzero(memory.fresh & (memory.touched | memory.logged)))
+
+    @property
+    def n_pending(self) -> int:
+        """How many subjects' spends or caps wait for the next commit."""
+        return int(np.count_nonzero(self._memory.touched))
 
     def spent(self, subject: Subject) -> Spend:
         """What the subject has spent, admissions not yet committed included."""
@@ -307,7 +312,7 @@ class Ledger:
         from streamdp.accounting import admission
 
         memory = self._memory
-        self._committed_refused = self.n_refused
+        self._committed_refused, self._n_waiting = self.n_refused, 0
         if self._to_log:
             self._logged_rows += int(np.count_nonzero(memory.touched))
             memory.logged |= memory.touched
@@ -324,7 +329,7 @@ class Ledger:
     def rollback(self) -> None:
         """Forget what came since the last commit. Only if nothing learned from it was shown."""
         self._forget()
-        self.n_refused = self._committed_refused
+        self.n_refused, self._n_waiting = self._committed_refused, 0
         self._settled = False
 
     def close(self) -> None:
