@@ -41,7 +41,7 @@ KEPT_SUBJECTS = 4_000_000
 another worker has changed meanwhile is found out when it is written.
 """
 
-LOGGED_ROWS = 4_000_000
+LOGGED_ROWS = 6_000_000
 """Rows in the log of a file with one holder before they are written to its pages."""
 
 _metadata = MetaData()
@@ -323,7 +323,7 @@ class Ledger:
             self._forget()
             return
         changed = np.flatnonzero((memory.touched | memory.logged)[: memory.n])
-        memory.checks[changed] = admission.check_words(memory.keys[changed], memory.rows[changed].view(np.uint64))
+        admission.check_in_place(changed, memory.keys, memory.rows.view(np.uint64), memory.checks)
         memory.fresh[changed] = memory.touched[changed] = memory.logged[changed] = False
 
     def rollback(self) -> None:

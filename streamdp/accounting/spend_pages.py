@@ -167,10 +167,15 @@ def _by_page(keys: np.ndarray, which: np.ndarray, depth: int) -> Iterator[tuple[
 
     The second is one longer than the first.
     """
-    prefix = keys[which, 0].byteswap()  # the first byte's bits first, so that pages are in the order of hashes
-    number = (prefix >> np.uint64(64 - depth) if depth else prefix & np.uint64(0)).astype(np.int64) | 1 << depth
+    number = keys[which, 0]
+    number.byteswap(inplace=True)  # the first byte's bits first, so that pages are in the order of hashes
+    number >>= np.uint64(1)  # in two steps and in place: a shift by 64 is none, and there may be millions
+    number >>= np.uint64(63 - depth)
+    number |= np.uint64(1 << depth)
+    number = number.view(np.int64)
     by_number = np.argsort(number)
     number, order = number[by_number], which[by_number]
+    del by_number
     starts = np.flatnonzero(np.diff(number, prepend=0, append=0))
     pages = number[starts[:-1]]
     for i in range(0, len(pages), _CHUNK):
