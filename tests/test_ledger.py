@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdp.accounting import admission, spend_pages
+from streamdp.accounting import admission, spend_pages, spend_table
 from streamdp.accounting import ledger as ledger_module
 from streamdp.accounting.ledger import Ledger
 from streamdp.accounting.subject_hash import hash_subjects
@@ -336,6 +336,33 @@ def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
     with Ledger("eps=1", path=path) as ledger:
         assert ledger.n_subjects == 300
         assert not ledger.admit_many(subjects, PureDP(0.6)).any()
+
+
+def test_a_file_with_a_row_for_each_subject_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    subjects = [f"s{i}" for i in range(5000)]
+    with Ledger("eps=2", path=path) as ledger:
+        ledger.admit_many(subjects, PureDP(0.5), np.linspace(0.1, 1.9, 5000))
+    old = sqlite3.connect(path)
+    ((blob,),) = old.execute("SELECT spends FROM spend_log").fetchall()
+    keys, rows = spend_pages._all_rows([(0, blob)])
+    spends = list(zip(spend_table._hashes(keys), spend_table._packed(keys, rows), strict=True))
+    assert {len(spend) for _, spend in spends} == {48}
+    old.executescript("DROP TABLE spend_pages; DROP TABLE spend_log; PRAGMA user_version = 1")
+    old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
+    old.executemany("INSERT INTO spends VALUES (?, ?)", spends)
+    old.execute("UPDATE spends SET spend = x'00' WHERE subject = ?", [spends[7][0]])
+    old.commit()
+    with pytest.raises(StoreDamagedError):
+        Ledger("eps=2", path=path)
+    old.execute("UPDATE spends SET spend = ? WHERE subject = ?", spends[7][::-1])
+    old.commit()
+    old.close()
+    with Ledger("eps=2", path=path) as ledger:
+        assert ledger.n_subjects == 5000
+        assert [ledger.spent(s).epsilon for s in subjects] == np.linspace(0.1, 1.9, 5000).tolist()
+        ledger.set_cap("s4999", "eps=3")
+        assert ledger.admit_many(["s4999", "s4998", "s0"], PureDP(1)).tolist() == [True, False, True]
 
 
 def test_wrong_or_missing_keys_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -539,6 +539,22 @@ def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int
     assert [commit.seq for commit in Store.history(path)] == [*kept, 4]
 
 
+@on_a_server
+def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
+    make(place)
+    with psycopg.connect(place) as connection:
+        assert connection.execute("SELECT DISTINCT length(spend) FROM streamdp_trips.spends").fetchall() == [(48,)]
+        connection.execute("UPDATE streamdp_trips.format SET version = 3")
+    assert Store.snapshot(place, "trips") is not None
+    with Store(place, "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        assert store.ledger.spent("everyone").records == 1
+        store.set_caps({"everyone": "eps=0.5"})
+        assert not store.ledger.admit("everyone", PureDP(0.1))
+    with psycopg.connect(place) as connection:
+        assert connection.execute("SELECT version FROM streamdp_trips.format").fetchone() == (4,)
+
+
 def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "job.db"
     make(path)

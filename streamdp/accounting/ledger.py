@@ -41,8 +41,8 @@ KEPT_SUBJECTS = 4_000_000
 another worker has changed meanwhile is found out when it is written.
 """
 
-LOGGED_ROWS = 6_000_000
-"""Rows in the log of a file with one holder before they are written to its pages."""
+LOGGED_ROWS = 500_000
+"""The log goes to the pages when it has more rows, and twice as many as there are in memory."""
 
 _metadata = MetaData()
 add_tables(_metadata)
@@ -295,8 +295,8 @@ class Ledger:
         """
         memory = self._memory
         changed = np.flatnonzero(memory.touched[: memory.n])
-        room = self._logged_rows + len(changed) <= LOGGED_ROWS and memory.n <= KEPT_SUBJECTS
-        self._to_log = self._log is not None and room
+        room = self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * memory.n)
+        self._to_log = self._log is not None and room and memory.n <= KEPT_SUBJECTS
         if memory.n == 0:
             return
         if self._log is not None:
