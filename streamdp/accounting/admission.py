@@ -1,7 +1,7 @@
 """The compiled loop that admits spends against a cap. `ledger` states the rules; here they are arithmetic.
 
-A subject's row holds `ROW` float64 numbers: the four sums of a `Spend`, its number of records, and a check
-word.
+A subject's row holds `ROW` float64 numbers: the four sums of a `Spend`, its number of records, and the cap of its own
+as (CAP, CAP_DELTA), zeros where it has the ledger's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 import numpy as np
 from numba import njit
 
-EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CHECK = range(6)
-ROW = 6
+EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CAP, CAP_DELTA = range(7)
+ROW = 7
 
 PURE, APPROX, GAUSSIAN = range(3)
-"""The kinds of cap: (PURE, E, 0), (APPROX, E, D), (GAUSSIAN, M squared, 0)."""
+"""The kinds of cap: (PURE, E, 0), (APPROX, E, D), (GAUSSIAN, M squared, -1); the last number tells them apart."""
 
 TOLERANCE = 1e-9
 """Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3."""
@@ -88,7 +88,8 @@ def admit_in_order(
         epsilon, delta = row[EPSILON] + term[EPSILON], row[DELTA] + term[DELTA]
         mu_squared = row[MU_SQUARED] + term[MU_SQUARED]
         pure_mu_squared = row[PURE_MU_SQUARED] + term[PURE_MU_SQUARED]
-        if fits(epsilon, delta, mu_squared, pure_mu_squared, kind, cap, cap_delta):
+        most, most_delta = (row[CAP], row[CAP_DELTA]) if row[CAP] > 0 else (cap, cap_delta)
+        if fits(epsilon, delta, mu_squared, pure_mu_squared, kind, most, most_delta):
             row[EPSILON], row[DELTA] = epsilon, delta
             row[MU_SQUARED], row[PURE_MU_SQUARED] = mu_squared, pure_mu_squared
             row[RECORDS] += 1
@@ -100,19 +101,30 @@ def admit_in_order(
 
 @njit(cache=True, nogil=True)
 def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """A 64-bit check of each row and whose it is, so that a damaged page cannot hand out a new budget
-    unnoticed.
+    """A 64-bit check of each row and whose it is, so that a damaged page cannot hand out a new budget unnoticed.
 
-    `keys` (n, 2) and `words` (n, ROW) are uint64 views. Multiply and shift, the mixing step of splitmix64:
-    any one changed bit changes the result. It guards against decay, not against a forger, who could as well
-    delete the file.
+    `keys` (n, 2) and `words` (n, ROW) are uint64 views; a cap counts where there is one. Multiply and shift, the mixing
+    step of splitmix64: any one changed bit changes the result. It guards against decay, not against a forger, who could
+    as well delete the file.
     """
     out = np.empty(len(words), dtype=np.uint64)
     for i in range(len(words)):
-        mixed = np.uint64(0x9E3779B97F4A7C15)
-        for j in range(2 + CHECK):
-            mixed ^= keys[i, j] if j < 2 else words[i, j - 2]
-            mixed *= np.uint64(0xBF58476D1CE4E5B9)
-            mixed ^= mixed >> np.uint64(31)
+        mixed = mix(mix(np.uint64(0x9E3779B97F4A7C15), keys[i, 0]), keys[i, 1])
+        for j in range(ROW if words[i, CAP] != 0 else CAP):
+            mixed = mix(mixed, words[i, j])
         out[i] = mixed
     return out
+
+
+@njit(cache=True, nogil=True)
+def check_in_place(which: np.ndarray, keys: np.ndarray, words: np.ndarray, checks: np.ndarray) -> None:
+    """The checks of the rows at these places, without a copy of millions of rows."""
+    for i in which:
+        checks[i] = check_words(keys[i : i + 1], words[i : i + 1])[0]
+
+
+@njit(cache=True, nogil=True)
+def mix(mixed: np.uint64, word: np.uint64) -> np.uint64:
+    """One step of the check."""
+    mixed = (mixed ^ word) * np.uint64(0xBF58476D1CE4E5B9)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -16,6 +16,8 @@ from streamdp.errors import ConfigError, SchemaError, StoreError, StoreMismatchE
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
 KEY_BYTES = 32
+PERSON = b"streamdp-subject"
+"""What the hash is for, which BLAKE2b keeps apart from its other uses."""
 
 
 def hash_subject(subject: str | bytes, key: bytes) -> bytes:
@@ -23,11 +25,16 @@ def hash_subject(subject: str | bytes, key: bytes) -> bytes:
 
     Raises `SchemaError` for anything but str or bytes.
     """
+    return blake2b(encode_subject(subject), digest_size=16, key=key, person=PERSON).digest()
+
+
+def encode_subject(subject: str | bytes) -> bytes:
+    """The bytes that are hashed; raises `SchemaError` for anything but str or bytes."""
     if isinstance(subject, str):
-        subject = subject.encode("utf-8", "surrogatepass")
-    elif not isinstance(subject, bytes):
+        return subject.encode("utf-8", "surrogatepass")
+    if not isinstance(subject, bytes):
         raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
-    return blake2b(subject, digest_size=16, key=key, person=b"streamdp-subject").digest()
+    return subject
 
 
 def key_fingerprint(key: bytes) -> bytes:
