@@ -4,9 +4,6 @@ Within a batch the state holds contributions that are not released yet; between 
 state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundary` within a batch, and a copy
 or pickle holds the state of the last boundary. A subclass brings `_open`, `_add` and `_close`, and `_noise`.
 
-Every record of an estimator gets the same guarantee, for the noise is shared by a batch. A record that allows more is
-learned and spends the estimator's budget; one that allows less is refused and counted.
-
 A person's records in different batches are protected by different noises, and their spends compose. k records in one
 batch are not k mechanisms but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta
 of more than k delta. So where there is a ledger, a second record of a subject within a batch is refused and counted.
@@ -22,32 +19,25 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamdp.acceleration import Accelerated, Phase, Problem, plan
-from streamdp.domains import Box, Domain, L2Ball
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError
-from streamdp.estimators.linear import LinearModel
-from streamdp.guarantees import ApproxDP, Budget, amount, parse_budget
-from streamdp.losses import Huber
+from streamdp.estimators.bounded import DEFAULT_BUDGET, BoundedModel
+from streamdp.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.records import Subject
 
 _STATE_FORMAT = 1
 _MOST_RECORDS = 10**18
-_LARGEST = 1e60  # the largest size of a domain: far from where squares leave the doubles
 
-DEFAULT_BUDGET = ApproxDP(1.0, 1e-6)
-DEFAULT_DOMAIN = L2Ball(5.0)
 FIRST_EPOCH = 1024
 """Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
 
 
-class BatchedModel(LinearModel):
+class BatchedModel(BoundedModel):
     """Batches, the plan and the state. See the module's text."""
 
     horizon: int | None
     batch_size: int | None
-    smoothness: float | None
-    strong_convexity: float
     _walk_kind: type[Accelerated] = Accelerated
 
     def _set_up_batches(self, budget: Budget | str | None) -> None:
@@ -55,31 +45,9 @@ class BatchedModel(LinearModel):
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if value is not None and not (whole and 1 <= value <= _MOST_RECORDS):
                 raise ConfigError(f"{name}: expected a whole number from 1 to {_MOST_RECORDS}, or None")
-        self._set_up_model(DEFAULT_DOMAIN)
-        if not isinstance(self._domain, L2Ball | Box):
-            raise ConfigError("domain: expected an L2Ball or a bounded Box, for steps are planned from its size")
-        if not (_corner(self._domain) <= _LARGEST and _width(self._domain) >= 1 / _LARGEST):
-            raise ConfigError(f"domain: expected a size from {1 / _LARGEST:g} to {_LARGEST:g}, got {self._domain}")
-        self._beta = self._smoothness()
+        self._set_up_bounded()
         self._members: set[bytes] = set()  # whose records are in the batch, where a ledger counts them
-        # lambda/2 ||x - x*||^2 <= f(x) - f* <= bound ||x - x*|| for every x of the domain.
-        most = 4 * self._loss.bound / _width(self._domain)
-        if not (_is_number(self.strong_convexity) and 0 <= self.strong_convexity <= most):
-            raise ConfigError(
-                f"strong_convexity: expected a number from 0 to {most:g}, the most that bounded gradients allow in"
-                f" {self._domain}, got {self.strong_convexity!r}"
-            )
         self._set_up(DEFAULT_BUDGET if budget is None else budget)
-
-    def _smoothness(self) -> float:
-        """The loss's constant or the user's; inf: to be smoothed by a Moreau envelope."""
-        if self.smoothness is not None:
-            if not (_is_number(self.smoothness) and 0 < self.smoothness < math.inf):
-                raise ConfigError(f"smoothness: expected a positive finite number, got {self.smoothness!r}")
-            return float(self.smoothness)
-        if self._loss.clip is not None and not self._loss.has_envelope:
-            raise ConfigError(f"{self._loss.name} with clip has no smoothness constant: give smoothness=...")
-        return self._loss.smoothness
 
     # -- what subclasses bring --------------------------------------------------------------------------------------
 
@@ -120,29 +88,6 @@ class BatchedModel(LinearModel):
         self._epoch = self._phase_number = self._taken = 0
         self._plan = self._plan_of(0)
         self._begin_phase()
-
-    @property
-    def _highest_scale(self) -> float:
-        assert isinstance(self._loss, Huber)
-        return max(_corner(self._domain), 2 * self._loss.sigma_min)
-
-    def _project(self, theta: np.ndarray) -> np.ndarray:
-        if not isinstance(self._loss, Huber):
-            return self._domain.project(theta)
-        scale = min(max(theta[-1], self._loss.sigma_min), self._highest_scale)
-        return np.append(self._domain.project(theta[:-1]), scale)
-
-    def _reach(self, start: np.ndarray) -> float:
-        """How far the optimum can be from the start."""
-        free = start[:-1] if isinstance(self._loss, Huber) else start
-        if isinstance(self._domain, L2Ball):
-            square = (self._domain.radius + float(np.linalg.norm(free))) ** 2
-        else:
-            assert isinstance(self._domain, Box)
-            square = float(np.sum(np.maximum(free - self._domain.low, self._domain.high - free) ** 2))
-        if isinstance(self._loss, Huber):
-            square += max(start[-1] - self._loss.sigma_min, self._highest_scale - start[-1]) ** 2
-        return math.sqrt(square)
 
     def _plan_of(self, epoch: int) -> list[Phase]:
         """The phases of an epoch; where the loss is strongly convex each epoch starts nearer than the last one."""
@@ -271,38 +216,12 @@ class BatchedModel(LinearModel):
             if member is not None and self._taken and self.n_seen > learned:
                 self._members.add(member)
 
-    def _allowed(self, budget: Budget) -> bool:
-        if type(budget) is not type(self._budget):
-            kind = type(self._budget).__name__
-            raise BudgetError(f"expected a {kind}, the kind that all records of this estimator spend, got {budget}")
-        return all(getattr(budget, name) >= getattr(self._budget, name) for name in budget.__dataclass_fields__)
-
-    def _learn_batch(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        amounts: np.ndarray | None,
-        subjects: Sequence[Subject | None] | None,
-    ) -> np.ndarray | None:
-        allowed = None if amounts is None else amounts >= amount(self._budget)
-        if allowed is None or allowed.all():
-            return self._learn_shared(X, y, subjects)
-        if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):
-            raise SchemaError(f"y, subjects: expected {len(X)} of each")
-        self._check_rows(X, y)  # those that are refused too
-        mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
-        learned = self._learn_shared(X[allowed], y[allowed], mine)
-        self.n_refused += len(X) - int(np.count_nonzero(allowed))
-        if learned is not None:
-            allowed[allowed] = learned
-        return allowed
-
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         """Learn records that all spend the estimator's budget; as `_learn_batch`."""
         if self.ledger is None or subjects is None:
-            return super()._learn_batch(X, y, None, subjects)
+            return super()._learn_shared(X, y, subjects)
         if len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         self._check_rows(X, y)  # all, before the first is learned
@@ -326,7 +245,7 @@ class BatchedModel(LinearModel):
                 once[i] = member not in met
                 met.add(member)
         mine = [member for member, new in zip(members, once, strict=True) if new]
-        learned = super()._learn_batch(X[once], y[once], None, mine)
+        learned = super()._learn_shared(X[once], y[once], mine)
         self.n_refused += int(np.count_nonzero(~once))
         if learned is not None:
             once[once] = learned
@@ -360,11 +279,6 @@ class BatchedModel(LinearModel):
         domain = {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}  # 5 is 5.0
         planned = (horizon, size, self._beta, float(self.strong_convexity), domain)
         return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
-
-    def _check_theta(self, theta: np.ndarray) -> None:
-        super()._check_theta(theta)
-        if isinstance(self._loss, Huber) and theta[-1] > self._highest_scale * (1 + 1e-9):
-            raise ConfigError(f"state: expected a scale of at most {self._highest_scale:g}, got {theta[-1]:g}")
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain numbers, text and arrays. No generator and nothing of an unfinished batch is in it.
@@ -482,17 +396,3 @@ def _member(subject: Subject | None) -> bytes | None:
     if isinstance(subject, str):
         return subject.encode("utf-8", "surrogatepass")
     raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def _width(domain: Domain) -> float:
-    """The largest range of a coefficient."""
-    return 2 * domain.radius if isinstance(domain, L2Ball) else domain.high - domain.low  # type: ignore[union-attr]
-
-
-def _corner(domain: Domain) -> float:
-    """The largest coefficient."""
-    return domain.radius if isinstance(domain, L2Ball) else max(abs(domain.low), abs(domain.high))  # type: ignore[union-attr]

@@ -34,7 +34,8 @@ from streamdp.acceleration import Accelerated, Averaged
 from streamdp.domains import Domain
 from streamdp.entropy import Entropy, SeededEntropy, entropy
 from streamdp.errors import ConfigError, NotAtBoundary, SchemaError
-from streamdp.estimators.batched import DEFAULT_BUDGET, BatchedModel
+from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.bounded import DEFAULT_BUDGET
 from streamdp.estimators.linear import LinearClassifier, LinearRegressor, gradients
 from streamdp.guarantees import ApproxDP, Budget, parse_budget
 from streamdp.losses import Loss, Softmax

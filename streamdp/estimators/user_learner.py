@@ -11,7 +11,8 @@ import numpy as np
 from streamdp.accounting.statement import REPORT, Unit
 from streamdp.entropy import Entropy, SeededEntropy, entropy
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.batched import DEFAULT_BUDGET, BatchedModel
+from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.bounded import DEFAULT_BUDGET
 from streamdp.estimators.collecting import OpenUsers, Users
 from streamdp.estimators.user_randomizer import (
     MOST_ITEMS,

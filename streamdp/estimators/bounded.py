@@ -1,0 +1,133 @@
+"""Linear models in a bounded domain, whose steps are planned from its size and from what the loss promises.
+
+All records of such a model get the same guarantee, for its noise is shared: a record that allows more is learned and
+spends the estimator's budget; one that allows less is refused and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamdp.domains import Box, Domain, L2Ball
+from streamdp.errors import BudgetError, ConfigError, SchemaError
+from streamdp.estimators.linear import LinearModel
+from streamdp.guarantees import ApproxDP, Budget, amount
+from streamdp.losses import Huber
+
+if TYPE_CHECKING:
+    from streamdp.records import Subject
+
+_LARGEST = 1e60  # the largest size of a domain: far from where squares leave the doubles
+
+DEFAULT_BUDGET = ApproxDP(1.0, 1e-6)
+DEFAULT_DOMAIN = L2Ball(5.0)
+
+
+class BoundedModel(LinearModel):
+    """The domain, its projection and size, the loss's smoothness, and one budget for all records."""
+
+    smoothness: float | None
+    strong_convexity: float
+
+    def _set_up_bounded(self) -> None:
+        self._set_up_model(DEFAULT_DOMAIN)
+        if not isinstance(self._domain, L2Ball | Box):
+            raise ConfigError("domain: expected an L2Ball or a bounded Box, for steps are planned from its size")
+        if not (_corner(self._domain) <= _LARGEST and _width(self._domain) >= 1 / _LARGEST):
+            raise ConfigError(f"domain: expected a size from {1 / _LARGEST:g} to {_LARGEST:g}, got {self._domain}")
+        self._beta = self._smoothness()
+        # lambda/2 ||x - x*||^2 <= f(x) - f* <= bound ||x - x*|| for every x of the domain.
+        most = 4 * self._loss.bound / _width(self._domain)
+        if not (_is_number(self.strong_convexity) and 0 <= self.strong_convexity <= most):
+            raise ConfigError(
+                f"strong_convexity: expected a number from 0 to {most:g}, the most that bounded gradients allow in"
+                f" {self._domain}, got {self.strong_convexity!r}"
+            )
+
+    def _smoothness(self) -> float:
+        """The loss's constant or the user's; inf: to be smoothed by a Moreau envelope."""
+        if self.smoothness is not None:
+            if not (_is_number(self.smoothness) and 0 < self.smoothness < math.inf):
+                raise ConfigError(f"smoothness: expected a positive finite number, got {self.smoothness!r}")
+            return float(self.smoothness)
+        if self._loss.clip is not None and not self._loss.has_envelope:
+            raise ConfigError(f"{self._loss.name} with clip has no smoothness constant: give smoothness=...")
+        return self._loss.smoothness
+
+    @property
+    def _highest_scale(self) -> float:
+        assert isinstance(self._loss, Huber)
+        return max(_corner(self._domain), 2 * self._loss.sigma_min)
+
+    def _project(self, theta: np.ndarray) -> np.ndarray:
+        if not isinstance(self._loss, Huber):
+            return self._domain.project(theta)
+        scale = min(max(theta[-1], self._loss.sigma_min), self._highest_scale)
+        return np.append(self._domain.project(theta[:-1]), scale)
+
+    def _reach(self, start: np.ndarray) -> float:
+        """How far the optimum can be from the start."""
+        free = start[:-1] if isinstance(self._loss, Huber) else start
+        if isinstance(self._domain, L2Ball):
+            square = (self._domain.radius + float(np.linalg.norm(free))) ** 2
+        else:
+            assert isinstance(self._domain, Box)
+            square = float(np.sum(np.maximum(free - self._domain.low, self._domain.high - free) ** 2))
+        if isinstance(self._loss, Huber):
+            square += max(start[-1] - self._loss.sigma_min, self._highest_scale - start[-1]) ** 2
+        return math.sqrt(square)
+
+    def _allowed(self, budget: Budget) -> bool:
+        if type(budget) is not type(self._budget):
+            kind = type(self._budget).__name__
+            raise BudgetError(f"expected a {kind}, the kind that all records of this estimator spend, got {budget}")
+        return all(getattr(budget, name) >= getattr(self._budget, name) for name in budget.__dataclass_fields__)
+
+    def _learn_batch(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        amounts: np.ndarray | None,
+        subjects: Sequence[Subject | None] | None,
+    ) -> np.ndarray | None:
+        allowed = None if amounts is None else amounts >= amount(self._budget)
+        if allowed is None or allowed.all():
+            return self._learn_shared(X, y, subjects)
+        if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):
+            raise SchemaError(f"y, subjects: expected {len(X)} of each")
+        self._check_rows(X, y)  # those that are refused too
+        mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
+        learned = self._learn_shared(X[allowed], y[allowed], mine)
+        self.n_refused += len(X) - int(np.count_nonzero(allowed))
+        if learned is not None:
+            allowed[allowed] = learned
+        return allowed
+
+    def _learn_shared(
+        self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
+    ) -> np.ndarray | None:
+        """Learn records that all spend the estimator's budget; as `_learn_batch`."""
+        return super()._learn_batch(X, y, None, subjects)
+
+    def _check_theta(self, theta: np.ndarray) -> None:
+        super()._check_theta(theta)
+        if isinstance(self._loss, Huber) and theta[-1] > self._highest_scale * (1 + 1e-9):
+            raise ConfigError(f"state: expected a scale of at most {self._highest_scale:g}, got {theta[-1]:g}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _width(domain: Domain) -> float:
+    """The largest range of a coefficient."""
+    return 2 * domain.radius if isinstance(domain, L2Ball) else domain.high - domain.low  # type: ignore[union-attr]
+
+
+def _corner(domain: Domain) -> float:
+    """The largest coefficient."""
+    return domain.radius if isinstance(domain, L2Ball) else max(abs(domain.low), abs(domain.high))  # type: ignore[union-attr]
