@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 from streamdp import ApproxDP, GaussianDP, Ledger, PureDP
-from streamdp.guarantees import Budget, gdp_delta
+from streamdp.guarantees import gdp_delta
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -75,29 +75,67 @@ def test_a_gaussian_cap_is_a_filter(cap: float, moves: int) -> None:
     assert np.all(adversary(cap**2, moves)(epsilons) <= np.array(most) * (1 + 1e-3) + 1e-7)  # quadrature at a kink
 
 
-def largest(cap: Budget, spent: Budget, kind: Callable[[float], Budget]) -> float:
-    """The most that a ledger admits after this spend."""
+def most(fits: Callable[[float], bool]) -> float:
     low, high = 1e-6, 100.0
     for _ in range(60):
-        ledger = Ledger(cap)
-        assert ledger.admit("ann", spent)
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if ledger.admit("ann", kind(middle)) else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
-def test_an_approx_cap_is_no_filter_for_who_mixes_kinds_by_outcomes() -> None:
-    """As `caps` says: each choice keeps to delta, and choosing by the outcome goes above it."""
+def test_an_approx_cap_would_be_no_filter_for_who_mixes_kinds_by_outcomes() -> None:
+    """As `caps` says: either choice after a Gaussian spend keeps to delta, and to choose by the outcome goes above."""
     epsilon, delta, first = 1.0, 0.01, 0.25
-    cap = ApproxDP(epsilon, delta)
-    some_mu = gaussian(largest(cap, GaussianDP(first), GaussianDP))
-    some_epsilon = pure(largest(cap, GaussianDP(first), PureDP))
+    some_mu = gaussian(most(lambda mu: gdp_delta((first**2 + mu**2) ** 0.5, epsilon) <= delta))
+    some_epsilon = pure(most(lambda pure: pure <= epsilon and gdp_delta(first, epsilon - pure) <= delta))
     for then in (some_mu, some_epsilon):
         assert after_gaussian(first, then)(epsilon) < 1.001 * delta
     assert after_gaussian(first, best(some_mu, some_epsilon))(epsilon) > 1.03 * delta
-    instead = GaussianDP.from_approx(cap).mu ** 2
-    left = instead - first**2
+    cap = ApproxDP(epsilon, delta)
+    ledger = Ledger(cap)
+    assert ledger.admit("ann", GaussianDP(first))
+    assert not ledger.admit("ann", PureDP(1e-9))
+    left = GaussianDP.from_approx(cap).mu ** 2 - first**2  # the cap that counts both
     assert after_gaussian(first, best(gaussian(left**0.5), pure(as_pure(left))))(epsilon) <= 1.001 * delta
+
+
+def basic(epsilon: float, delta: float) -> Delta:
+    """The worst (epsilon, delta)-DP mechanism: all is shown with probability delta, or else randomized response."""
+    return lambda e: delta + (1 - delta) * pure(epsilon)(e)
+
+
+def after_approx(epsilon: float, delta: float, then: Delta) -> Delta:
+    return lambda e: delta + (1 - delta) * after_pure(epsilon, then)(e)
+
+
+def approx_adversary(epsilon: float, delta: float, moves: int) -> Delta:
+    """Spends epsilon and delta in so many moves, or stops."""
+    if moves == 1:
+        return best(nothing, basic(epsilon, delta))
+    choices = [nothing]
+    for share in (0.0, 0.2, 0.5, 0.8):
+        for part in (0.0, 0.5, 1.0):
+            then = approx_adversary(epsilon * (1 - share), delta * (1 - part), moves - 1)
+            choices.append(after_approx(share * epsilon, part * delta, then))
+    return best(*choices)
+
+
+@pytest.mark.parametrize("moves", [1, 2, 3])
+def test_an_approx_cap_is_a_filter_for_either_of_its_kinds(moves: int) -> None:
+    """Whatever the first spend decides, what follows is chosen by outcomes, and comes to no more than delta."""
+    for epsilon, delta in ((0.5, 0.01), (1.0, 1e-4), (2.0, 0.05)):
+        either = best(approx_adversary(epsilon, delta, moves), adversary_of_gaussians(epsilon, delta, moves))
+        assert delta * 0.999 <= either(np.asarray(epsilon)) <= delta * 1.001 + 1e-7
+
+
+def adversary_of_gaussians(epsilon: float, delta: float, moves: int) -> Delta:
+    def spend(left: float, moves: int) -> Delta:
+        if moves == 1:
+            return best(nothing, gaussian(left**0.5))
+        then = [after_gaussian((s * left) ** 0.5, spend(left * (1 - s), moves - 1)) for s in (0.2, 0.5, 0.8)]
+        return best(nothing, *then)
+
+    return spend(GaussianDP.from_approx(ApproxDP(epsilon, delta)).mu ** 2, moves)
 
 
 def test_spends_chosen_by_releases_end_at_the_cap() -> None:

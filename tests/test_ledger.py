@@ -47,12 +47,10 @@ def model_fits(spend: Spend, cap: Budget) -> bool:
         case GaussianDP(mu):
             return spend.mu_squared + spend.pure_mu_squared <= (mu * slack) ** 2
         case ApproxDP(epsilon, delta):
-            if spend.epsilon > epsilon * slack or spend.delta > delta * slack:
-                return False
             if spend.mu_squared == 0:
-                return True
-            needed = gdp_delta(math.sqrt(spend.mu_squared), epsilon * slack - spend.epsilon)
-            return needed <= delta * slack - spend.delta
+                return spend.epsilon <= epsilon * slack and spend.delta <= delta * slack
+            alone = spend.epsilon == spend.delta == 0
+            return alone and gdp_delta(math.sqrt(spend.mu_squared), epsilon * slack) <= delta * slack
 
 
 def kinds(cap: Budget) -> list[Budget]:
@@ -125,13 +123,15 @@ def test_a_refused_record_adds_nothing_and_a_smaller_one_still_fits() -> None:
     assert ledger.spent("a") == Spend.of([PureDP(2), PureDP(1)])
 
 
-def test_approx_cap_counts_gaussian_spends_at_the_epsilon_that_is_left() -> None:
-    ledger = Ledger(ApproxDP(2, 1e-6))
-    assert ledger.admit("a", PureDP(1.5))
-    mu = GaussianDP.from_approx(ApproxDP(0.5, 1e-6)).mu
-    assert not ledger.admit("a", GaussianDP(mu * 1.0001))
-    assert ledger.admit("a", GaussianDP(mu * 0.9999))
-    assert not ledger.admit("a", PureDP(0.01))
+def test_an_approx_cap_counts_gaussian_spends_or_the_others_by_the_first() -> None:
+    cap = ApproxDP(2, 1e-6)
+    ledger, mu = Ledger(cap), GaussianDP.from_approx(cap).mu
+    assert not ledger.admit("a", GaussianDP(mu * 1.0001))  # what is refused decides nothing
+    assert ledger.admit_many(["a", "b", "b"], PureDP(0.5)).all()
+    assert ledger.admit_many(["a", "c"], GaussianDP(mu * 0.7)).tolist() == [False, True]
+    assert ledger.admit_many(["a", "b", "c"], ApproxDP(1.5, 1e-6)).tolist() == [True, False, False]
+    assert ledger.admit_many(["c", "c"], GaussianDP(mu * 0.71)).tolist() == [True, False]
+    assert ledger.admit_many(["a", "b", "c"], PureDP(0.01)).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,9 @@ def fits(
         return epsilon <= cap * slack and delta == 0 and mu_squared == 0
     if kind == GAUSSIAN:
         return mu_squared + pure_mu_squared <= cap * slack * slack and delta == 0
-    if epsilon > cap * slack or delta > cap_delta * slack:
-        return False
     if mu_squared == 0:
-        return True
-    return gdp_delta(mu_squared, cap * slack - epsilon) <= cap_delta * slack - delta
+        return epsilon <= cap * slack and delta <= cap_delta * slack
+    return epsilon == 0 and delta == 0 and gdp_delta(mu_squared, cap * slack) <= cap_delta * slack
 
 
 @njit(cache=True, nogil=True)

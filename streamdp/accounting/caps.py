@@ -13,17 +13,19 @@ admitted records be answered by mechanisms 1, 2, ..., each chosen by what came b
   the whole; thus that is at most V(0, M^2), for every epsilon: the whole is M-GDP. The argument asks of a mechanism
   only that it is mu-GDP, so PureDP counts by `GaussianDP.from_pure`. Smith, Thakurta 2022 and Koskela, Tobaben, Honkela
   2023 prove it for adaptive and for each person's own mu.
-* ApproxDP(E, D) with PureDP and ApproxDP spends only: the same with V of (left epsilon, left delta); this is the filter
-  by basic composition of Rogers et al. With GDP spends only: gdp_delta(mu, E) <= D holds up to a certain mu, and
-  that is the cap of the filter before.
-* ApproxDP(E, D) with both is no filter. What is left is then no single curve: after a GDP spend, either some epsilon
-  would fit or some mu, and who picks by the loss so far gets the larger of two deltas on each path, with a mean above D
-  (`tests/test_filters.py` has the numbers). It holds where amounts and the order of kinds were fixed before.
+* ApproxDP(E, D) where a subject's first spend is PureDP or ApproxDP, and so all are: the same with V of (left epsilon,
+  left delta); this is the filter by basic composition of Rogers et al. Where it is GaussianDP: gdp_delta(mu, E) <= D
+  holds up to a certain mu, and that is the cap of the filter before. Either V begins at D, and the first spend is
+  chosen before there is a loss to choose by, so who picks between them gains nothing.
+* A subject that mixed GaussianDP with the others under ApproxDP(E, D) would have no filter, which is why it may not.
+  What is left is then no single curve: after a GDP spend, either some epsilon would fit or some mu, and who picks by
+  the loss so far gets the larger of two deltas on each path, with a mean above D (`tests/test_filters.py` has numbers).
 
-There is no cap by Renyi divergence at an order (Feldman, Zrnic 2021). It would be a filter for the mix as well, but so
-is GaussianDP, which is exact for Gaussian spends where the conversion from one order is not; it would be the better
-only for many small PureDP spends, by less than the factor 1.26 in epsilon (mu = 1.253 epsilon against 1 by the
-variance of the loss), for an order to be chosen in advance, a guarantee that is no `Budget`, and a sum more a subject.
+There is no cap by Renyi divergence at an order (Feldman, Zrnic 2021). It would be a filter for PureDP with GaussianDP
+spends as well, but so is a GaussianDP cap, which is exact for Gaussian spends where the conversion from one order is
+not; it would be the better only for many small PureDP spends, by less than the factor 1.26 in epsilon (mu = 1.253
+epsilon against 1 by the variance of the loss), for an order to be chosen in advance, a guarantee that is no `Budget`,
+and a sum more a subject.
 
 A cap is raised by `Ledger.set_cap` at whoever's will: what is promised to a subject is the largest cap that it may get.
 """

@@ -60,20 +60,17 @@ class Ledger:
     * `PureDP(E)`: epsilon <= E. Only PureDP spends.
     * `GaussianDP(M)`: mu_squared + pure_mu_squared <= M^2. PureDP spends enter as the GDP they imply
       (`GaussianDP.from_pure`); no GDP follows from (epsilon, delta), so ApproxDP spends raise.
-    * `ApproxDP(E, D)`: gdp_delta(sqrt(mu_squared), E - epsilon) <= D - delta, and without GDP spends epsilon
-      <= E and delta <= D. Composition is commutative in trade-off functions (Dong, Roth, Su 2022, section 3),
-      so the PureDP and ApproxDP spends may be gathered into one (epsilon, delta) by basic composition and the
-      others into one mu; the latter is (E - epsilon, delta')-DP with delta' as on the left; adding both gives
-      (E, D).
+    * `ApproxDP(E, D)`: of PureDP and ApproxDP spends epsilon <= E and delta <= D, of GaussianDP spends
+      gdp_delta(sqrt(mu_squared), E) <= D. A subject's first spend decides which of the two, and a spend of the other
+      kind is refused: the mix would be no filter. `GaussianDP.from_approx(cap)` promises the same and counts PureDP and
+      GaussianDP spends together.
 
     Each comparison has a relative slack of 1e-9, for sums of floats. A record without a subject (None) is always
     admitted, as there is nobody to charge: what is promised is then promised per record and not per person.
 
     What a record may spend is public, so it must not depend on the values of its subject's records; it may depend on
     all that was released before (fully adaptive composition), since each cap is a privacy filter for each subject
-    (`caps` has the arguments), with one exception: under an ApproxDP cap, a subject that mixes GDP spends with others
-    must have amounts, and an order of kinds, that were fixed before. Where they are not, `GaussianDP.from_approx(cap)`
-    is a cap that promises the same and is a filter for PureDP and GDP spends together.
+    (`caps` has the arguments).
 
     Without `path` the spends page to a temporary database that vanishes with the ledger. With a path they are
     a database of their own, for one process at a time: call `commit` before you show anything that was
