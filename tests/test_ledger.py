@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import hashlib
+import linecache
 import math
 import os
 import pickle
 import random
 import sqlite3
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdp.accounting import admission, spend_pages, spend_table
+from streamdp.accounting import admission, page_words, row_memory, spend_pages, spend_table
 from streamdp.accounting import ledger as ledger_module
 from streamdp.accounting.ledger import Ledger
-from streamdp.accounting.subject_hash import hash_subjects
-from streamdp.accounting.subject_key import ENVIRONMENT, hash_subject
+from streamdp.accounting.subject_key import ENVIRONMENT, hash_subjects
 from streamdp.errors import (
     BudgetError,
     ConfigError,
+    LedgerConflictError,
     NotAvailable,
     SchemaError,
     StoreBusyError,
@@ -36,6 +43,11 @@ from streamdp.records import WHOLE
 from streamdp.store import Counts, Store
 
 KEY = bytes(range(32))
+
+
+def hash_of(subject: str | bytes, key: bytes) -> bytes:
+    data = subject.encode("utf-8", "surrogatepass") if isinstance(subject, str) else subject
+    return hashlib.blake2b(data, digest_size=16, key=key, person=b"streamdp-subject").digest()
 
 
 def model_fits(spend: Spend, cap: Budget) -> bool:
@@ -235,15 +247,15 @@ def test_caps_are_of_the_ledgers_kind(tmp_path: Path) -> None:
         assert ledger.admit_many(["b", "b", "b"], PureDP(1)).tolist() == [True, True, False]
 
 
-def test_subjects_hashed_by_the_thousand_are_those_hashed_one_by_one() -> None:
+def test_subjects_are_hashed_under_the_key() -> None:
     rng = random.Random(4)
-    texts = ["a" * n for n in range(300)] + ["ü" * n for n in range(140)] + ["\udce9", "person-1"]
+    subjects = ["a" * n for n in range(300)] + ["ü" * n for n in range(140)] + ["\udce9", None, "person-1", b"x", b""]
     for key in (KEY, rng.randbytes(64), rng.randbytes(33)):
-        for subjects in (texts[:300], texts, [rng.randbytes(n) for n in range(400)] + [None, "x", b"", None]):
-            hashes, there = hash_subjects(subjects, key)
-            assert there.tolist() == [subject is not None for subject in subjects]
-            for got, subject in zip(hashes, subjects, strict=True):
-                assert subject is None or got.astype("<u8").tobytes() == hash_subject(subject, key)
+        hashes, there = hash_subjects(subjects, key)
+        assert there.tolist() == [subject is not None for subject in subjects]
+        for got, subject in zip(hashes, subjects, strict=True):
+            assert subject is None or got.astype("<u8").tobytes() == hash_of(subject, key)
+    assert hash_subjects([], KEY)[0].shape == (0, 2)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -298,6 +310,81 @@ def test_rollback_forgets_what_was_not_committed() -> None:
     assert not ledger.admit("a", PureDP(1))
 
 
+def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 3)
+    with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
+        people = [f"p{i}" for i in range(20)]
+        ledger.admit_many(people, PureDP(0.5))
+        connection = ledger._connection
+        ledger.prepare([*people, "new", None, *people])
+        assert ledger.n_pending == 0  # it made room before
+        ledger._connection = None
+        for part in ([], people[:7], [], people[7:]):
+            assert ledger.admit_many(part, PureDP(0.5)).all()
+        assert ledger.admit_many(["new", None, *people], PureDP(0.5)).tolist() == [True, True] + 20 * [False]
+        with pytest.raises(StoreError, match="closed"):
+            ledger.admit("p0", PureDP(0.5))
+        ledger._connection = connection
+        assert ledger.n_pending == 21
+        assert not ledger.admit_many(people, PureDP(0.5)).any()
+        assert ledger.n_pending == 0
+
+
+@pytest.mark.parametrize("most_logged", [0, 10**6])
+def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch, most_logged: int) -> None:
+    """At each line in turn of a call that finds new and old subjects, takes more memory, reads, admits and commits."""
+    monkeypatch.setattr(ledger_module, "LOGGED_ROWS", most_logged)
+    files = {ledger_module.__file__, row_memory.__file__}
+    old, new = [f"p{i}" for i in range(40)], [f"p{i}" for i in range(1200)]
+    Ledger("eps=1").admit_many(new, PureDP(0.5))  # compiles
+    at, done = 0, False
+    while not done:
+        ledger = Ledger("eps=1")
+        ledger.admit_many(old[:30], PureDP(0.5))
+        ledger.commit()
+        if at % 2:
+            ledger.rollback()  # all is read again
+        ledger.admit_many(old[20:], PureDP(0.5))
+        left = at
+
+        def interrupt(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+            nonlocal left
+            if frame.f_code.co_filename not in files:
+                return None
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if event == "line" and not line.strip().startswith("with "):  # where a trace would skip the way out
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return interrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                sys.settrace(interrupt)
+                ledger.admit_many(new, PureDP(0.25))
+                ledger.commit()
+                done = True
+            finally:
+                sys.settrace(None)
+        try:
+            ledger.commit()
+        except LedgerConflictError:  # the commit before had been written, and was interrupted after that
+            ledger.rollback()
+        assert not ledger.admit_many(old[20:30], PureDP(0.25)).any()
+        for times in range(5):
+            admitted = ledger.admit_many([*old, *new], PureDP(0.25))
+            assert not admitted[20:30].any()
+            assert not admitted.any() or times < 4
+        ledger.commit()
+        ledger.rollback()
+        assert all(ledger.spent(person).epsilon == 1.0 for person in new[:60])
+        assert not ledger.admit_many(new, PureDP(0.25)).any()
+        assert ledger.n_subjects == len(new)
+        at += 1
+    assert at > 50
+
+
 def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("PENDING_RECORDS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
         monkeypatch.setattr(ledger_module, name, size)
@@ -330,7 +417,7 @@ def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
     written += b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"someone-" not in written
     key = bytes.fromhex((tmp_path / "spends.db.key").read_text())
-    assert hash_subject(subjects[0], key) in written  # the scan does see what is stored
+    assert hash_of(subjects[0], key) in written  # the scan does see what is stored
     assert (tmp_path / "spends.db.key").stat().st_mode & 0o777 == 0o600
     assert path.stat().st_mode & 0o777 == 0o600
     with Ledger("eps=1", path=path) as ledger:
@@ -345,7 +432,7 @@ def test_a_file_with_a_row_for_each_subject_is_migrated(tmp_path: Path) -> None:
         ledger.admit_many(subjects, PureDP(0.5), np.linspace(0.1, 1.9, 5000))
     old = sqlite3.connect(path)
     ((blob,),) = old.execute("SELECT spends FROM spend_log").fetchall()
-    keys, rows = spend_pages._all_rows([(0, blob)])
+    keys, rows = page_words.unpack([0], [blob])
     spends = list(zip(spend_table._hashes(keys), spend_table._packed(keys, rows), strict=True))
     assert {len(spend) for _, spend in spends} == {48}
     old.executescript("DROP TABLE spend_pages; DROP TABLE spend_log; PRAGMA user_version = 1")

@@ -33,7 +33,7 @@ from sqlalchemy.engine import make_url
 from servers.postgres import Postgres
 from streamdp import store as store_module
 from streamdp import store_tables
-from streamdp.accounting import spend_pages, spend_table
+from streamdp.accounting import page_words, spend_table
 from streamdp.accounting.subject_key import ENVIRONMENT
 from streamdp.encoding import decode_state, encode_state
 from streamdp.errors import (
@@ -500,7 +500,7 @@ def make_older(path: Path, version: int) -> None:
     old = sqlite3.connect(path)
     spends = old.execute("SELECT page, spends FROM spend_pages UNION ALL SELECT 0, spends FROM spend_log").fetchall()
     newest = {}
-    for keys, rows in (spend_pages._all_rows([page]) for page in sorted(spends, key=lambda page: -page[0])):
+    for keys, rows in (page_words.unpack([n], [blob]) for n, blob in sorted(spends, key=lambda page: -page[0])):
         newest |= dict(zip(spend_table._hashes(keys), spend_table._packed(keys, rows), strict=True))
     old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
     old.executemany("INSERT INTO spends VALUES (?, ?)", newest.items())

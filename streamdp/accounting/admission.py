@@ -99,18 +99,10 @@ def admit_in_order(
 
 @njit(cache=True, nogil=True)
 def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """A 64-bit check of each row and whose it is, so that a damaged page cannot hand out a new budget unnoticed.
-
-    `keys` (n, 2) and `words` (n, ROW) are uint64 views; a cap counts where there is one. Multiply and shift, the mixing
-    step of splitmix64: any one changed bit changes the result. It guards against decay, not against a forger, who could
-    as well delete the file.
-    """
+    """The `check_word` (n,) of each row; `keys` (n, 2) and `words` (n, ROW) are uint64 views."""
     out = np.empty(len(words), dtype=np.uint64)
     for i in range(len(words)):
-        mixed = mix(mix(np.uint64(0x9E3779B97F4A7C15), keys[i, 0]), keys[i, 1])
-        for j in range(ROW if words[i, CAP] != 0 else CAP):
-            mixed = mix(mixed, words[i, j])
-        out[i] = mixed
+        out[i] = check_word(keys[i], words[i])
     return out
 
 
@@ -118,7 +110,20 @@ def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
 def check_in_place(which: np.ndarray, keys: np.ndarray, words: np.ndarray, checks: np.ndarray) -> None:
     """The checks of the rows at these places, without a copy of millions of rows."""
     for i in which:
-        checks[i] = check_words(keys[i : i + 1], words[i : i + 1])[0]
+        checks[i] = check_word(keys[i], words[i])
+
+
+@njit(cache=True, nogil=True)
+def check_word(key: np.ndarray, words: np.ndarray) -> np.uint64:
+    """A 64-bit check of a row and whose it is, so that a damaged page cannot hand out a new budget unnoticed.
+
+    A cap counts where there is one. Multiply and shift, the mixing step of splitmix64: any one changed bit changes the
+    result. It guards against decay, not against a forger, who could as well delete the file.
+    """
+    mixed = mix(mix(np.uint64(0x9E3779B97F4A7C15), key[0]), key[1])
+    for j in range(ROW if words[CAP] != 0 else CAP):
+        mixed = mix(mixed, words[j])
+    return mixed
 
 
 @njit(cache=True, nogil=True)

@@ -37,7 +37,7 @@ import math
 import numpy as np
 from scipy.special import expit, ndtri
 
-from streamdp.errors import BudgetError
+from streamdp.errors import BudgetError, StoreMismatchError
 from streamdp.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
 
 
@@ -67,6 +67,15 @@ def check_counts(cap: Budget, budget: Budget) -> None:
         case (PureDP(), PureDP()) | (ApproxDP(), _) | (GaussianDP(), PureDP() | GaussianDP()):
             return
     raise BudgetError(f"a cap of {cap} cannot count {type(budget).__name__}; one of ApproxDP (eps=E,delta=D) can")
+
+
+def check_kinds(cap: Budget, rows: np.ndarray) -> None:
+    """Raise `StoreMismatchError` where one of these rows (n, ROW) has a cap of its own that is of another kind."""
+    from streamdp.accounting import admission
+
+    marks = np.sign(rows[rows[:, admission.CAP] > 0, admission.CAP_DELTA])
+    if np.any(marks != np.sign(cap_numbers(cap)[2])):
+        raise StoreMismatchError(f"subjects have caps of another kind than the ledger's, which is {cap}")
 
 
 def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:

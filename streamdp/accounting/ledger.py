@@ -19,17 +19,11 @@ import numpy as np
 from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, select
 
 from streamdp import sqlite_file
-from streamdp.accounting.caps import cap_numbers, cap_of_numbers, check_counts, spend_numbers
+from streamdp.accounting.caps import cap_numbers, cap_of_numbers, check_counts, check_kinds, spend_numbers
 from streamdp.accounting.spend_table import add_caps, add_tables, spends_in
-from streamdp.accounting.subject_key import (
-    check_key,
-    given_key,
-    key_fingerprint,
-    make_key,
-    matching_key,
-)
+from streamdp.accounting.subject_key import check_key, given_key, hash_subjects, key_fingerprint, make_key, matching_key
 from streamdp.database import Format
-from streamdp.errors import BudgetError, NotAvailable, SchemaError, StoreError, StoreMismatchError
+from streamdp.errors import BudgetError, NotAvailable, SchemaError, StoreError
 from streamdp.guarantees import Budget, Spend, parse_budget
 from streamdp.records import Subject
 
@@ -146,6 +140,7 @@ class Ledger:
         self._connection: Connection | None = connection
         self._errors = errors
         self._owned = True
+        self._n_prepared = -1  # so many records come next without a commit; -1: none was asked for
         self._spends = spends_in(connection)
         self._log = None if shared else self._spends.log
         self._logged_rows = 0
@@ -180,7 +175,7 @@ class Ledger:
             if type(cap) is not type(self.cap):
                 raise BudgetError(f"the ledger's cap is {self.cap}, so a subject's must be {type(self.cap).__name__}")
             numbers = cap_numbers(cap)[1:]
-        self._make_room()
+        self._make_room(1)
         slot = self._slot(subject)
         self._memory.rows[slot, -2:], self._memory.touched[slot] = numbers, True
         self._n_waiting += 1
@@ -211,7 +206,7 @@ class Ledger:
         numbers = spend_numbers(budget, amounts, len(subjects))
         check_counts(self.cap, budget)
         kind, cap, cap_delta = cap_numbers(self.cap)
-        self._make_room()
+        self._make_room(len(subjects))
         slots, memory = self._page_in(subjects), self._memory
         admitted = admission.admit_in_order(slots, numbers, memory.rows, memory.touched, kind, cap, cap_delta)
         self._n_waiting += len(slots)
@@ -219,40 +214,39 @@ class Ledger:
         return admitted
 
     def prepare(self, subjects: Sequence[Subject | None]) -> None:
-        """Read what these have spent, so that to admit them next asks nothing of the database and cannot fail for it.
+        """Read what these have spent, so that to admit them next, at once or in parts, asks nothing of the database and
+        cannot fail for it.
 
         Raises as `admit_many`.
         """
         self._same_process()
+        self._n_prepared = -1
+        self._make_room(0)
         self._page_in(subjects)
+        self._n_prepared = len(subjects)
 
-    def _make_room(self) -> None:
-        """Commit, where the ledger does that by itself, so that memory stays bounded."""
+    def _make_room(self, coming: int) -> None:
+        """Commit, where the ledger does that by itself, so that memory stays bounded; not before what was prepared."""
+        if coming <= self._n_prepared:
+            self._n_prepared -= coming
+            return
+        self._n_prepared = -1
         if self._owned and (self._memory.n > KEPT_SUBJECTS or self._n_waiting > PENDING_RECORDS):
             self.commit()
 
     def _page_in(self, subjects: Sequence[Subject | None]) -> np.ndarray:
         """Give every subject a row in memory, the database's or zeros; the numbers of the rows."""
-        from streamdp.accounting import admission
-        from streamdp.accounting.subject_hash import hash_subjects
-
-        keys, there = hash_subjects(subjects, self._key)
-        memory, start = self._memory, self._memory.n
-        slots = memory.find(keys, there)
-        if memory.n == start:
-            return slots
-        new = slice(start, memory.n)
-        try:
-            with self._errors():
-                rows, found = self._spends.read(self._settled_connection(), memory.keys[new])
-            marks = np.sign(rows[rows[:, admission.CAP] > 0, admission.CAP_DELTA])
-            if np.any(marks != np.sign(cap_numbers(self.cap)[2])):
-                raise StoreMismatchError(f"subjects have caps of another kind than the ledger's, which is {self.cap}")
-        except BaseException:
-            memory.truncate(start)
-            raise
-        memory.rows[new], memory.fresh[new] = rows, ~found
-        memory.checks[new] = admission.check_words(memory.keys[new], rows.view(np.uint64))
+        memory = self._memory
+        slots = memory.find(*hash_subjects(subjects, self._key))
+        if len(memory.unread):
+            try:
+                with self._errors():
+                    rows, found = self._spends.read(self._settled_connection(), memory.unread)
+                check_kinds(self.cap, rows)
+                memory.fill(rows, found)
+            except BaseException:
+                memory.drop_unread()
+                raise
         return slots
 
     @property

@@ -40,7 +40,7 @@ class Spends(Protocol):
         """Write those of the rows that are at the places `which`, inside the caller's transaction.
 
         Raises `LedgerConflictError` where one that is `fresh` is there already, or another has no longer the check word
-        (`admission.check_words`) of when it was read.
+        (`admission.check_word`) of when it was read.
         """
 
     @property
@@ -103,7 +103,7 @@ class SpendRows:
     """The table of a server: rows of (keyed hash of a subject, its spend).
 
     A spend is the numbers of a row as little-endian float64, without the last two where there is no cap, and a 64-bit
-    check over them and the hash (`admission.check_words`): 48 bytes, or 64 with a cap. One packed column and not eight,
+    check over them and the hash (`admission.check_word`): 48 bytes, or 64 with a cap. One packed column and not eight,
     because turning 10,000 rows of columns into Python objects and back costs more than finding them.
     """
 

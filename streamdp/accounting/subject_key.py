@@ -10,31 +10,38 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from hashlib import blake2b
 
+import numpy as np
+
 from streamdp.errors import ConfigError, SchemaError, StoreError, StoreMismatchError
+from streamdp.records import Subject
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
 KEY_BYTES = 32
-PERSON = b"streamdp-subject"
-"""What the hash is for, which BLAKE2b keeps apart from its other uses."""
 
 
-def hash_subject(subject: str | bytes, key: bytes) -> bytes:
-    """16 bytes of BLAKE2b under `key`, for this use only (`person`). A str counts as its UTF-8 bytes.
+def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes (n, 2) as little-endian uint64, and who there is (n,): False for None, whose hash is any.
 
-    Raises `SchemaError` for anything but str or bytes.
+    16 bytes of BLAKE2b under `key`, for this use only (`person`). A str counts as its UTF-8 bytes. Raises `SchemaError`
+    for anything but str, bytes or None.
     """
-    return blake2b(encode_subject(subject), digest_size=16, key=key, person=PERSON).digest()
+    there = np.array([subject is not None for subject in subjects], dtype=np.bool_)
+    keyed = blake2b(digest_size=16, key=key, person=b"streamdp-subject")  # takes in the key once for all
+    digests = []
+    for subject in subjects:
+        one = keyed.copy()
+        one.update(subject.encode("utf-8", "surrogatepass") if isinstance(subject, str) else _as_bytes(subject))
+        digests.append(one.digest())
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), there
 
 
-def encode_subject(subject: str | bytes) -> bytes:
-    """The bytes that are hashed; raises `SchemaError` for anything but str or bytes."""
-    if isinstance(subject, str):
-        return subject.encode("utf-8", "surrogatepass")
-    if not isinstance(subject, bytes):
+def _as_bytes(subject: bytes | None) -> bytes:
+    if not isinstance(subject, bytes | None):
         raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
-    return subject
+    return subject or b""
 
 
 def key_fingerprint(key: bytes) -> bytes:
