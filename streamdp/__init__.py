@@ -15,6 +15,8 @@ from streamdp.estimators import (
     ShuffleRegressor,
     UserLevelLDPClassifier,
     UserLevelLDPRegressor,
+    WindowedClassifier,
+    WindowedRegressor,
 )
 from streamdp.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
 from streamdp.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
@@ -68,6 +70,8 @@ __all__ = [
     "Store",
     "UserLevelLDPClassifier",
     "UserLevelLDPRegressor",
+    "WindowedClassifier",
+    "WindowedRegressor",
     "Worker",
     "load_snapshot",
     "parse_budget",

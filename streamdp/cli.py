@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -107,11 +108,12 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="Records of a batch.")] = None,
     smoothness: Annotated[float | None, typer.Option(help="The loss's smoothness, where you know better.")] = None,
     strong_convexity: Annotated[float | None, typer.Option(help="Of the expected loss, in batches.")] = None,
+    method: Annotated[str | None, typer.Option(help="How a shuffled batch or a window is learned, by name.")] = None,
     items_per_user: Annotated[
-        int | None, typer.Option(help="Records of a subject that make one report; for user-level learning.")
+        int | None, typer.Option(help="Records of a subject in one report or window; for user-level learning.")
     ] = None,
     window: Annotated[
-        int | None, typer.Option(help="After so many records all subjects report on what they have.")
+        int | None, typer.Option(help="After so many records all subjects report, or their window is released.")
     ] = None,
     job: Annotated[str | None, typer.Option(help="The job's name; the file's by default.")] = None,
     store: Annotated[str | None, typer.Option(help="The store's file; JOB.db by default.")] = None,
@@ -164,6 +166,7 @@ def run(
             "batch_size": batch_size,
             "smoothness": smoothness,
             "strong_convexity": strong_convexity,
+            "method": method,
             "items_per_user": items_per_user,
             "window": window,
         },
@@ -477,6 +480,7 @@ def main() -> None:
 def _main() -> int:
     if sys.stdout is None:  # the next file that is opened would be in its place
         return _fail("standard output is closed; use >/dev/null", 2)
+    warnings.showwarning = lambda message, *_: print(f"streamdp: warning: {message}", file=sys.stderr)
     try:
         code: int = app(standalone_mode=False, prog_name="streamdp") or 0
         return code if code != 130 else _interrupted()  # Typer makes 130 of a KeyboardInterrupt

@@ -54,6 +54,8 @@ ESTIMATORS = (
     "ShuffleRegressor",
     "UserLevelLDPClassifier",
     "UserLevelLDPRegressor",
+    "WindowedClassifier",
+    "WindowedRegressor",
 )
 
 
@@ -176,7 +178,7 @@ class ModelConfig(Settings):
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
-    method: Literal["agd", "sgd"] | None = None
+    method: str | None = None
     calibration: Literal["tight", "paper"] | None = None
     items_per_user: int | None = None
     window: int | None = None
@@ -236,8 +238,8 @@ class Definition(Settings):
             raise _Misfit("model", f"{self.model.estimator} needs {need}")
         if self.cap is not None and self.schema_.subject is None:
             raise _Misfit("cap", "needs schema.subject, the column that says whose record it is")
-        if self.model.estimator.startswith("UserLevel") and self.schema_.subject is None:
-            raise _Misfit("model", f"{self.model.estimator} needs schema.subject, whose records make one report")
+        if self.model.estimator.startswith(("UserLevel", "Windowed")) and self.schema_.subject is None:
+            raise _Misfit("model", f"{self.model.estimator} needs schema.subject, whose records it protects together")
         try:
             self.build_estimator()
         except (ConfigError, BudgetError) as error:

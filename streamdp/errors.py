@@ -33,7 +33,7 @@ class NotAvailable(StreamDPError):
     """What was asked for does not exist for this estimator or not yet; the message says why."""
 
 
-class TooFewUsersError(StreamDPError, ValueError):
+class TooFewUsersError(ConfigError):
     """A window has fewer users than its method needs; `needed` says how many. No record was looked at."""
 
     def __init__(self, message: str, needed: int) -> None:

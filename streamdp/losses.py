@@ -32,7 +32,7 @@ def check_classes(y: np.ndarray, classes: int) -> None:
         raise SchemaError(f"target: expected class indices 0 to {classes - 1}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Loss:
     """What all losses share. `clip` is None for Mallows weights, or the norm that gradients are clipped to (biased)."""
 
@@ -151,7 +151,7 @@ class Loss:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Squared(Loss):
     """l(u) = (u - y)^2 / 2, for bounded targets and a bounded theta, or clipped (the default, C = 1).
 
@@ -205,7 +205,7 @@ class Squared(Loss):
         return (u - self._cut(y)) / (1 + t)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Huber(Loss):
     """Huber regression with jointly estimated scale: (sigma rho_c(r) + kappa_c sigma / 2) w(x), r = (y - x'b) / sigma.
 
@@ -299,7 +299,7 @@ class Huber(Loss):
         return np.append(theta[:-1] + scale * slope(sigma) * np.asarray(x), sigma)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Logistic(Loss):
     """l(u) = log(1 + e^u) - y u, y in {0, 1}. The derivative is in (-1, 1): C0 = sqrt(2), S = 2 sqrt(2).
 
@@ -327,7 +327,7 @@ class Logistic(Loss):
         return float(brentq(lambda a: a - (expit(u - t * a) - y), -1.0, 1.0, xtol=1e-15))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Softmax(Loss):
     """Multinomial logistic loss of K classes, theta = K blocks of coefficients, y in {0, ..., K-1}.
 
@@ -393,7 +393,7 @@ class Softmax(Loss):
         return np.ravel(blocks - scale * np.outer(softmax(u) - truth, x))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Quantile(Loss):
     """The pinball loss of quantile tau in (0, 1): l(u) = (tau - 1{y < u}) (y - u); tau = 1/2 is half the absolute loss.
 
@@ -430,7 +430,7 @@ class Quantile(Loss):
         return min(max((u - y) / t, -self.tau), 1 - self.tau)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hinge(Loss):
     """l(u) = max(0, 1 - s u) with s = 2 y - 1, y in {0, 1}: a linear support vector classifier.
 

@@ -11,10 +11,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from streamdp.errors import SchemaError
+
 if TYPE_CHECKING:
     import polars as pl
 
 Subject = str | bytes
+
+
+def subject_bytes(subject: Subject | None) -> bytes | None:
+    """A subject as the ledger tells them apart. Raises `SchemaError` for what is neither text, bytes nor None."""
+    if subject is None or isinstance(subject, bytes):
+        return subject
+    if isinstance(subject, str):
+        return subject.encode("utf-8", "surrogatepass")
+    raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
+
+
 Position = dict[str, Any]
 """Where in a source, as plain JSON values. Only the source that made it can read it."""
 

@@ -37,6 +37,7 @@ class Estimator(Protocol):
 
     n_seen: int
     n_refused: int
+    waits: bool
 
     @property
     def ledger(self) -> Any: ...
@@ -115,7 +116,7 @@ class Runner:
     commit_records, commit_seconds
         Commit after exactly this many records (dead and refused ones included), or this many seconds with at least
         one; an estimator that is not at a boundary then puts it off until it is. When a run ends its batch is closed;
-        after a crash an unfinished batch is read again.
+        after a crash an unfinished batch is read again. An estimator that `waits` is committed at every boundary.
     dead_letters
         Gets the letters before their records are committed: after a crash some are written twice, with the same
         position, and none is lost.
@@ -222,6 +223,8 @@ class Runner:
             self._position = batch.position  # it may move without a record
             if len(batch) or batch.dead:
                 self._learn(batch)
+            if self._estimator.waits:
+                self._commit()
         self._finish()
 
     def _due(self) -> bool:

@@ -1,4 +1,4 @@
-"""Compiled loops of the user-level mean: which intervals a report names, and the fast Hadamard transform.
+"""Compiled loops of user-level learning: averages, which intervals a report names, and the fast Hadamard transform.
 
 As in `kernels`, words come from `entropy` as an array whose first entry is the position; a loop that runs out of words
 stops before the row that it cannot finish, says how far it came, and is called again with more.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdp.kernels import _compiled, _use
+from streamdp.kernels import _compiled, _use, gradient, gradient_of_classes
 
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
@@ -69,3 +69,52 @@ def transform(V: np.ndarray) -> None:
             half *= 2
         for j in range(D):
             V[i, j] *= scale
+
+
+@_compiled
+def average_gradients(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    starts: np.ndarray,
+    users: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write the average gradient at theta of each of the users (k,) into the rows of out (k, d), for losses of one
+    linear predictor. User u has the rows starts[u] to starts[u + 1] of X (N, p), y (N,)."""
+    g = np.zeros(theta.shape[0] + 1)
+    for k in range(users.shape[0]):
+        begin, end = starts[users[k]], starts[users[k] + 1]
+        out[k, :] = 0.0
+        for i in range(begin, end):
+            gradient(spec, theta, X, y, i, g)
+            for j in range(theta.shape[0]):
+                out[k, j] += g[j]
+        for j in range(theta.shape[0]):
+            out[k, j] /= end - begin
+    g[:] = 0.0
+
+
+@_compiled
+def average_gradients_of_classes(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    starts: np.ndarray,
+    users: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """As `average_gradients`, for the multinomial loss."""
+    g = np.zeros(theta.shape[0])
+    for k in range(users.shape[0]):
+        begin, end = starts[users[k]], starts[users[k] + 1]
+        out[k, :] = 0.0
+        for i in range(begin, end):
+            gradient_of_classes(spec, theta, X, y, i, g)
+            for j in range(theta.shape[0]):
+                out[k, j] += g[j]
+        for j in range(theta.shape[0]):
+            out[k, j] /= end - begin
+    g[:] = 0.0

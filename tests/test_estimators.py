@@ -177,7 +177,9 @@ def test_threads_share_a_randomizer_without_sharing_noise(switching: None) -> No
 
 
 def test_threads_share_a_learner_and_each_record_counts_once(switching: None) -> None:
-    model = LDPSGDRegressor(loss=Quantile(0.5), features=["a"], mechanism="none", eta=1.0, alpha=0.0, intercept=False)
+    model = LDPSGDRegressor(
+        loss=Quantile(tau=0.5), features=["a"], mechanism="none", eta=1.0, alpha=0.0, intercept=False
+    )
     model.learn_one({"a": 0.0}, 1.0)
 
     def work() -> None:

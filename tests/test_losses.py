@@ -368,7 +368,11 @@ def test_bad_options_are_refused(make: Callable[[], Loss]) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda b: Squared(clip=None, target_bound=b, radius=1.0), lambda b: Squared(None, 1.0, b)]
+    "make",
+    [
+        lambda b: Squared(clip=None, target_bound=b, radius=1.0),
+        lambda b: Squared(clip=None, target_bound=1.0, radius=b),
+    ],
 )
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
 def test_bounds_that_bound_nothing_are_refused(make: Callable[[float], Loss], bad: float) -> None:

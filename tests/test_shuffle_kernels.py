@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(50, 3)) * 2
 
 
-@pytest.mark.parametrize(("loss", "classes"), [(Huber(), 1), (Quantile(0.3), 1), (Logistic(), 2), (Softmax(), 3)])
+@pytest.mark.parametrize(("loss", "classes"), [(Huber(), 1), (Quantile(tau=0.3), 1), (Logistic(), 2), (Softmax(), 3)])
 @pytest.mark.parametrize("users", [4, 4000])  # some words of noise a coordinate, and a few bits
 def test_counts_are_those_of_the_randomizer(loss: Loss, classes: int, users: int):
     """Same seed, same words: equal to the last bit, also where words run out within a record."""

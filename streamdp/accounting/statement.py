@@ -22,6 +22,7 @@ class Unit:
 
 
 RECORD = Unit("single record", "one record", "any other in its place", "records")
+WINDOW = Unit("single user of a window", "the records of one user of a window", "any others in their place", "windows")
 REPORT = Unit("single report of a user", "the records of one report", "any others in their place", "reports")
 
 

@@ -11,6 +11,7 @@ from streamdp.estimators.randomizer import Randomizer, Report
 from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
 from streamdp.estimators.user_level import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.user_randomizer import UserRandomizer, UserReport
+from streamdp.estimators.windowed import WindowedClassifier, WindowedRegressor
 
 __all__ = [
     "LDPASGDClassifier",
@@ -28,4 +29,6 @@ __all__ = [
     "UserLevelLDPRegressor",
     "UserRandomizer",
     "UserReport",
+    "WindowedClassifier",
+    "WindowedRegressor",
 ]

@@ -70,6 +70,8 @@ class StreamEstimator(river_base.Estimator):
 
     trust: ClassVar[str]
     neighbours: ClassVar[str] = NEIGHBOURS
+    waits: ClassVar[bool] = False
+    """Whether `close_batch` may have to leave a batch open: then every boundary is worth a commit."""
     _unit: ClassVar[Unit] = RECORD
     features: Sequence[str] | None
     ledger: Ledger | None

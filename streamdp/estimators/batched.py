@@ -22,6 +22,7 @@ from streamdp.acceleration import Accelerated, Phase, Problem, plan
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError
 from streamdp.estimators.bounded import DEFAULT_BUDGET, BoundedModel
 from streamdp.guarantees import Budget, parse_budget
+from streamdp.records import subject_bytes
 
 if TYPE_CHECKING:
     from streamdp.records import Subject
@@ -206,7 +207,7 @@ class BatchedModel(BoundedModel):
         """
         if not self._looked:
             self._look_upstream()  # here, where the caller is the pipeline
-        member = None if self.ledger is None else _member(subject)
+        member = None if self.ledger is None else subject_bytes(subject)
         with self._rng.lock:
             if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:
                 self.n_refused += 1
@@ -225,7 +226,7 @@ class BatchedModel(BoundedModel):
         if len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         self._check_rows(X, y)  # all, before the first is learned
-        members = [_member(subject) for subject in subjects]
+        members = [subject_bytes(subject) for subject in subjects]
         self.ledger.prepare(subjects)  # what may fail comes first: after it, nothing of this was learned or spent
         done, learned = 0, np.zeros(len(X), dtype=bool)
         while done < len(X):  # part by part: what the ledger refuses does not fill a batch
@@ -387,12 +388,3 @@ class BatchedModel(BoundedModel):
             "after a crash the records of the unfinished batch are learned again: whoever saw the state before the "
             "crash and sees the model after it has seen these records spend twice",
         ]
-
-
-def _member(subject: Subject | None) -> bytes | None:
-    """A subject as the ledger tells them apart. Raises `SchemaError` for what is neither text, bytes nor None."""
-    if subject is None or isinstance(subject, bytes):
-        return subject
-    if isinstance(subject, str):
-        return subject.encode("utf-8", "surrogatepass")
-    raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")

@@ -85,6 +85,8 @@ class Method(Protocol):
 
     name: ClassVar[str]
 
+    def __hash__(self) -> int: ...
+
     def plan(self, task: Task) -> Any:
         """Steps, noise and whatever else follows from the task. Raises `TooFewUsersError` that says how many users are
         needed, and `ConfigError` for a task that it cannot serve."""

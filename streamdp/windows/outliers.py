@@ -1,0 +1,221 @@
+"""Full-batch accelerated descent on the users of a window, with outliers removed from every gradient.
+
+Source: Asi and Liu, "User-level differentially private stochastic convex optimization: efficient algorithms with
+optimal rates", 2023, Algorithms 3 and 4 (their 1 and 2 are in `concentrated_mean`, with the argument for privacy).
+Every query asks all users of a phase for their average gradients at one point. All queries of a phase together spend
+the budget of the window; phases have users of their own, so the window spends it once. Everything else is
+post-processing, also where a test fails and the run ends with what it has.
+
+What differs from the paper, and why. All of it concerns accuracy only.
+* Steps: the paper takes T = m^2 n^2 or so steps of averaged SGD. Here T is at most `most_queries`, steps are those of
+  `acceleration`, and T is chosen by its bound with the true noise: sigma^2 = d (sensitivity sqrt(T) / mu)^2 for each
+  query, so that the noise's part of the bound, D sigma sqrt(4 / (3 T)), does not grow with T but for logarithms.
+* Smoothing: f_r, f convolved with the uniform ball of radius r, has f <= f_r <= f + r L by convexity (Lemma 2.5 has the
+  two signs the other way round) and is L sqrt(d) / r smooth. r minimises r L + 2 beta D^2 / (T (T + 1)).
+* tau: two averages of m gradients of norm <= L are sqrt(2) s apart in root mean square, s = L / sqrt(m) the `spread`,
+  and one of 2m records moves the distance by at most 2 L / m. So it passes tau = sqrt(2) s (1 + sqrt(2 ln(1 / rho)))
+  with probability rho at most (McDiarmid 1989). rho is `outliers`; the paper's tau is for all pairs at once, and taken
+  from a centre. At a point that depends on the users this is an approximation (the paper's Lemma 4.6 has the bound).
+* Excess: that on the phase's users, by `acceleration`, and D s / sqrt(n) for their average gradient being off, as if
+  the output were one fixed point.
+* Phases for a strongly convex loss: at most ceil(log2 log2(m n)) as in Algorithm 4, phase i of k with n / 2^(k+1-i)
+  users and the last one with all that are left; as many as give the least bound. After excess Delta the optimum is
+  within sqrt(2 Delta / lambda).
+
+When it pays. Clipping gradients at their bound and adding noise for a sensitivity of S / n needs no test and nothing
+of this file. Outlier removal lowers the noise only where `Plan.gain` > 1: tau must be well below S, which takes a few
+hundred records a user, and thousands of users at an epsilon of 1. The method does not switch by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import ClassVar
+
+import numpy as np
+
+from streamdp.acceleration import Accelerated, Problem, run_of
+from streamdp.entropy import Entropy, SeededEntropy
+from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.guarantees import ApproxDP, GaussianDP
+from streamdp.windows.concentrated_mean import Answers, ConcentratedMean
+from streamdp.windows.selection import SELECTIONS
+from streamdp.windows.task import Release, Task, Users
+
+Rng = Entropy | SeededEntropy
+
+_MOST_USERS = 10**12
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One run of AC-SA on users of its own: `mean` answers its queries about the loss smoothed by `radius` (0: as it
+    is). `modulus` is M of `acceleration`, `excess` the bound on the expected loss of its output."""
+
+    mean: ConcentratedMean
+    radius: float
+    modulus: float
+    excess: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`gain` is how many times the noise of the last phase is below that of clipping at the bound, with as many queries
+    to as many users and the whole budget. Below 1: clipping is better."""
+
+    phases: tuple[Phase, ...]
+    gain: float
+
+    @property
+    def excess(self) -> float:
+        """The bound on the expected loss of the release."""
+        return self.phases[-1].excess
+
+
+@dataclass(frozen=True)
+class OutlierRemoval:
+    """Means of gradients without outliers, accelerated: (epsilon, delta)-DP at the level of users.
+
+    Parameters
+    ----------
+    selection
+        "weighted": nobody's coin decides who counts (`selection.WeightedMean`); "sampled": the paper's coins,
+        with several times the noise (`SampledMean`).
+    most_queries
+        The most gradients that are asked of a user, from 1 to 10^6.
+    outliers
+        rho, in (0, 0.2]: how likely two users' gradients may be further than tau apart. With more of it tau is lower
+        and the test is looser.
+    failure
+        In (0, 0.5]: how likely the test of a phase may fail although users are as close as assumed.
+
+    Raises `ConfigError` for a parameter out of range.
+
+    >>> from streamdp.windows.task import Task
+    >>> task = Task(20_000, 2000, 10, ApproxDP(1.0, 1e-6), 1.0, 2.0, 1.0, 0.0, 1.0, 2000**-0.5)
+    >>> round(OutlierRemoval().plan(task).gain, 1)
+    2.3
+    """
+
+    selection: str = "weighted"
+    most_queries: int = 256
+    outliers: float = 0.01
+    failure: float = 0.01
+
+    name: ClassVar[str] = "outlier-removal"
+
+    def __post_init__(self) -> None:
+        if self.selection not in SELECTIONS:
+            raise ConfigError(f"selection: expected {' or '.join(SELECTIONS)}, got {self.selection!r}")
+        if not 1 <= self.most_queries <= 10**6:
+            raise ConfigError(f"most_queries: expected from 1 to 10^6, got {self.most_queries}")
+        if not (0 < self.outliers <= 0.2 and 0 < self.failure <= 0.5):
+            raise ConfigError("expected outliers in (0, 0.2] and failure in (0, 0.5]")
+
+    def plan(self, task: Task) -> Plan:
+        """The phases with the least bound. Raises as `Method` says."""
+        counts = [1]
+        if task.convexity > 0:
+            largest = math.ceil(math.log2(max(2.0, math.log2(max(4, task.items * task.users)))))
+            counts = list(range(1, largest + 1))
+        plans = [p for p in (self._phases(task, count) for count in counts) if p]
+        if not plans:
+            needed = self.least_users(task)
+            raise TooFewUsersError(
+                f"outlier removal needs {needed} users a window for this budget, got {task.users}", needed
+            )
+        phases = min(plans, key=lambda p: p[-1].excess)
+        last = phases[-1].mean
+        clipping = task.sensitivity * math.sqrt(last.queries) / (last.users * GaussianDP.from_approx(task.budget).mu)
+        return Plan(phases, clipping / last.noise)
+
+    def least_users(self, task: Task) -> int:
+        """The least n from which on `plan` accepts all. (An odd n may do where the even one above does not.)"""
+        low, high = 0, 1  # users: 2 low are too few, 2 high are enough
+        while self._mean(task, 2 * high, 1) is None:
+            low, high = high, 2 * high
+            if high > _MOST_USERS:
+                raise ConfigError(f"outlier removal cannot serve {task.budget}")
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._mean(task, 2 * middle, 1) is None else (low, middle)
+        return 2 * high - (self._mean(task, 2 * high - 1, 1) is not None)
+
+    def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+        """As `Method` says. A failed test ends the run with the output so far of its phase."""
+        theta, first, asked = start, 0, 0
+        for phase in plan.phases:
+            named = np.arange(first, first + phase.mean.users)
+            first += phase.mean.users
+            learner, answers = Accelerated(theta, users.project), Answers(phase.mean, rng)
+            for _ in range(phase.mean.queries):
+                points = users.gradients(learner.middle, named, phase.radius)
+                asked += len(named)
+                try:
+                    answer = answers.of(points)
+                finally:
+                    points[...] = 0
+                if answer is None:
+                    return Release(learner.points[1].copy(), asked, complete=False)
+                learner.move(answer, phase.modulus)
+            theta = learner.points[1].copy()
+        return Release(theta, asked)
+
+    def _phases(self, task: Task, count: int) -> tuple[Phase, ...]:
+        """So many phases; none where one of them would have too few users."""
+        sizes = [task.users >> (count - i) for i in range(count - 1)]
+        sizes.append(task.users - sum(sizes))
+        distance, phases = task.distance, []
+        for size in sizes:
+            phase = self._phase(task, size, distance)
+            if phase is None:
+                return ()
+            phases.append(phase)
+            if task.convexity > 0:
+                distance = min(distance, math.sqrt(2 * phase.excess / task.convexity))
+        return tuple(phases)
+
+    def _phase(self, task: Task, users: int, distance: float) -> Phase | None:
+        """The number of queries with the least bound."""
+        best = None
+        for queries in sorted({round(t) for t in np.geomspace(1, self.most_queries, 33)}):
+            mean = self._mean(task, users, queries)
+            if mean is None:
+                break
+            radius, smoothness = 0.0, task.smoothness
+            if math.isinf(smoothness):
+                radius = distance * math.sqrt(2 * math.sqrt(task.d) / (queries * (queries + 1)))
+                smoothness = task.bound * math.sqrt(task.d) / radius
+            variance = task.d * mean.noise**2
+            problem = Problem(task.bound, smoothness, 0.0, distance, partial(_same, variance), spread=0.0)
+            run = run_of(problem, queries, 1, distance, smoothness)
+            excess = run.excess + radius * task.bound + distance * task.spread / math.sqrt(users)
+            if best is None or excess < best.excess:
+                best = Phase(mean, radius, run.modulus, excess)
+        return best
+
+    def _mean(self, task: Task, users: int, queries: int) -> ConcentratedMean | None:
+        if not isinstance(task.budget, ApproxDP):
+            raise ConfigError(f"outlier removal serves a budget eps=E,delta=D, got {task.budget}")
+        reach = math.sqrt(2) * task.spread * (1 + math.sqrt(2 * math.log(1 / self.outliers)))
+        return _planned(
+            task.budget,
+            users,
+            task.d,
+            queries,
+            task.bound,
+            min(reach, task.sensitivity),
+            self.selection,
+            self.outliers,
+            self.failure,
+        )
+
+
+_planned = lru_cache(maxsize=4096)(ConcentratedMean.planned)
+
+
+def _same(variance: float, batch: int) -> float:
+    """The noise of a query, which is always about all users."""
+    return variance
