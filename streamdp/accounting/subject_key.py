@@ -15,8 +15,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from streamdp.errors import ConfigError, SchemaError, StoreError, StoreMismatchError
-from streamdp.records import Subject
+from streamdp.errors import ConfigError, StoreError, StoreMismatchError
+from streamdp.records import Subject, subject_bytes
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
 KEY_BYTES = 32
@@ -33,15 +33,9 @@ def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.nd
     digests = []
     for subject in subjects:
         one = keyed.copy()
-        one.update(subject.encode("utf-8", "surrogatepass") if isinstance(subject, str) else _as_bytes(subject))
+        one.update(subject_bytes(subject) or b"")
         digests.append(one.digest())
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), there
-
-
-def _as_bytes(subject: bytes | None) -> bytes:
-    if not isinstance(subject, bytes | None):
-        raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
-    return subject or b""
 
 
 def key_fingerprint(key: bytes) -> bytes:
