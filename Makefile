@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo demo-kafka test check format bench bench-kafka theory rates trust campaign kafka clean
+.PHONY: demo demo-kafka test check format bench bench-kafka bench-ledger theory rates trust campaign kafka clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -35,6 +35,9 @@ format: $(STAMP)
 
 bench-kafka: $(STAMP)
 	$(BIN)/python -m benchmarks.kafka --write
+
+bench-ledger: $(STAMP)
+	$(BIN)/python -m benchmarks.ledger --write
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed --write

@@ -23,6 +23,12 @@ class Format:
     tables: MetaData
     migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
 
+    def create_tables(self, connection: Connection) -> None:
+        """All but those whose `info` says that they are `only` for the other kind of database."""
+        here = connection.dialect.name
+        tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
+        self.tables.create_all(connection, tables)
+
 
 class Lock(Protocol):
     """Who may write; released by `release` and by the process's death."""

@@ -109,7 +109,7 @@ class PostgresNamespace:
             if _exists(connection):
                 return False
             connection.execute(CreateSchema(self._schema, if_not_exists=True))
-            form.tables.create_all(connection)
+            form.create_tables(connection)
             connection.execute(text("CREATE TABLE format (name text NOT NULL, version integer NOT NULL)"))
             row = {"name": form.name, "version": form.version}
             connection.execute(text("INSERT INTO format VALUES (:name, :version)"), row)

@@ -29,7 +29,7 @@ from streamdp.errors import (
 )
 
 BUSY_TIMEOUT_S = 10.0
-CACHE_KIB = 65536
+CACHE_KIB = 131072
 _LOCKED = {5, 6}
 # SQLite's primary result codes that speak of the surroundings (rights, memory, disk) and not of the file's content.
 _SURROUNDINGS = {3, 7, 8, 10, 13, 14, 22, 23}
@@ -97,7 +97,7 @@ def create(path: str, form: Format, fill: Callable[[Connection], object]) -> Non
             connection = connect(draft)
             try:
                 with connection.begin():
-                    form.tables.create_all(connection)
+                    form.create_tables(connection)
                     fill(connection)
                     connection.exec_driver_sql(f"PRAGMA application_id = {form.application_id}")
                     connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")

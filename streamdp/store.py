@@ -37,7 +37,7 @@ from streamdp.database import Database
 from streamdp.encoding import decode_state, encode_state
 from streamdp.errors import FencedError, StoreDamagedError, StoreError, StoreMismatchError
 from streamdp.guarantees import Budget
-from streamdp.records import WHOLE, Position, Shard
+from streamdp.records import WHOLE, Position, Shard, Subject
 from streamdp.store_tables import ADD_SHARD, COMMITS, EMPTY, JOBS, NAMES, SHARDS, STORE_FORMAT, is_shard
 
 HISTORY = 10_000
@@ -149,7 +149,7 @@ class Store:
                 if not shared:
                     self.claim([WHOLE])
                 if cap is not None and subject_key is not None:
-                    self._ledger = Ledger.within(self._connection, cap, subject_key, self._database.errors)
+                    self._ledger = Ledger.within(self._connection, cap, subject_key, self._database.errors, shared)
             except BaseException:
                 self._database.close(self._connection)
                 raise
@@ -198,6 +198,24 @@ class Store:
     def ledger(self) -> Ledger | None:
         """The spends of subjects, committed by `commit`; None without a cap."""
         return self._ledger
+
+    def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
+        """Give subjects caps of their own (`Ledger.set_cap`), on disk when this returns; for all workers.
+
+        Raises `BudgetError` for a cap that is malformed or of another kind, and `StoreError` without a ledger, where
+        spends wait for their commit, and as `commit_parts` does.
+        """
+        if self._ledger is None or self._ledger.n_pending:
+            raise StoreError("caps of subjects need a store with a cap, and no spends that wait for their commit")
+        try:
+            for subject, cap in caps.items():
+                self._ledger.set_cap(subject, cap)
+            with self._database.errors(), self._open_connection().begin():
+                self._ledger.write_pending(self._connection)
+        except BaseException:
+            self._ledger.rollback()
+            raise
+        self._ledger.mark_committed()
 
     def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
         """Make the shards this store's, whoever had them, and read what was committed of them (None: nothing).

@@ -19,12 +19,12 @@ from sqlalchemy import (
     text,
 )
 
-from streamdp.accounting.spend_table import SpendTable
+from streamdp.accounting.spend_table import add_caps, add_tables
 from streamdp.database import Format
 from streamdp.records import Shard
 
 _metadata = MetaData()
-SpendTable(_metadata)  # what a job's ledger writes
+add_tables(_metadata)  # what a job's ledger writes
 JOBS = Table(
     "jobs",
     _metadata,
@@ -111,8 +111,8 @@ def _add_shards(connection: Connection) -> None:
         connection.execute(text(f"DROP TABLE {table}"))
 
 
-MIGRATIONS = {1: _add_commits, 2: _add_shards}
-STORE_FORMAT = Format("store", 0x73445073, 3, _metadata, MIGRATIONS)
+MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps}
+STORE_FORMAT = Format("store", 0x73445073, 4, _metadata, MIGRATIONS)
 
 
 def is_shard(table: Table, shard: Shard) -> Any:

@@ -24,11 +24,12 @@ HEAVY = [
 
 
 def loaded(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after `statement`."""
+    """The top-level modules that a fresh interpreter has loaded after `statement`, and those of streamdp."""
     command = [sys.executable, "-c", f"{statement}\nimport sys; print(*sys.modules)"]
     root = Path(__file__).parents[1]
     answer = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-    return {name.partition(".")[0] for name in answer.stdout.split()}
+    names = answer.stdout.split()
+    return {name.partition(".")[0] for name in names} | {name for name in names if name.startswith("streamdp.")}
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +51,10 @@ def test_a_declared_estimator_is_built_without_the_database_and_the_readers() ->
     modules = loaded("from streamdp import LDPASGDRegressor; LDPASGDRegressor(features=['a']).learn_one({'a': 1}, 1)")
     assert "numba" in modules
     assert not modules & {"pandas", "polars", "sqlalchemy", "dp_accounting", "matplotlib", "pydantic"}
+
+
+def test_who_has_no_ledger_does_not_load_its_compiled_code() -> None:
+    compiled = {f"streamdp.accounting.{name}" for name in ("admission", "row_memory", "page_words")}
+    learn = "import streamdp as s; s.LDPSGDRegressor(features=['a'], ledger={}).learn_one({{'a': 1}}, 1, subject='ann')"
+    assert not loaded(learn.format("None")) & compiled
+    assert loaded(learn.format("s.Ledger('eps=1')")) >= compiled

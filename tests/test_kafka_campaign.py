@@ -33,7 +33,7 @@ from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
 from servers.process import Process
 from streamdp import PureDP
-from streamdp.accounting.subject_key import ENVIRONMENT, hash_subject
+from streamdp.accounting.subject_key import ENVIRONMENT, hash_subjects
 from streamdp.records import Shard
 from streamdp.store import Counts, Store
 from tests.kafka_worker import CAP, FINGERPRINT, JOB, SCHEMA, make_model
@@ -604,7 +604,9 @@ class Campaign:
         """Each subject has spent what the replay says, and none more than its cap."""
         rows = self._sql("SELECT subject, spend FROM spends")
         ledger = {bytes(subject): struct.unpack("<6d", spend)[0] for subject, spend in rows}
-        expected = {hash_subject(s, self.key): spent for s, spent in replay.spent.items() if spent}
+        spent = {subject: total for subject, total in replay.spent.items() if total}
+        hashes, _ = hash_subjects(list(spent), self.key)
+        expected = {one.tobytes(): total for one, total in zip(hashes, spent.values(), strict=True)}
         assert ledger == expected
         assert max(ledger.values()) <= CAP * (1 + 1e-9)
         self.figures["subjects"] = len(ledger)

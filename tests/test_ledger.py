@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import hashlib
+import linecache
 import math
 import os
 import pickle
+import random
 import sqlite3
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdp.accounting import admission
+from streamdp.accounting import admission, page_words, row_memory, spend_pages, spend_table
 from streamdp.accounting import ledger as ledger_module
 from streamdp.accounting.ledger import Ledger
-from streamdp.accounting.subject_key import ENVIRONMENT, hash_subject
+from streamdp.accounting.subject_key import ENVIRONMENT, hash_subjects
 from streamdp.errors import (
     BudgetError,
     ConfigError,
+    LedgerConflictError,
     NotAvailable,
     SchemaError,
     StoreBusyError,
@@ -30,8 +39,15 @@ from streamdp.errors import (
     StoreMismatchError,
 )
 from streamdp.guarantees import ApproxDP, Budget, GaussianDP, PureDP, Spend, gdp_delta, with_amount
+from streamdp.records import WHOLE
+from streamdp.store import Counts, Store
 
 KEY = bytes(range(32))
+
+
+def hash_of(subject: str | bytes, key: bytes) -> bytes:
+    data = subject.encode("utf-8", "surrogatepass") if isinstance(subject, str) else subject
+    return hashlib.blake2b(data, digest_size=16, key=key, person=b"streamdp-subject").digest()
 
 
 def model_fits(spend: Spend, cap: Budget) -> bool:
@@ -43,12 +59,10 @@ def model_fits(spend: Spend, cap: Budget) -> bool:
         case GaussianDP(mu):
             return spend.mu_squared + spend.pure_mu_squared <= (mu * slack) ** 2
         case ApproxDP(epsilon, delta):
-            if spend.epsilon > epsilon * slack or spend.delta > delta * slack:
-                return False
             if spend.mu_squared == 0:
-                return True
-            needed = gdp_delta(math.sqrt(spend.mu_squared), epsilon * slack - spend.epsilon)
-            return needed <= delta * slack - spend.delta
+                return spend.epsilon <= epsilon * slack and spend.delta <= delta * slack
+            alone = spend.epsilon == spend.delta == 0
+            return alone and gdp_delta(math.sqrt(spend.mu_squared), epsilon * slack) <= delta * slack
 
 
 def kinds(cap: Budget) -> list[Budget]:
@@ -121,13 +135,15 @@ def test_a_refused_record_adds_nothing_and_a_smaller_one_still_fits() -> None:
     assert ledger.spent("a") == Spend.of([PureDP(2), PureDP(1)])
 
 
-def test_approx_cap_counts_gaussian_spends_at_the_epsilon_that_is_left() -> None:
-    ledger = Ledger(ApproxDP(2, 1e-6))
-    assert ledger.admit("a", PureDP(1.5))
-    mu = GaussianDP.from_approx(ApproxDP(0.5, 1e-6)).mu
-    assert not ledger.admit("a", GaussianDP(mu * 1.0001))
-    assert ledger.admit("a", GaussianDP(mu * 0.9999))
-    assert not ledger.admit("a", PureDP(0.01))
+def test_an_approx_cap_counts_gaussian_spends_or_the_others_by_the_first() -> None:
+    cap = ApproxDP(2, 1e-6)
+    ledger, mu = Ledger(cap), GaussianDP.from_approx(cap).mu
+    assert not ledger.admit("a", GaussianDP(mu * 1.0001))  # what is refused decides nothing
+    assert ledger.admit_many(["a", "b", "b"], PureDP(0.5)).all()
+    assert ledger.admit_many(["a", "c"], GaussianDP(mu * 0.7)).tolist() == [False, True]
+    assert ledger.admit_many(["a", "b", "c"], ApproxDP(1.5, 1e-6)).tolist() == [True, False, False]
+    assert ledger.admit_many(["c", "c"], GaussianDP(mu * 0.71)).tolist() == [True, False]
+    assert ledger.admit_many(["a", "b", "c"], PureDP(0.01)).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +194,111 @@ def test_without_a_subject_nobody_is_charged() -> None:
     assert ledger.n_subjects == 0
 
 
+@pytest.mark.parametrize(
+    ("cap", "own", "spend", "n", "own_n"),
+    [
+        (PureDP(3), PureDP(1), PureDP(0.5), 6, 2),
+        (PureDP(1), PureDP(2), PureDP(0.5), 2, 4),
+        (GaussianDP(2), GaussianDP(3), GaussianDP(1), 4, 9),
+        (GaussianDP(2), GaussianDP(1.5), PureDP(0.4), 16, 9),
+        (ApproxDP(3, 3e-6), ApproxDP(1, 2e-6), ApproxDP(0.5, 1e-6), 3, 2),
+        (ApproxDP(3, 1e-6), ApproxDP(3, 1e-9), ApproxDP(0.5, 1e-7), 6, 0),
+    ],
+)
+def test_a_subject_may_have_a_cap_of_its_own(
+    tmp_path: Path, cap: Budget, own: Budget, spend: Budget, n: int, own_n: int
+) -> None:
+    """Kept over commits and openings, from the log and from the pages."""
+    path = tmp_path / "spends.db"
+    with Ledger(cap, path=path) as ledger:
+        ledger.set_cap("own", str(own))
+        assert ledger.spent("own") == Spend()
+        assert ledger.admit_many(["own", "other"], spend).tolist() == [own_n > 0, True]
+    for _ in range(2):
+        with Ledger(cap, path=path) as ledger:
+            assert (ledger.cap_of("own"), ledger.cap_of("other"), ledger.cap_of("new")) == (own, cap, cap)
+            assert ledger.n_subjects == 2
+    with Ledger(cap, path=path) as ledger:
+        admitted = ledger.admit_many(["own", "other"] * 20, spend)
+        assert (admitted[::2].sum(), admitted[1::2].sum()) == (own_n - (own_n > 0), n - 1)
+        ledger.set_cap("own", None)
+        ledger.set_cap("other", own)
+        assert (ledger.cap_of("own"), ledger.cap_of("other")) == (cap, own)
+        again = ledger.admit_many(["own", "other"] * 20, spend)
+        assert (again[::2].sum(), again[1::2].sum()) == (max(0, n - own_n), max(0, own_n - n))
+
+
+def test_caps_are_of_the_ledgers_kind(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    with Ledger("mu=2", path=path) as ledger:
+        for bad in ("eps=1", "eps=1,delta=1e-6", "mu=0", "two"):
+            with pytest.raises(BudgetError):
+                ledger.set_cap("a", bad)
+        with pytest.raises(SchemaError):
+            ledger.set_cap(None, "mu=1")  # type: ignore[arg-type]
+        assert ledger.n_subjects == 0
+        ledger.set_cap("a", "mu=1")
+        ledger.rollback()
+        assert ledger.cap_of("a") == GaussianDP(2)
+        ledger.set_cap("a", "mu=1")
+    with Ledger("eps=2", path=path) as ledger:
+        with pytest.raises(StoreMismatchError, match="kind"):
+            ledger.admit_many(["b", "a"], PureDP(1))
+        assert ledger.admit_many(["b", "b", "b"], PureDP(1)).tolist() == [True, True, False]
+
+
+def test_subjects_are_hashed_under_the_key() -> None:
+    rng = random.Random(4)
+    subjects = ["a" * n for n in range(300)] + ["ü" * n for n in range(140)] + ["\udce9", None, "person-1", b"x", b""]
+    for key in (KEY, rng.randbytes(64), rng.randbytes(33)):
+        hashes, there = hash_subjects(subjects, key)
+        assert there.tolist() == [subject is not None for subject in subjects]
+        for got, subject in zip(hashes, subjects, strict=True):
+            assert subject is None or got.astype("<u8").tobytes() == hash_of(subject, key)
+    assert hash_subjects([], KEY)[0].shape == (0, 2)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """Random commits, rollbacks, caps and openings, with small pages and a small memory, against plain Python."""
+    for name, size in (("PENDING_RECORDS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
+        monkeypatch.setattr(ledger_module, name, size)
+    monkeypatch.setattr(spend_pages, "PAGE_ROWS", 8)
+    monkeypatch.setattr(spend_pages, "_CHUNK", 16)
+    rng = random.Random(6)
+    spent, caps = {}, {}
+    for _ in range(6):
+        with Store(tmp_path / "job.db", "job", "print", cap=PureDP(9), shared=shared) as store:
+            if shared:
+                store.claim([WHOLE])
+            ledger = store.ledger
+            assert ledger is not None
+            for i in range(8):
+                before = dict(spent), dict(caps)
+                people = [f"p{rng.randrange(5000)}" for _ in range(rng.choice([3, 400]))]
+                amounts = [rng.choice([0.5, 2.0]) for _ in people]
+                for person in rng.sample(people, 2):
+                    caps[person] = rng.choice([1.0, 12.0])
+                    ledger.set_cap(person, PureDP(caps[person]))
+                admitted = ledger.admit_many(people, PureDP(1), np.array(amounts))
+                for person, amount, got in zip(people, amounts, admitted.tolist(), strict=True):
+                    assert got == (spent.get(person, 0) + amount <= caps.get(person, 9.0))
+                    spent[person] = spent.get(person, 0) + amount * got
+                if rng.random() < 0.3:
+                    store.rollback()
+                    spent, caps = before
+                else:
+                    store.commit({}, {"row": i}, Counts())
+            if rng.random() < 0.5:
+                assert ledger.n_subjects == len(spent)
+    with Store(tmp_path / "job.db", "job", "print", cap=PureDP(9)) as store:
+        ledger = store.ledger
+        assert ledger is not None
+        assert ledger.n_subjects == len(spent) > 3000
+        assert all(ledger.spent(person).epsilon == total for person, total in spent.items())
+        assert all(ledger.cap_of(person) == PureDP(cap) for person, cap in caps.items())
+
+
 def test_rollback_forgets_what_was_not_committed() -> None:
     ledger = Ledger("eps=1")
     ledger.admit("a", PureDP(1))
@@ -189,8 +310,84 @@ def test_rollback_forgets_what_was_not_committed() -> None:
     assert not ledger.admit("a", PureDP(1))
 
 
+def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 3)
+    with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
+        people = [f"p{i}" for i in range(20)]
+        ledger.admit_many(people, PureDP(0.5))
+        connection = ledger._connection
+        ledger.prepare([*people, "new", None, *people])
+        assert ledger.n_pending == 0  # it made room before
+        ledger._connection = None
+        for part in ([], people[:7], [], people[7:]):
+            assert ledger.admit_many(part, PureDP(0.5)).all()
+        assert ledger.admit_many(["new", None, *people], PureDP(0.5)).tolist() == [True, True] + 20 * [False]
+        with pytest.raises(StoreError, match="closed"):
+            ledger.admit("p0", PureDP(0.5))
+        ledger._connection = connection
+        assert ledger.n_pending == 21
+        assert not ledger.admit_many(people, PureDP(0.5)).any()
+        assert ledger.n_pending == 0
+
+
+@pytest.mark.parametrize("most_logged", [0, 10**6])
+def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch, most_logged: int) -> None:
+    """At each line in turn of a call that finds new and old subjects, takes more memory, reads, admits and commits."""
+    monkeypatch.setattr(ledger_module, "LOGGED_ROWS", most_logged)
+    files = {ledger_module.__file__, row_memory.__file__}
+    old, new = [f"p{i}" for i in range(40)], [f"p{i}" for i in range(1200)]
+    Ledger("eps=1").admit_many(new, PureDP(0.5))  # compiles
+    at, done = 0, False
+    while not done:
+        ledger = Ledger("eps=1")
+        ledger.admit_many(old[:30], PureDP(0.5))
+        ledger.commit()
+        if at % 2:
+            ledger.rollback()  # all is read again
+        ledger.admit_many(old[20:], PureDP(0.5))
+        left = at
+
+        def interrupt(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+            nonlocal left
+            if frame.f_code.co_filename not in files:
+                return None
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if event == "line" and not line.strip().startswith("with "):  # where a trace would skip the way out
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return interrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                sys.settrace(interrupt)
+                ledger.admit_many(new, PureDP(0.25))
+                ledger.commit()
+                done = True
+            finally:
+                sys.settrace(None)
+        try:
+            ledger.commit()
+        except LedgerConflictError:  # the commit before had been written, and was interrupted after that
+            ledger.rollback()
+        assert not ledger.admit_many(old[20:30], PureDP(0.25)).any()
+        for times in range(5):
+            admitted = ledger.admit_many([*old, *new], PureDP(0.25))
+            assert not admitted[20:30].any()
+            assert not admitted.any() or times < 4
+        ledger.commit()
+        ledger.rollback()
+        assert all(ledger.spent(person).epsilon == 1.0 for person in new[:60])
+        assert not ledger.admit_many(new, PureDP(0.25)).any()
+        assert ledger.n_subjects == len(new)
+        at += 1
+    assert at > 50
+
+
 def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "PENDING_SUBJECTS", 100)
+    for name, size in (("PENDING_RECORDS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
+        monkeypatch.setattr(ledger_module, name, size)
     paged, whole = Ledger("eps=1"), Ledger("eps=1")
     rng = np.random.default_rng(1)
     for size in (1, 3, 1500, 40, 40, 2100, 7):
@@ -198,7 +395,7 @@ def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.Monk
         amounts = rng.uniform(0.1, 0.9, size)
         expected = [whole.admit(s, PureDP(a)) for s, a in zip(subjects, amounts, strict=True)]
         assert paged.admit_many(subjects, PureDP(1), amounts).tolist() == expected
-        assert len(paged._slots) <= 100 + size + 1
+        assert paged._memory.n <= 100 + size
     assert paged.n_subjects == whole.n_subjects
 
 
@@ -220,12 +417,39 @@ def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
     written += b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"someone-" not in written
     key = bytes.fromhex((tmp_path / "spends.db.key").read_text())
-    assert hash_subject(subjects[0], key) in written  # the scan does see what is stored
+    assert hash_of(subjects[0], key) in written  # the scan does see what is stored
     assert (tmp_path / "spends.db.key").stat().st_mode & 0o777 == 0o600
     assert path.stat().st_mode & 0o777 == 0o600
     with Ledger("eps=1", path=path) as ledger:
         assert ledger.n_subjects == 300
         assert not ledger.admit_many(subjects, PureDP(0.6)).any()
+
+
+def test_a_file_with_a_row_for_each_subject_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    subjects = [f"s{i}" for i in range(5000)]
+    with Ledger("eps=2", path=path) as ledger:
+        ledger.admit_many(subjects, PureDP(0.5), np.linspace(0.1, 1.9, 5000))
+    old = sqlite3.connect(path)
+    ((blob,),) = old.execute("SELECT spends FROM spend_log").fetchall()
+    keys, rows = page_words.unpack([0], [blob])
+    spends = list(zip(spend_table._hashes(keys), spend_table._packed(keys, rows), strict=True))
+    assert {len(spend) for _, spend in spends} == {48}
+    old.executescript("DROP TABLE spend_pages; DROP TABLE spend_log; PRAGMA user_version = 1")
+    old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
+    old.executemany("INSERT INTO spends VALUES (?, ?)", spends)
+    old.execute("UPDATE spends SET spend = x'00' WHERE subject = ?", [spends[7][0]])
+    old.commit()
+    with pytest.raises(StoreDamagedError):
+        Ledger("eps=2", path=path)
+    old.execute("UPDATE spends SET spend = ? WHERE subject = ?", spends[7][::-1])
+    old.commit()
+    old.close()
+    with Ledger("eps=2", path=path) as ledger:
+        assert ledger.n_subjects == 5000
+        assert [ledger.spent(s).epsilon for s in subjects] == np.linspace(0.1, 1.9, 5000).tolist()
+        ledger.set_cap("s4999", "eps=3")
+        assert ledger.admit_many(["s4999", "s4998", "s0"], PureDP(1)).tolist() == [True, False, True]
 
 
 def test_wrong_or_missing_keys_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,16 +489,21 @@ def test_another_thread_may_use_it_after_this_one() -> None:
     assert not ledger.admit("a", PureDP(1))
 
 
-def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["spend_log", "spend_pages"])
+def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None:
     path = tmp_path / "spends.db"
     with Ledger("eps=1", path=path, key=KEY) as ledger:
         ledger.admit("a", PureDP(1))
+    if table == "spend_pages":
+        with Ledger("eps=1", path=path, key=KEY) as ledger:
+            assert ledger.n_subjects == 1  # which takes the log to the pages
     database = sqlite3.connect(path)
-    (spend,) = database.execute("SELECT spend FROM spends").fetchone()
+    ((spend,),) = database.execute(f"SELECT spends FROM {table}").fetchall()
+    assert len(spend) == 56
     for bit in range(0, 8 * len(spend), 5):
         changed = bytearray(spend)
         changed[bit // 8] ^= 1 << bit % 8
-        database.execute("UPDATE spends SET spend = ?", [bytes(changed)])
+        database.execute(f"UPDATE {table} SET spends = ?", [bytes(changed)])
         database.commit()
         with Ledger("eps=1", path=path, key=KEY) as ledger, pytest.raises(StoreDamagedError):
             ledger.admit("a", PureDP(1))

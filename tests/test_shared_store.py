@@ -18,7 +18,14 @@ from sqlalchemy.engine import make_url
 
 from streamdp import store as store_module
 from streamdp.accounting.subject_key import ENVIRONMENT
-from streamdp.errors import FencedError, LedgerConflictError, StoreBusyError, StoreUnavailableError
+from streamdp.errors import (
+    BudgetError,
+    FencedError,
+    LedgerConflictError,
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
+)
 from streamdp.guarantees import PureDP
 from streamdp.records import WHOLE, Shard
 from streamdp.store import Counts, Part, Store
@@ -153,6 +160,46 @@ def test_two_who_spend_from_one_subject_do_not_go_over_its_cap(place: str, known
         assert spend(second, "ann", "bob") == [False, True]
         second.commit_parts({SHARDS[1]: part(1)})
     assert records(place, "ann", "bob") == [3, 1]
+
+
+def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
+    """Also for one that had read the subject before: its commit is refused, and then it knows the cap."""
+    with shared(place) as first, shared(place) as second:
+        first.claim([SHARDS[0]])
+        second.claim([SHARDS[1]])
+        assert first.ledger is not None
+        assert second.ledger is not None
+        spend(first, "ann", "bob")
+        first.commit_parts({SHARDS[0]: part(1)})
+        assert spend(second, "ann", "bob") == [True, True]
+        spend(first, "bob")
+        with pytest.raises(StoreError, match="wait"):
+            first.set_caps({"ann": "eps=1"})
+        first.rollback()
+        with pytest.raises(BudgetError):
+            first.set_caps({"eve": "eps=1", "ann": "mu=1"})
+        first.set_caps({"ann": PureDP(1), "eve": "eps=5"})  # eve before any spend
+        assert committed(place) == {SHARDS[0]: (1, 1)}
+        with pytest.raises(LedgerConflictError):
+            second.commit_parts({SHARDS[1]: part(1)})
+        second.rollback()
+        assert second.ledger.cap_of("ann") == PureDP(1)
+        assert spend(second, "ann", "bob", *["eve"] * 6) == [False, True] + [True] * 5 + [False]
+        second.commit_parts({SHARDS[1]: part(1)})
+        assert second.ledger.n_subjects == 3
+    assert records(place, "ann", "bob", "eve") == [1, 2, 5]
+    with shared(place) as store:
+        store.set_caps({"ann": None})
+        assert spend(store, "ann", "ann", "ann") == [True, True, False]
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_those_who_share_find_what_one_alone_has_logged(place: str) -> None:
+    with Store(place, "job", "print", cap=CAP) as alone:
+        spend(alone, "ann", "ann")
+        alone.commit({}, {"offset": 1}, Counts())
+    with shared(place) as first, shared(place) as second:
+        assert [spend(store, "ann", "ann") for store in (first, second)] == [[True, False]] * 2
 
 
 def test_snapshots_come_in_the_order_of_the_shards(place: str) -> None:

@@ -33,6 +33,7 @@ from sqlalchemy.engine import make_url
 from servers.postgres import Postgres
 from streamdp import store as store_module
 from streamdp import store_tables
+from streamdp.accounting import page_words, spend_table
 from streamdp.accounting.subject_key import ENVIRONMENT
 from streamdp.encoding import decode_state, encode_state
 from streamdp.errors import (
@@ -44,7 +45,7 @@ from streamdp.errors import (
     StoreUnavailableError,
     StoreVersionError,
 )
-from streamdp.guarantees import PureDP
+from streamdp.guarantees import PureDP, Spend
 from streamdp.records import WHOLE
 from streamdp.store import Counts, Part, Snapshot, Store
 
@@ -273,7 +274,7 @@ def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
     path = tmp_path / "job.db"
     make(path)
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 4")  # in the log, as long as this connection is open
+    other.execute("PRAGMA user_version = 5")  # in the log, as long as this connection is open
     assert digest(path)
     refuses(path, StoreVersionError)
     other.close()
@@ -322,8 +323,8 @@ def test_a_cap_on_a_server_needs_a_key_from_the_environment(place: str, monkeypa
 def test_a_server_with_a_newer_format_or_another_content_is_refused(place: str) -> None:
     make(place)
     for change, kind in (
-        ("UPDATE format SET version = 4", StoreVersionError),
-        ("UPDATE format SET version = 3, name = 'other'", StoreDamagedError),
+        ("UPDATE format SET version = 5", StoreVersionError),
+        ("UPDATE format SET version = 4, name = 'other'", StoreDamagedError),
         ("UPDATE format SET name = 'store'; UPDATE shards SET learned = 9", StoreDamagedError),
         ("UPDATE shards SET learned = 1; UPDATE shards SET state = '{}'", StoreDamagedError),
         ("DROP TABLE shards", StoreDamagedError),
@@ -494,9 +495,19 @@ def test_a_server_that_was_killed_loses_no_commit(
 
 
 def make_older(path: Path, version: int) -> None:
-    """Take a file of format 3 back: format 2 had one shard, and format 1 no history."""
+    """Take a file back: format 3 had a row for each subject, format 2 one shard, and format 1 no history."""
     columns = "seq, committed_at, learned, refused, dead, position"
     old = sqlite3.connect(path)
+    spends = old.execute("SELECT page, spends FROM spend_pages UNION ALL SELECT 0, spends FROM spend_log").fetchall()
+    newest = {}
+    for keys, rows in (page_words.unpack([n], [blob]) for n, blob in sorted(spends, key=lambda page: -page[0])):
+        newest |= dict(zip(spend_table._hashes(keys), spend_table._packed(keys, rows), strict=True))
+    old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
+    old.executemany("INSERT INTO spends VALUES (?, ?)", newest.items())
+    old.executescript("DROP TABLE spend_pages; DROP TABLE spend_log; PRAGMA user_version = 3")
+    if version == 3:
+        old.close()
+        return
     old.executescript(
         f"CREATE TABLE snapshot AS SELECT {columns}, state, checksum FROM shards; DROP TABLE shards;"
         f"CREATE TABLE old AS SELECT {columns} FROM commits; DROP TABLE commits; ALTER TABLE old RENAME TO commits;"
@@ -506,12 +517,13 @@ def make_older(path: Path, version: int) -> None:
     old.close()
 
 
-@pytest.mark.parametrize(("version", "kept"), [(1, [3]), (2, [1, 2, 3])])
+@pytest.mark.parametrize(("version", "kept"), [(1, [3]), (2, [1, 2, 3]), (3, [1, 2, 3])])
 def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int]) -> None:
     path = tmp_path / "job.db"
     make(path, commits=3)
+    history = Store.history(path)
     make_older(path, version)
-    assert Store.history(path) == []
+    assert Store.history(path) == ([] if version < 3 else history)
     before = Store.snapshot(path)
     refuses(path, StoreMismatchError, job="other")  # no migration for those who have no business here
     with Store(path, "trips", "print", cap=CAP) as store:
@@ -522,8 +534,25 @@ def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int
         assert [commit.seq for commit in Store.history(path)] == kept
         store.commit({}, {"row": 4}, Counts(4))
         assert store.ledger is not None
-        assert store.ledger.spent("everyone").records == 2
+        assert store.ledger.spent("everyone") == Spend.of([PureDP(0.5)] * 2)
+        assert store.ledger.n_subjects == 4
     assert [commit.seq for commit in Store.history(path)] == [*kept, 4]
+
+
+@on_a_server
+def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
+    make(place)
+    with psycopg.connect(place) as connection:
+        assert connection.execute("SELECT DISTINCT length(spend) FROM streamdp_trips.spends").fetchall() == [(48,)]
+        connection.execute("UPDATE streamdp_trips.format SET version = 3")
+    assert Store.snapshot(place, "trips") is not None
+    with Store(place, "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        assert store.ledger.spent("everyone").records == 1
+        store.set_caps({"everyone": "eps=0.5"})
+        assert not store.ledger.admit("everyone", PureDP(0.1))
+    with psycopg.connect(place) as connection:
+        assert connection.execute("SELECT version FROM streamdp_trips.format").fetchone() == (4,)
 
 
 def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

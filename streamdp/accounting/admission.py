@@ -1,7 +1,7 @@
 """The compiled loop that admits spends against a cap. `ledger` states the rules; here they are arithmetic.
 
-A subject's row holds `ROW` float64 numbers: the four sums of a `Spend`, its number of records, and a check
-word.
+A subject's row holds `ROW` float64 numbers: the four sums of a `Spend`, its number of records, and the cap of its own
+as (CAP, CAP_DELTA), zeros where it has the ledger's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 import numpy as np
 from numba import njit
 
-EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CHECK = range(6)
-ROW = 6
+EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CAP, CAP_DELTA = range(7)
+ROW = 7
 
 PURE, APPROX, GAUSSIAN = range(3)
-"""The kinds of cap: (PURE, E, 0), (APPROX, E, D), (GAUSSIAN, M squared, 0)."""
+"""The kinds of cap: (PURE, E, 0), (APPROX, E, D), (GAUSSIAN, M squared, -1); the last number tells them apart."""
 
 TOLERANCE = 1e-9
 """Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3."""
@@ -57,11 +57,9 @@ def fits(
         return epsilon <= cap * slack and delta == 0 and mu_squared == 0
     if kind == GAUSSIAN:
         return mu_squared + pure_mu_squared <= cap * slack * slack and delta == 0
-    if epsilon > cap * slack or delta > cap_delta * slack:
-        return False
     if mu_squared == 0:
-        return True
-    return gdp_delta(mu_squared, cap * slack - epsilon) <= cap_delta * slack - delta
+        return epsilon <= cap * slack and delta <= cap_delta * slack
+    return epsilon == 0 and delta == 0 and gdp_delta(mu_squared, cap * slack) <= cap_delta * slack
 
 
 @njit(cache=True, nogil=True)
@@ -88,7 +86,8 @@ def admit_in_order(
         epsilon, delta = row[EPSILON] + term[EPSILON], row[DELTA] + term[DELTA]
         mu_squared = row[MU_SQUARED] + term[MU_SQUARED]
         pure_mu_squared = row[PURE_MU_SQUARED] + term[PURE_MU_SQUARED]
-        if fits(epsilon, delta, mu_squared, pure_mu_squared, kind, cap, cap_delta):
+        most, most_delta = (row[CAP], row[CAP_DELTA]) if row[CAP] > 0 else (cap, cap_delta)
+        if fits(epsilon, delta, mu_squared, pure_mu_squared, kind, most, most_delta):
             row[EPSILON], row[DELTA] = epsilon, delta
             row[MU_SQUARED], row[PURE_MU_SQUARED] = mu_squared, pure_mu_squared
             row[RECORDS] += 1
@@ -100,19 +99,35 @@ def admit_in_order(
 
 @njit(cache=True, nogil=True)
 def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """A 64-bit check of each row and whose it is, so that a damaged page cannot hand out a new budget
-    unnoticed.
-
-    `keys` (n, 2) and `words` (n, ROW) are uint64 views. Multiply and shift, the mixing step of splitmix64:
-    any one changed bit changes the result. It guards against decay, not against a forger, who could as well
-    delete the file.
-    """
+    """The `check_word` (n,) of each row; `keys` (n, 2) and `words` (n, ROW) are uint64 views."""
     out = np.empty(len(words), dtype=np.uint64)
     for i in range(len(words)):
-        mixed = np.uint64(0x9E3779B97F4A7C15)
-        for j in range(2 + CHECK):
-            mixed ^= keys[i, j] if j < 2 else words[i, j - 2]
-            mixed *= np.uint64(0xBF58476D1CE4E5B9)
-            mixed ^= mixed >> np.uint64(31)
-        out[i] = mixed
+        out[i] = check_word(keys[i], words[i])
     return out
+
+
+@njit(cache=True, nogil=True)
+def check_in_place(which: np.ndarray, keys: np.ndarray, words: np.ndarray, checks: np.ndarray) -> None:
+    """The checks of the rows at these places, without a copy of millions of rows."""
+    for i in which:
+        checks[i] = check_word(keys[i], words[i])
+
+
+@njit(cache=True, nogil=True)
+def check_word(key: np.ndarray, words: np.ndarray) -> np.uint64:
+    """A 64-bit check of a row and whose it is, so that a damaged page cannot hand out a new budget unnoticed.
+
+    A cap counts where there is one. Multiply and shift, the mixing step of splitmix64: any one changed bit changes the
+    result. It guards against decay, not against a forger, who could as well delete the file.
+    """
+    mixed = mix(mix(np.uint64(0x9E3779B97F4A7C15), key[0]), key[1])
+    for j in range(ROW if words[CAP] != 0 else CAP):
+        mixed = mix(mixed, words[j])
+    return mixed
+
+
+@njit(cache=True, nogil=True)
+def mix(mixed: np.uint64, word: np.uint64) -> np.uint64:
+    """One step of the check."""
+    mixed = (mixed ^ word) * np.uint64(0xBF58476D1CE4E5B9)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -16,69 +16,59 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
-from scipy.special import expit, ndtri
 from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, select
 
 from streamdp import sqlite_file
-from streamdp.accounting.spend_table import SpendTable
-from streamdp.accounting.subject_key import (
-    check_key,
-    given_key,
-    hash_subject,
-    key_fingerprint,
-    make_key,
-    matching_key,
-)
+from streamdp.accounting.caps import cap_numbers, cap_of_numbers, check_counts, check_kinds, spend_numbers
+from streamdp.accounting.spend_table import add_caps, add_tables, spends_in
+from streamdp.accounting.subject_key import check_key, given_key, hash_subjects, key_fingerprint, make_key, matching_key
 from streamdp.database import Format
-from streamdp.errors import BudgetError, NotAvailable, StoreError
-from streamdp.guarantees import (
-    ApproxDP,
-    Budget,
-    GaussianDP,
-    PureDP,
-    Spend,
-    amount,
-    parse_budget,
-)
+from streamdp.errors import BudgetError, NotAvailable, SchemaError, StoreError
+from streamdp.guarantees import Budget, Spend, parse_budget
 from streamdp.records import Subject
 
-PENDING_SUBJECTS = 50_000
-"""A ledger of its own commits by itself when this many subjects wait in memory (about 10 MB)."""
+PENDING_RECORDS = 50_000
+"""A ledger of its own commits by itself after so many."""
 
-KEPT_SUBJECTS = 200_000
-"""So many stay in memory after a commit (about 40 MB), so that the next batch need not read them again. A row that
+KEPT_SUBJECTS = 4_000_000
+"""So many stay in memory after a commit (about 400 MB), so that the next batch need not read them again. A row that
 another worker has changed meanwhile is found out when it is written.
 """
 
+LOGGED_ROWS = 500_000
+"""The log goes to the pages when it has more rows, and twice as many as there are in memory."""
+
 _metadata = MetaData()
-_spends = SpendTable(_metadata)
+add_tables(_metadata)
 _key = Table("subject_key", _metadata, Column("fingerprint", LargeBinary(16), primary_key=True))
 _errors = partial(sqlite_file.store_errors, "the ledger")
-LEDGER_FILE = Format("ledger", 0x7344506C, 1, _metadata)
+LEDGER_FILE = Format("ledger", 0x7344506C, 2, _metadata, {1: add_caps})
 
 
 class Ledger:
-    """Spends of every subject under one cap. Subjects are stored as keyed hashes only (see `subject_key`).
+    """Spends of every subject under a cap, one for all or its own (`set_cap`). Subjects are stored as keyed hashes only
+    (see `subject_key`).
 
     `cap` is a budget or its text (`"eps=3"`); with the sums of a `Spend` over a subject's admitted records,
 
     * `PureDP(E)`: epsilon <= E. Only PureDP spends.
     * `GaussianDP(M)`: mu_squared + pure_mu_squared <= M^2. PureDP spends enter as the GDP they imply
       (`GaussianDP.from_pure`); no GDP follows from (epsilon, delta), so ApproxDP spends raise.
-    * `ApproxDP(E, D)`: gdp_delta(sqrt(mu_squared), E - epsilon) <= D - delta, and without GDP spends epsilon
-      <= E and delta <= D. Composition is commutative in trade-off functions (Dong, Roth, Su 2022, section 3),
-      so the PureDP and ApproxDP spends may be gathered into one (epsilon, delta) by basic composition and the
-      others into one mu; the latter is (E - epsilon, delta')-DP with delta' as on the left; adding both gives
-      (E, D).
+    * `ApproxDP(E, D)`: of PureDP and ApproxDP spends epsilon <= E and delta <= D, of GaussianDP spends
+      gdp_delta(sqrt(mu_squared), E) <= D. A subject's first spend decides which of the two, and a spend of the other
+      kind is refused: the mix would be no filter. `GaussianDP.from_approx(cap)` promises the same and counts PureDP and
+      GaussianDP spends together.
 
-    Each comparison has a relative slack of 1e-9, for sums of floats. What a record may spend must not depend
-    on what was released before (it is the record's or the job's own number). A record without a subject
-    (None) is always admitted, as there is nobody to charge: what is promised is then promised per record and
-    not per person.
+    Each comparison has a relative slack of 1e-9, for sums of floats. A record without a subject (None) is always
+    admitted, as there is nobody to charge: what is promised is then promised per record and not per person.
+
+    What a record may spend is public, so it must not depend on the values of its subject's records; it may depend on
+    all that was released before (fully adaptive composition), since each cap is a privacy filter for each subject
+    (`caps` has the arguments).
 
     Without `path` the spends page to a temporary database that vanishes with the ledger. With a path they are
     a database of their own, for one process at a time: call `commit` before you show anything that was
-    learned, as a crash forgets what was not committed; the ledger does it by itself every 50,000 subjects and
+    learned, as a crash forgets what was not committed; the ledger does it by itself every 50,000 records and
     on `close`. The cap is not stored. `key`: 32 to 64 secret bytes; else `STREAMDP_SUBJECT_KEY`,
     `<path>.key`, or drawn anew.
 
@@ -87,6 +77,7 @@ class Ledger:
 
     Raises `BudgetError` for a malformed cap, `ConfigError` for a bad key, and the `StoreError`s of `Store`.
 
+    >>> from streamdp.guarantees import PureDP
     >>> ledger = Ledger("eps=3")
     >>> [ledger.admit("ann", PureDP(2)), ledger.admit("ann", PureDP(2)), ledger.admit("ann", PureDP(1))]
     [True, False, True]
@@ -118,16 +109,22 @@ class Ledger:
 
     @classmethod
     def within(
-        cls, connection: Connection, cap: Budget, key: bytes, errors: Callable[[], AbstractContextManager[None]]
+        cls,
+        connection: Connection,
+        cap: Budget,
+        key: bytes,
+        errors: Callable[[], AbstractContextManager[None]],
+        shared: bool,
     ) -> Ledger:
-        """A ledger over the `spends` table of a store's database; the store commits it with the rest.
+        """A ledger over the spends in a store's database; the store commits it with the rest.
 
-        Several workers may have one over the same table. `errors` turns the database's errors into `StoreError`s.
+        `shared`: several workers may have one over the same spends. `errors` turns the database's errors into
+        `StoreError`s.
         """
         ledger = cls.__new__(cls)
         ledger._lock = None
         ledger.cap = cap
-        ledger._start(key, connection, errors)
+        ledger._start(key, connection, errors, shared)
         ledger._owned = False
         return ledger
 
@@ -136,27 +133,58 @@ class Ledger:
         key: bytes,
         connection: Connection,
         errors: Callable[[], AbstractContextManager[None]],
+        shared: bool = False,
     ) -> None:
         self._key = key
         self._process = os.getpid()
         self._connection: Connection | None = connection
         self._errors = errors
         self._owned = True
-        with self._errors():
-            self._committed = (_spends.count(connection), 0)
+        self._n_prepared = -1  # so many records come next without a commit; -1: none was asked for
+        self._spends = spends_in(connection)
+        self._log = None if shared else self._spends.log
+        self._logged_rows = 0
+        self._settled = False  # whether what the log has is in memory too
+        self._to_log = False  # what the last `write_pending` did
+        self.n_refused = self._committed_refused = self._n_waiting = 0
         self._forget()
 
     def _forget(self) -> None:
         """Drop what is in memory; the next admission reads from the database."""
-        from streamdp.accounting import admission
+        from streamdp.accounting.row_memory import RowMemory
 
-        self.n_refused = self._committed[1]
-        # Where a subject's row is; nobody's is -1, which the compiled loop lets through.
-        self._slots: dict[bytes | None, int] = {None: -1}
-        self._rows = np.zeros((1024, admission.ROW))
-        self._before = np.zeros((1024, admission.ROW))  # the same as the database has them
-        self._touched = np.zeros(1024, dtype=np.bool_)  # rows that differ from the database's
-        self._fresh = np.zeros(1024, dtype=np.bool_)  # rows that the database has not
+        self._memory = RowMemory()
+
+    def _settled_connection(self) -> Connection:
+        """The connection, with nothing in the log that memory has not."""
+        connection = self._open_connection()
+        if not self._settled:
+            self._spends.settle(connection)
+            self._settled, self._logged_rows = True, 0
+        return connection
+
+    def set_cap(self, subject: Subject, cap: Budget | str | None) -> None:
+        """Give the subject a cap of its own, of the ledger's kind; None: the ledger's again.
+
+        It is written with the spends by the next commit, and kept. Whoever has spent more already is only refused.
+        Raises `BudgetError` for a malformed cap or one of another kind, and as `admit_many` does.
+        """
+        numbers = (0.0, 0.0)
+        if cap is not None:
+            cap = parse_budget(cap)
+            if type(cap) is not type(self.cap):
+                raise BudgetError(f"the ledger's cap is {self.cap}, so a subject's must be {type(self.cap).__name__}")
+            numbers = cap_numbers(cap)[1:]
+        self._make_room(1)
+        slot = self._slot(subject)
+        self._memory.rows[slot, -2:], self._memory.touched[slot] = numbers, True
+        self._n_waiting += 1
+
+    def cap_of(self, subject: Subject) -> Budget:
+        """The cap that holds for the subject."""
+        slot = self._slot(subject)
+        cap, cap_delta = self._memory.rows[slot, -2:].tolist()
+        return cap_of_numbers(cap, cap_delta) if cap else self.cap
 
     def admit(self, subject: Subject | None, budget: Budget) -> bool:
         """Whether the subject may spend this budget; if so it is spent. See `admit_many`."""
@@ -175,60 +203,75 @@ class Ledger:
         from streamdp.accounting import admission
 
         self._same_process()
-        terms = _terms(budget, amounts, len(subjects))
-        kind, cap, cap_delta = _cap_numbers(self.cap, budget)
-        key = self._key
-        hashes = [None if subject is None else hash_subject(subject, key) for subject in subjects]
-        if self._owned and len(self._slots) > PENDING_SUBJECTS:
-            self.commit()
-            self._forget()
-        self._page_in(hashes)
-        slots = np.fromiter(map(self._slots.__getitem__, hashes), dtype=np.int64, count=len(hashes))
-        admitted = admission.admit_in_order(slots, terms, self._rows, self._touched, kind, cap, cap_delta)
+        numbers = spend_numbers(budget, amounts, len(subjects))
+        check_counts(self.cap, budget)
+        kind, cap, cap_delta = cap_numbers(self.cap)
+        self._make_room(len(subjects))
+        slots, memory = self._page_in(subjects), self._memory
+        admitted = admission.admit_in_order(slots, numbers, memory.rows, memory.touched, kind, cap, cap_delta)
+        self._n_waiting += len(slots)
         self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
 
     def prepare(self, subjects: Sequence[Subject | None]) -> None:
-        """Read what these have spent, so that to admit them next asks nothing of the database and cannot fail for it.
+        """Read what these have spent, so that to admit them next, at once or in parts, asks nothing of the database and
+        cannot fail for it.
 
         Raises as `admit_many`.
         """
         self._same_process()
-        self._page_in([None if subject is None else hash_subject(subject, self._key) for subject in subjects])
+        self._n_prepared = -1
+        self._make_room(0)
+        self._page_in(subjects)
+        self._n_prepared = len(subjects)
 
-    def _page_in(self, hashes: Sequence[bytes | None]) -> None:
-        """Give every subject a row in memory: the database's, or zeros."""
-        from streamdp.accounting import admission
-
-        unknown = {subject for subject in hashes if subject is not None and subject not in self._slots}
-        if not unknown:
+    def _make_room(self, coming: int) -> None:
+        """Commit, where the ledger does that by itself, so that memory stays bounded; not before what was prepared."""
+        if coming <= self._n_prepared:
+            self._n_prepared -= coming
             return
-        with self._errors():
-            found, rows = _spends.read(self._open_connection(), list(unknown))
-        start = len(self._slots) - 1
-        middle, stop = start + len(found), start + len(unknown)
-        if stop > len(self._rows):
-            size = max(stop, 2 * len(self._rows))
-            more = np.zeros((size - len(self._rows), admission.ROW))
-            self._rows, self._before = np.vstack([self._rows, more]), np.vstack([self._before, more])
-            self._touched = np.append(self._touched, np.zeros(size - len(self._touched), dtype=np.bool_))
-            self._fresh = np.append(self._fresh, np.zeros(size - len(self._fresh), dtype=np.bool_))
-        self._rows[start:middle] = self._before[start:middle] = rows
-        self._fresh[middle:stop] = True
-        self._slots.update(zip(found, range(start, middle), strict=True))
-        self._slots.update(zip(unknown.difference(found), range(middle, stop), strict=True))
+        self._n_prepared = -1
+        if self._owned and (self._memory.n > KEPT_SUBJECTS or self._n_waiting > PENDING_RECORDS):
+            self.commit()
+
+    def _page_in(self, subjects: Sequence[Subject | None]) -> np.ndarray:
+        """Give every subject a row in memory, the database's or zeros; the numbers of the rows."""
+        memory = self._memory
+        slots = memory.find(*hash_subjects(subjects, self._key))
+        if len(memory.unread):
+            try:
+                with self._errors():
+                    rows, found = self._spends.read(self._settled_connection(), memory.unread)
+                check_kinds(self.cap, rows)
+                memory.fill(rows, found)
+            except BaseException:
+                memory.drop_unread()
+                raise
+        return slots
 
     @property
     def n_subjects(self) -> int:
-        """How many subjects have spent something."""
-        return self._committed[0] + int(np.count_nonzero(self._fresh & self._touched))
+        """How many subjects have spent something or have a cap of their own; they are counted in the database."""
+        memory = self._memory
+        with self._errors():
+            known = self._spends.count(self._settled_connection())
+        return known + int(np.count_nonzero(memory.fresh & (memory.touched | memory.logged)))
+
+    @property
+    def n_pending(self) -> int:
+        """How many subjects' spends or caps wait for the next commit."""
+        return int(np.count_nonzero(self._memory.touched))
 
     def spent(self, subject: Subject) -> Spend:
         """What the subject has spent, admissions not yet committed included."""
-        subject_hash = hash_subject(subject, self._key)
-        self._page_in([subject_hash])
-        row = self._rows[self._slots[subject_hash]].tolist()
+        slot = self._slot(subject)
+        row = self._memory.rows[slot].tolist()
         return Spend(row[0], row[1], row[2], row[3], int(row[4]))
+
+    def _slot(self, subject: Subject) -> int:
+        if subject is None:
+            raise SchemaError("nobody has spends or a cap; a subject must be str or bytes")
+        return int(self._page_in([subject])[0])
 
     def commit(self) -> None:
         """Write all spends to the database in one transaction; on disk when this returns.
@@ -249,26 +292,44 @@ class Ledger:
         Raises `LedgerConflictError` where a row is no more what it was when it was read: another worker of the same
         job spent from it, and both together may go over the cap.
         """
-        changed = np.flatnonzero(self._touched[: len(self._slots) - 1])
-        hashes = [subject for subject in self._slots if subject is not None]  # in the order of their rows
-        fresh = self._fresh[changed]
-        new, old = changed[fresh], changed[~fresh]
-        _spends.insert(connection, [hashes[i] for i in new], self._rows[new])
-        _spends.update(connection, [hashes[i] for i in old], self._before[old], self._rows[old])
+        memory = self._memory
+        changed = np.flatnonzero(memory.touched[: memory.n])
+        room = self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * memory.n)
+        self._to_log = self._log is not None and room and memory.n <= KEPT_SUBJECTS
+        if memory.n == 0:
+            return
+        if self._log is not None:
+            if self._to_log:
+                self._log.append(connection, memory.keys[changed], memory.rows[changed])
+                return
+            self._log.clear(connection)  # memory has it all, since somebody was paged in
+            changed = np.flatnonzero((memory.touched | memory.logged)[: memory.n])
+        self._spends.write(connection, changed, memory.keys, memory.rows, memory.checks, memory.fresh)
 
     def mark_committed(self) -> None:
         """The caller's transaction is on disk: nothing is pending any more."""
-        self._committed = (self.n_subjects, self.n_refused)
-        if len(self._slots) > KEPT_SUBJECTS:
+        from streamdp.accounting import admission
+
+        memory = self._memory
+        self._committed_refused, self._n_waiting = self.n_refused, 0
+        if self._to_log:
+            self._logged_rows += int(np.count_nonzero(memory.touched))
+            memory.logged |= memory.touched
+            memory.touched[:] = False
+            return
+        self._logged_rows = 0
+        if memory.n > KEPT_SUBJECTS:
             self._forget()
             return
-        changed = np.flatnonzero(self._touched[: len(self._slots) - 1])
-        self._before[changed] = self._rows[changed]
-        self._fresh[changed] = self._touched[changed] = False
+        changed = np.flatnonzero((memory.touched | memory.logged)[: memory.n])
+        admission.check_in_place(changed, memory.keys, memory.rows.view(np.uint64), memory.checks)
+        memory.fresh[changed] = memory.touched[changed] = memory.logged[changed] = False
 
     def rollback(self) -> None:
         """Forget what came since the last commit. Only if nothing learned from it was shown."""
         self._forget()
+        self.n_refused, self._n_waiting = self._committed_refused, 0
+        self._settled = False
 
     def close(self) -> None:
         """Commit and close. After an error too: to count a spend that taught nothing harms nobody."""
@@ -316,8 +377,8 @@ class Ledger:
 
 def _temporary() -> Connection:
     connection = sqlite_file.connect("")
-    _spends.table.create(connection)
-    connection.commit()
+    with connection.begin():
+        LEDGER_FILE.create_tables(connection)
     return connection
 
 
@@ -336,39 +397,3 @@ def _key_of_file(path: str, key: bytes | None) -> bytes:
     with sqlite_file.reading(path, LEDGER_FILE) as connection:
         sqlite_file.quick_check(connection, path)
         return matching_key(path, path + ".key", found, connection.execute(select(_key.c.fingerprint)).scalar())
-
-
-def _terms(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:
-    """`guarantees.spend_terms` for n records: (n, 4), or (1, 4) where all spend the same."""
-    values = np.array([amount(budget)] if amounts is None else amounts, dtype=np.float64)
-    if amounts is not None and values.shape != (n,):
-        raise BudgetError(f"expected {n} amounts for {n} subjects, got an array of shape {values.shape}")
-    values[np.isnan(values)] = amount(budget)
-    if not np.all((values > 0) & (values < np.inf)):
-        raise BudgetError("amounts must be positive and finite")
-    terms = np.zeros((len(values), 4))
-    with np.errstate(over="ignore"):  # a square may well be infinite: it fits no cap
-        match budget:
-            case PureDP():
-                # mu = -2 Phi^-1(1 / (1 + e^eps)) loses its digits near 0; its tangent there lies above it.
-                mu = np.where(values < 1e-4, np.sqrt(np.pi / 2) * values, -2 * ndtri(expit(-values)))
-                terms[:, 0], terms[:, 3] = values, mu**2
-            case ApproxDP(_, delta):
-                terms[:, 0], terms[:, 1], terms[:, 3] = values, delta, np.inf
-            case GaussianDP():
-                terms[:, 2] = values**2
-    return terms
-
-
-def _cap_numbers(cap: Budget, budget: Budget) -> tuple[int, float, float]:
-    """The cap for the compiled loop; raises `BudgetError` where it cannot count this kind of budget."""
-    from streamdp.accounting import admission
-
-    match cap, budget:
-        case PureDP(epsilon), PureDP():
-            return admission.PURE, epsilon, 0.0
-        case ApproxDP(epsilon, delta), _:
-            return admission.APPROX, epsilon, delta
-        case GaussianDP(mu), PureDP() | GaussianDP():
-            return admission.GAUSSIAN, mu * mu, 0.0
-    raise BudgetError(f"a cap of {cap} cannot count {type(budget).__name__}; one of ApproxDP (eps=E,delta=D) can")

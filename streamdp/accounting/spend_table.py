@@ -1,137 +1,233 @@
-"""The table of spends, and how rows are paged in and out of it by the thousand."""
+"""The tables of spends, and how rows of subjects are paged in and out of a server's by the thousand.
+
+An SQLite file has `spend_pages` and `spend_log` (see `spend_pages`); a server has `spends`, a row for each subject, so
+that workers who write others' subjects do not wait for each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, func, select
+from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table
 
 from streamdp.errors import LedgerConflictError, StoreDamagedError
 
-_ROW_BYTES = 48
 
-
-class SpendTable:
-    """Rows of (keyed hash of a subject, its spend).
-
-    A spend is 48 bytes: epsilon, delta, mu squared, pure mu squared and records as little-endian float64, and
-    a 64-bit check over them and the hash (`admission.check_words`). One packed column and not six, because
-    turning 10,000 rows of six columns into Python objects and back costs more than finding them.
-    """
-
-    def __init__(self, metadata: MetaData) -> None:
-        self.table = Table(
-            "spends",
-            metadata,
-            Column("subject", LargeBinary(16), primary_key=True),
-            Column("spend", LargeBinary(_ROW_BYTES), nullable=False),
-            sqlite_with_rowid=False,  # rows lie in their key's order: one search a subject and not two
-        )
+class Spends(Protocol):
+    """Rows of subjects, as `admission` has them, under keyed hashes (n, 2) as little-endian uint64."""
 
     def count(self, connection: Connection) -> int:
         """The number of subjects."""
-        with transaction(connection):
-            return int(connection.execute(select(func.count()).select_from(self.table)).scalar_one())
 
-    def read(self, connection: Connection, subjects: Sequence[bytes]) -> tuple[list[bytes], np.ndarray]:
-        """The hashes of those subjects that have rows, and their rows (m, 6), in one order of the database's.
+    def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows (n, ROW) of these subjects, and which of them there are (n,).
 
-        Raises `StoreDamagedError` where a row fails its check.
+        Raises `StoreDamagedError` where what was read fails its check.
         """
+
+    def write(
+        self,
+        connection: Connection,
+        which: np.ndarray,
+        keys: np.ndarray,
+        rows: np.ndarray,
+        checks: np.ndarray,
+        fresh: np.ndarray,
+    ) -> None:
+        """Write those of the rows that are at the places `which`, inside the caller's transaction.
+
+        Raises `LedgerConflictError` where one that is `fresh` is there already, or another has no longer the check word
+        (`admission.check_word`) of when it was read.
+        """
+
+    @property
+    def log(self) -> Log | None:
+        """The log in front of them, for who is alone with the database; None where there is none."""
+
+    def settle(self, connection: Connection) -> None:
+        """Write the log's rows to the table, and clear it, in a transaction of its own unless the caller's is open."""
+
+
+class Log(Protocol):
+    """Rows that were committed, and that the table has not got yet."""
+
+    def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Add rows, inside the caller's transaction; the newest of a subject counts."""
+
+    def clear(self, connection: Connection) -> None:
+        """The table has all that it says, or will with the caller's transaction."""
+
+
+def add_tables(metadata: MetaData) -> None:
+    """Declare the tables of each kind of database."""
+    Table(
+        "spends",
+        metadata,
+        Column("subject", LargeBinary(16), primary_key=True),
+        Column("spend", LargeBinary, nullable=False),
+        info={"only": "postgresql"},
+    )
+    Table(
+        "spend_pages",
+        metadata,
+        Column("page", Integer, primary_key=True),
+        Column("subjects", Integer, nullable=False),
+        Column("spends", LargeBinary, nullable=False),
+        info={"only": "sqlite"},
+    )
+    Table(
+        "spend_log",
+        metadata,
+        Column("entry", Integer, primary_key=True),
+        Column("spends", LargeBinary, nullable=False),
+        info={"only": "sqlite"},
+    )
+
+
+def add_caps(connection: Connection) -> None:
+    """The migration from rows of 48 bytes, without caps, which are good still; an SQLite file gets pages."""
+    if connection.dialect.name == "sqlite":
+        from streamdp.accounting import spend_pages
+
+        metadata = MetaData()
+        add_tables(metadata)
+        for name in ("spend_pages", "spend_log"):
+            metadata.tables[name].create(connection)
+        spend_pages.take_rows(connection)
+
+
+class SpendRows:
+    """The table of a server: rows of (keyed hash of a subject, its spend).
+
+    A spend is the numbers of a row as little-endian float64, without the last two where there is no cap, and a 64-bit
+    check over them and the hash (`admission.check_word`): 48 bytes, or 64 with a cap. One packed column and not eight,
+    because turning 10,000 rows of columns into Python objects and back costs more than finding them.
+    """
+
+    def count(self, connection: Connection) -> int:
+        with transaction(connection):
+            ((n,),) = fetch(connection, "SELECT count(*) FROM spends")
+        return int(n)
+
+    def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         from streamdp.accounting import admission
 
+        subjects = _hashes(keys)
         with transaction(connection):
-            if connection.dialect.name == "postgresql":
-                found = _fetch(
-                    connection, "SELECT subject, spend FROM spends WHERE subject = ANY(%s)", (list(subjects),)
-                )
-            else:
-                found = [row for chunk in _chunks(subjects) for row in _fetch(connection, *chunk)]
-        hashes = [subject for subject, _ in found]
-        packed = b"".join([spend for _, spend in found])
-        if len(packed) != _ROW_BYTES * len(found) or any(len(subject) != 16 for subject in hashes):
-            raise StoreDamagedError("a row of the ledger is damaged; restore a copy of the database")
-        rows = np.frombuffer(packed, dtype="<f8").reshape(-1, admission.ROW).astype(np.float64)
-        if not np.array_equal(rows.view(np.uint64)[:, admission.CHECK], self._checks(hashes, rows)):
-            raise StoreDamagedError("a row of the ledger is damaged; restore a copy of the database")
-        return hashes, rows
+            found = fetch(connection, "SELECT subject, spend FROM spends WHERE subject = ANY(%s)", (subjects,))
+        rows, there = np.zeros((len(keys), admission.ROW)), np.zeros(len(keys), dtype=np.bool_)
+        if found:
+            place = {subject: i for i, subject in enumerate(subjects)}
+            places = [place[subject] for subject, _ in found]
+            rows[places], there[places] = unpack(found)[1], True
+        return rows, there
 
-    def insert(self, connection: Connection, hashes: Sequence[bytes], rows: np.ndarray) -> None:
-        """Insert rows, inside the caller's transaction. Raises `LedgerConflictError` where one is there already."""
-        new = sorted(zip(hashes, self._packed(hashes, rows), strict=True))  # in key order, each page is visited once
-        if connection.dialect.name == "postgresql":
-            statement = (
-                "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
-                " ON CONFLICT (subject) DO NOTHING"
-            )
-        else:
-            statement = "INSERT INTO spends (subject, spend) VALUES (?, ?) ON CONFLICT (subject) DO NOTHING"
-        _write(connection, statement, new)
+    def write(
+        self,
+        connection: Connection,
+        which: np.ndarray,
+        keys: np.ndarray,
+        rows: np.ndarray,
+        checks: np.ndarray,
+        fresh: np.ndarray,
+    ) -> None:
+        new, old = which[fresh[which]], which[~fresh[which]]
+        self._execute(
+            connection,
+            "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
+            " ON CONFLICT (subject) DO NOTHING",
+            sorted(zip(_hashes(keys[new]), _packed(keys[new], rows[new]), strict=True)),
+        )
+        packed = checks[old].astype("<u8").tobytes()
+        before = [packed[i : i + 8] for i in range(0, len(packed), 8)]
+        self._execute(
+            connection,
+            "UPDATE spends SET spend = change.after"
+            " FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) AS change (subject, before, after)"
+            " WHERE spends.subject = change.subject"
+            " AND substring(spends.spend FROM octet_length(spends.spend) - 7) = change.before",
+            sorted(zip(_hashes(keys[old]), before, _packed(keys[old], rows[old]), strict=True)),
+        )
 
-    def update(self, connection: Connection, hashes: Sequence[bytes], before: np.ndarray, rows: np.ndarray) -> None:
-        """Replace the rows `before`, inside the caller's transaction.
+    log = None
 
-        Raises `LedgerConflictError` where a row is not what it was before.
-        """
-        old = self._packed(hashes, before)
-        changed = sorted(zip(hashes, old, self._packed(hashes, rows), strict=True))
-        if connection.dialect.name == "postgresql":
-            statement = (
-                "UPDATE spends SET spend = change.after"
-                " FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) AS change (subject, before, after)"
-                " WHERE spends.subject = change.subject AND spends.spend = change.before"
-            )
-        else:
-            statement = "UPDATE spends SET spend = ?3 WHERE subject = ?1 AND spend = ?2"
-        _write(connection, statement, changed)
-
-    def _packed(self, hashes: Sequence[bytes], rows: np.ndarray) -> list[bytes]:
-        from streamdp.accounting import admission
-
-        rows = rows.copy()
-        rows.view(np.uint64)[:, admission.CHECK] = self._checks(hashes, rows)
-        packed = rows.astype("<f8", copy=False).tobytes()
-        return [packed[i : i + _ROW_BYTES] for i in range(0, len(packed), _ROW_BYTES)]
+    def settle(self, connection: Connection) -> None:
+        """Nothing: there is no log."""
 
     @staticmethod
-    def _checks(hashes: Sequence[bytes], rows: np.ndarray) -> np.ndarray:
-        from streamdp.accounting import admission
-
-        keys = np.frombuffer(b"".join(hashes), dtype="<u8").reshape(-1, 2).astype(np.uint64)
-        return admission.check_words(keys, rows.view(np.uint64))
-
-
-def _chunks(subjects: Sequence[bytes]) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-    """Statements for SQLite, which takes no arrays."""
-    for start in range(0, len(subjects), 1024):
-        chunk = list(subjects[start : start + 1024])
-        # Lengths of 1, 2, 4, ... 1024 only, filled with a repetition: eleven statements, always prepared.
-        chunk += chunk[-1:] * ((1 << (len(chunk) - 1).bit_length()) - len(chunk))
-        marks = ",".join("?" * len(chunk))
-        yield f"SELECT subject, spend FROM spends WHERE subject IN ({marks})", tuple(chunk)
-
-
-def _fetch(connection: Connection, statement: str, parameters: tuple[Any, ...]) -> list[tuple[bytes, bytes]]:
-    result = connection.exec_driver_sql(statement, parameters)
-    return list(result.cursor.fetchall())
-
-
-def _write(connection: Connection, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
-    """Write all the rows, or raise `LedgerConflictError`: PostgreSQL takes them as columns, SQLite one by one."""
-    if not rows:
-        return
-    if connection.dialect.name == "postgresql":
+    def _execute(connection: Connection, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
+        """Write all the rows, sorted by subject so that each page is visited once, or raise `LedgerConflictError`."""
+        if not rows:
+            return
         written = connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True)))).rowcount
-    else:
-        written = connection.exec_driver_sql(statement, list(rows)).rowcount
-    if written != len(rows):
-        raise LedgerConflictError(
-            "another worker spent from the same subjects meanwhile: a subject's records should share a partition, so"
-            " produce them with the subject as their key"
-        )
+        if written != len(rows):
+            raise conflict()
+
+
+def spends_in(connection: Connection) -> Spends:
+    """What keeps spends in this database."""
+    if connection.dialect.name == "postgresql":
+        return SpendRows()
+    from streamdp.accounting.spend_pages import SpendPages
+
+    return SpendPages()
+
+
+def unpack(found: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and rows of (hash, packed spend); raises `StoreDamagedError`."""
+    from streamdp.accounting import admission
+
+    with_cap, without = 8 * admission.ROW + 8, 8 * admission.CAP + 8
+    wide = [
+        spend if len(spend) == with_cap else spend[:-8] + bytes(with_cap - without) + spend[-8:] for _, spend in found
+    ]
+    packed = b"".join(wide)
+    if len(packed) != with_cap * len(found) or any(len(subject) != 16 for subject, _ in found):
+        raise damaged()
+    words = np.frombuffer(packed, dtype="<u8").reshape(len(found), -1).astype(np.uint64)
+    keys = np.frombuffer(b"".join([subject for subject, _ in found]), dtype="<u8").reshape(-1, 2).astype(np.uint64)
+    rows = np.ascontiguousarray(words[:, :-1]).view(np.float64)
+    if not np.array_equal(words[:, -1], admission.check_words(keys, rows.view(np.uint64))):
+        raise damaged()
+    return keys, rows
+
+
+def _packed(keys: np.ndarray, rows: np.ndarray) -> list[bytes]:
+    from streamdp.accounting import admission
+
+    words = np.ascontiguousarray(rows).view(np.uint64)
+    wide = np.column_stack([words, admission.check_words(np.ascontiguousarray(keys), words)]).astype("<u8")
+    size = 8 * wide.shape[1]
+    packed = wide.tobytes()
+    spends = [packed[i : i + size] for i in range(0, len(packed), size)]
+    bare = (rows[:, admission.CAP] == 0).tolist()
+    at = 8 * admission.CAP
+    return [spend[:at] + spend[-8:] if short else spend for spend, short in zip(spends, bare, strict=True)]
+
+
+def _hashes(keys: np.ndarray) -> list[bytes]:
+    packed = keys.astype("<u8").tobytes()
+    return [packed[i : i + 16] for i in range(0, len(packed), 16)]
+
+
+def fetch(connection: Connection, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All rows of a plain statement, without SQLAlchemy's wrapping of each."""
+    cursor = connection.exec_driver_sql(statement, parameters).cursor
+    return list(cursor.fetchall())
+
+
+def conflict() -> LedgerConflictError:
+    return LedgerConflictError(
+        "another worker spent from the same subjects meanwhile: a subject's records should share a partition, so"
+        " produce them with the subject as their key"
+    )
+
+
+def damaged() -> StoreDamagedError:
+    return StoreDamagedError("spends of the ledger are damaged; restore a copy of the database")
 
 
 def transaction(connection: Connection) -> AbstractContextManager[Any]:

@@ -10,24 +10,32 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from hashlib import blake2b
 
-from streamdp.errors import ConfigError, SchemaError, StoreError, StoreMismatchError
+import numpy as np
+
+from streamdp.errors import ConfigError, StoreError, StoreMismatchError
+from streamdp.records import Subject, subject_bytes
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
 KEY_BYTES = 32
 
 
-def hash_subject(subject: str | bytes, key: bytes) -> bytes:
-    """16 bytes of BLAKE2b under `key`, for this use only (`person`). A str counts as its UTF-8 bytes.
+def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes (n, 2) as little-endian uint64, and who there is (n,): False for None, whose hash is any.
 
-    Raises `SchemaError` for anything but str or bytes.
+    16 bytes of BLAKE2b under `key`, for this use only (`person`). A str counts as its UTF-8 bytes. Raises `SchemaError`
+    for anything but str, bytes or None.
     """
-    if isinstance(subject, str):
-        subject = subject.encode("utf-8", "surrogatepass")
-    elif not isinstance(subject, bytes):
-        raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
-    return blake2b(subject, digest_size=16, key=key, person=b"streamdp-subject").digest()
+    there = np.array([subject is not None for subject in subjects], dtype=np.bool_)
+    keyed = blake2b(digest_size=16, key=key, person=b"streamdp-subject")  # takes in the key once for all
+    digests = []
+    for subject in subjects:
+        one = keyed.copy()
+        one.update(subject_bytes(subject) or b"")
+        digests.append(one.digest())
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), there
 
 
 def key_fingerprint(key: bytes) -> bytes:

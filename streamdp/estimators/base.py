@@ -400,7 +400,10 @@ class StreamEstimator(river_base.Estimator):
             spends = f"the spends of a person's {self._unit.several} add up (epsilons add, mu^2 add)"
             people = f"no cap is kept, so {spends}"
         else:
-            people = f"records with a subject are refused once the person's total would pass {self.ledger.cap}"
+            people = (
+                f"records with a subject are refused once the person's total would pass {self.ledger.cap}, or the cap"
+                " that was set for that person alone"
+            )
         caveats = []
         if self.seed is not None:
             caveats.append("the noise comes from a seed, for tests; whoever knows it can take the noise off")

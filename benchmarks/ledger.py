@@ -1,0 +1,138 @@
+"""How fast a ledger on disk admits, and in how much memory. `python -m benchmarks.ledger [--write]`.
+
+Subjects are drawn uniformly, which is the hardest for a cache: a batch of 10,000 among 10 million meets hardly one
+subject twice. Batches are as the runner makes them; each goes to `admit_many`, and every so many records are committed,
+which means that they are on the disk. Only these two calls are timed, not the making of names. `--write` replaces
+ledger.md beside this file; `--subjects` and `--spends` measure something else and write nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from streamdp import GaussianDP, Ledger
+from streamdp.runner import COMMIT_RECORDS, POLL_RECORDS
+
+MIB = 2**20
+
+PAGE = Path(__file__).parent / "ledger.md"
+ABOUT = """# The ledger at scale
+
+`make bench-ledger` lets a ledger on disk admit records of subjects that are drawn uniformly, in batches of {batch:,},
+and commits every so many records (it does so by itself as well, after 50,000). Time is that of admitting and
+committing; processor time is what of it the machine gave to the process. The cap is as many records as a subject has on
+average, so that some are refused. Memory is the peak of the process, the interpreter and what it imports (about
+{base:.0f} MiB) and the making of names included. Bytes are those of all files, the log and SQLite's write-ahead log
+included, when they were largest.
+
+{machine}
+
+| subjects | spends | a commit every | admits/s | slowest tenth | per s of processor | peak memory | bytes a subject |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{rows}
+
+The goal is 200,000 admits/s with 10 million subjects and 100 million spends in less than 1 GB: {met}.
+"""
+PLAN = [
+    (100_000, 10_000_000, 100_000),
+    (1_000_000, 10_000_000, 100_000),
+    (10_000_000, 10_000_000, 10_000),
+    (10_000_000, 100_000_000, 100_000),
+]
+"""Subjects, spends, and records from commit to commit; the last is the goal's."""
+GOAL, GOAL_MIB = 200_000, 1e9 / MIB
+
+
+def measure(subjects: int, spends: int, commit: int, folder: Path) -> dict[str, float]:
+    """One run, in this process."""
+    rng = np.random.default_rng(3)
+    path = folder / "ledger.db"
+    mu = 0.1
+    cap = GaussianDP(mu * max(1.0, spends / subjects) ** 0.5)
+    tenths, seconds, busy, largest_file = [], 0.0, 0.0, 0
+    batch = min(POLL_RECORDS, commit)
+    with Ledger(cap, path=path) as ledger:
+        ledger.admit_many(["nobody", "else"] * 10, GaussianDP(mu))  # loads or compiles
+        ledger.commit()
+        waiting, last = 0, 0.0
+        for done in range(0, spends, batch):
+            names = [f"person-{i}" for i in rng.integers(0, subjects, min(batch, spends - done))]
+            started, worked = time.perf_counter(), time.process_time()
+            ledger.admit_many(names, GaussianDP(mu))
+            waiting += len(names)
+            if waiting >= commit or done + len(names) == spends:
+                ledger.commit()
+                waiting = 0
+            seconds += time.perf_counter() - started
+            busy += time.process_time() - worked
+            if (done + len(names)) * 10 // spends > len(tenths):
+                tenths.append(seconds - last)
+                last = seconds
+                largest_file = max(largest_file, sum(file.stat().st_size for file in folder.iterdir()))
+                print(f"{len(tenths)}0 %: {spends / 10 / tenths[-1]:,.0f} admits/s", file=sys.stderr, flush=True)
+        known, refused = ledger.n_subjects, ledger.n_refused
+    status = Path("/proc/self/status").read_text()
+    return {
+        "subjects": known,
+        "refused": refused,
+        "rate": spends / seconds,
+        "of_processor": spends / busy,
+        "slowest": spends / 10 / max(tenths),
+        "memory": int(status.split("VmHWM:")[1].split()[0]) / 1024,
+        "disk": largest_file,
+    }
+
+
+def in_a_process(subjects: int, spends: int, commit: int) -> dict[str, float]:
+    """One run in a process of its own, for the peak of its memory."""
+    command = [sys.executable, "-m", "benchmarks.ledger", "--subjects", str(subjects), "--spends", str(spends)]
+    command += ["--commit", str(commit), "--json"]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: dict[str, float] = json.loads(answer.splitlines()[-1])
+    return found
+
+
+def line(subjects: int, spends: int, commit: int, found: dict[str, float]) -> str:
+    cells = [f"{subjects:,}", f"{spends:,}", f"{commit:,}", f"{found['rate']:,.0f}", f"{found['slowest']:,.0f}"]
+    cells += [f"{found['of_processor']:,.0f}", f"{found['memory']:.0f} MiB", f"{found['disk'] / found['subjects']:.0f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description="Measure the ledger at scale.")
+    parser.add_argument("--write", action="store_true", help=f"measure all and replace {PAGE.name}")
+    parser.add_argument("--subjects", type=int, default=PLAN[-1][0])
+    parser.add_argument("--spends", type=int, default=PLAN[-1][1])
+    parser.add_argument("--commit", type=int, default=COMMIT_RECORDS, help="records from commit to commit")
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if not arguments.write:
+        run = (arguments.subjects, arguments.spends, arguments.commit)
+        with tempfile.TemporaryDirectory() as folder:
+            found = measure(*run, Path(folder))
+        print(json.dumps(found) if arguments.json else line(*run, found))
+        return
+    from benchmarks.speed import machine  # here, as it loads what the runs need not
+
+    about = machine()
+    base = in_a_process(1, 10, 10)["memory"]
+    rows, found = [], {}
+    for run in PLAN:
+        found = in_a_process(*run)
+        rows.append(line(*run, found))
+        print(rows[-1], flush=True)
+    met = "met" if found["rate"] >= GOAL and found["memory"] < GOAL_MIB else "not met on this machine"
+    text = ABOUT.format(batch=POLL_RECORDS, base=base, machine=about, rows="\n".join(rows), met=met)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
