@@ -188,6 +188,8 @@ class ConcentratedMean:
         Vectors of which a pair is further apart than tau with probability `outliers` pass all tests but for a chance of
         `failure`. A grid over the test's share of epsilon and zeta's share of delta.
         """
+        if users < 2:
+            return None
         share = far_share(outliers, users, failure / (2 * queries))
         best = None
         for part in _TEST_SHARES:
@@ -286,8 +288,6 @@ def far_share(chance: float, users: int, risk: float) -> float:
     """At most this share of the pairs of n independent users is far, but for a probability of `risk`, where one pair is
     with probability `chance`: P(share >= q) <= exp(-floor(n/2) KL(q, chance)), as the pairs can be cut into rounds of
     floor(n/2) pairs each that share nobody (Hoeffding 1963, section 5). 1 where no q will do."""
-    if users < 2:
-        return 1.0
     target = -math.log(risk) / (users // 2)
     low, high = chance, 1.0
     for _ in range(60):

@@ -5,9 +5,10 @@ coordinates in doubles, is at most distance^2. That relation is symmetric bit by
 moves it by a relative (d + 2) 2^-54 of the distance at most (`SLACK` of `concentrated_mean` covers it).
 
 Most pairs need no sum. With r_i the distance of vector i from the mean of all, a pair is near where r_i + r_j is well
-below the distance and far where |r_i - r_j| is well above it; "well" is a relative 1e-9, which rounding cannot bridge.
-Vectors are visited in the order of r, in blocks, so that whole blocks are decided at once. What is left is summed for
-one vector and a block of others at a time, in memory for one block.
+below the distance and far where |r_i - r_j| is well above it; "well" is a relative 1e-9 of all three numbers, which
+rounding cannot bridge. Of those before a block of 32 in the order of r, the ones that are surely near to all of it come
+first, or the ones that are surely far: two binary searches a block. What is left is summed for one vector and a block
+at a time, in memory for one block.
 """
 
 from __future__ import annotations
@@ -48,6 +49,19 @@ def _radii(points: np.ndarray, centre: np.ndarray, out: np.ndarray) -> None:
 
 
 @_compiled
+def _first(radii: np.ndarray, limit: float) -> int:
+    """How many of the sorted radii are below the limit; none where it is no number."""
+    low, high = 0, radii.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if radii[middle] < limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@_compiled
 def _count(points: np.ndarray, order: np.ndarray, radii: np.ndarray, distance: float, counts: np.ndarray) -> None:
     """Add to counts (n,) the others that are near; `order` (n,) sorts the points by `radii` (n,), sorted."""
     n, d = points.shape
@@ -55,25 +69,21 @@ def _count(points: np.ndarray, order: np.ndarray, radii: np.ndarray, distance: f
     surely, hardly = distance * (1 - _WELL), distance * (1 + _WELL)
     tile = np.empty((d, _BLOCK))
     squares, found = np.empty(_BLOCK), np.empty(_BLOCK, dtype=np.int64)
+    sure = np.zeros(n + 1, dtype=np.int64)  # sure[i] is added to what the points before i find
     for begin in range(0, n, _BLOCK):
         size = min(_BLOCK, n - begin)
+        near_end = _first(radii[:begin], surely - radii[begin + size - 1])
+        far_end = _first(radii[:begin], radii[begin] * (1 - 2 * _WELL) - hardly)
+        sure[near_end] += size
+        found[:] = near_end
         for k in range(d):
             for j in range(size):
                 tile[k, j] = points[order[begin + j], k]
             for j in range(size, _BLOCK):
                 tile[k, j] = np.inf
-        found[:] = 0
-        for i in range(begin + size):
+        for i in range(max(near_end, far_end), begin + size - 1):
             first = max(0, i + 1 - begin)  # each pair once
-            if first >= size:
-                continue
             row = order[i]
-            if radii[i] + radii[begin + size - 1] <= surely:
-                counts[row] += size - first
-                found[first:] += 1
-                continue
-            if radii[begin + first] - radii[i] > hardly:
-                continue
             for j in range(_BLOCK):
                 squares[j] = 0.0
             for start in range(0, d, _CHECK):
@@ -95,5 +105,9 @@ def _count(points: np.ndarray, order: np.ndarray, radii: np.ndarray, distance: f
             counts[row] += near
         for j in range(size):
             counts[order[begin + j]] += found[j]
+    before = 0
+    for i in range(n - 1, -1, -1):
+        before += sure[i + 1]
+        counts[order[i]] += before
     tile[...] = 0.0
     squares[...] = 0.0

@@ -35,8 +35,8 @@ class WeightedMean:
        so the two means are within (tau / U) (2 A + B): A for the first user in D or D', at most the largest w(d) (1 +
        d / U); B = sum_C |w_i - w'_i| (1 + d_i / U), d_i taken where i weighs more.
     4. w(d) (1 + d / U) grows up to `full` and is concave from there on, with its peak at (zero - U) / 2.
-    5. With f_i the users of C that are far from i in C (sum f_i = F), i has f_i or f_i + 1 users far in D and in D'. Its
-       weight changes by at most 1 / (zero - full), only where f_i >= full, so for N = min(n - 1, F / full) users at
+    5. With f_i the users of C that are far from i in C (sum f_i = F), i has f_i or f_i + 1 users far in D and in D'.
+       Its weight changes by at most 1 / (zero - full), only where f_i >= full, so for N = min(n - 1, F / full) users at
        most, and d_i is f_i, as it weighs more there: B <= (N + F / U) / (zero - full).
     6. u_i >= w(f_i + 1) >= 1 - f_i / (zero - 1), so U >= n - 1 - F / (zero - 1); A, B and the bound fall with U.
     `full` is where the bound is least. Without outliers (F = 0) it is 2 tau / (n - 1), about, which a user at one end
