@@ -111,7 +111,7 @@ def test_a_loss_without_a_second_derivative_is_smoothed() -> None:
     radii = np.array([best, best / 1.1, best * 1.1])
     bounds = radii * task.bound + 2 * task.bound / radii * task.distance**2 / steps
     assert bounds[0] == bounds.min()
-    users = Distances(people(task, 2))
+    users = Distances(people(task, 2, centre=0.6) * 0.5)  # gradients are twice as far apart as points
     release = method.run(plan, users, np.zeros(1), SeededEntropy(2))
     assert release.complete
     assert users.radii == {best}

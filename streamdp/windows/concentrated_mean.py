@@ -33,7 +33,8 @@ proof fixes the queries, and they are fixed by h). So for any set O of histories
 
 and a g, a g' are the densities of one game in which both sides draw the tests' outcomes as D does and answer queries by
 the Gaussians of D or of D': T-fold adaptive composition of mu/sqrt(T)-GDP, so the integral is at most delta2. (Zeta
-counts once: leaving histories out on the side of D' only helps.)
+counts once: leaving histories out on the side of D' only helps.) With `SampledMean` g is also an average over draws;
+those in which the coupled draws of D and D' differ too much are left out like zeta, at T `failure`.
 
 What differs from the paper, and why.
 * `WeightedMean` has no counterpart there: weights, no coins. `SampledMean` is the paper's selection. Their docstrings
@@ -228,12 +229,10 @@ class ConcentratedMean:
 
     @property
     def sensitivity(self) -> float:
-        """Of one answer. Nearness is rounded by a relative (d + 2) 2^-54, a mean of n vectors by n 2^-53 of the bound.
-
-        Both stay far below what is added here for them.
-        """
+        """Of one answer. Nearness is rounded by a relative (d + 2) 2^-54, and a weighted mean of n vectors by about
+        2 n 2^-53 of the bound, in D and in D'. More than that is added for both."""
         tau = self.distance * (1 + (self.d + 8) * 2.0**-53)
-        return min(tau * self.selection.sensitivity + self.users * self.bound * 2.0**-51, 2 * self.bound)
+        return min(tau * self.selection.sensitivity + self.users * self.bound * 2.0**-50, 2 * self.bound)
 
     @property
     def noise(self) -> float:
