@@ -153,6 +153,40 @@ def test_a_user_moves_the_weighted_mean_by_no_more_than_the_bound() -> None:
     assert 0.6 < max(part(*pair, least=0.03) for pair in placed) <= 1
 
 
+def argued(kind: WeightedMean, a: np.ndarray, b: np.ndarray) -> float:
+    """What the proof bounds, without regard to directions, over the bound: the steps 2 and 3 for these data."""
+    n, weights = len(a), [weights_of(kind, points) for points in (a, b)]
+    far = [n - near_counts(points, TAU) for points in (a, b)]
+    common = float(np.minimum(*weights)[1:].sum())
+    total = sum(w[0] * (1 + d[0] / common) for w, d in zip(weights, far, strict=True))
+    total += np.sum(np.abs(weights[0] - weights[1])[1:] * (1 + np.minimum(*far)[1:] / common))
+    return float(total) / common / kind.sensitivity
+
+
+def test_every_step_of_the_proof_is_as_tight_as_it_can_be() -> None:
+    """Users who each lose a weight, or gain one, and the first who has a whole one in both data sets or in one."""
+    n = 200
+    parting = []
+    for group in range(1, 60):
+        a, b = spread_out(n, group / n, group / n, (-TAU, TAU))
+        kind = WeightedMean(n, far_pairs_of_others(a))
+        if math.isfinite(kind.sensitivity):
+            parting.append(argued(kind, a, b))
+            assert moved(kind, a, b) <= parting[-1] <= 1
+    assert max(parting) > 0.97
+    # Everybody has one other far: half of them on axes, the others opposite. The first is near all, or far from all.
+    axes = np.eye((n - 1) // 2) * 0.7 * TAU
+    a = np.vstack([np.zeros_like(axes[0]), axes, -axes, np.zeros_like(axes[0])])
+    b = a.copy()
+    b[0] = 9.0
+    assert argued(WeightedMean(n, far_pairs_of_others(a)), a, b) <= 1
+    many = WeightedMean(n, n * n / 8)
+    assert many.full == 1
+    weights = [weights_of(many, points) for points in (a, b)]
+    assert np.abs(weights[0] - weights[1])[1:].sum() > 1.9
+    assert 0.5 < argued(many, a, b) <= 1
+
+
 def test_no_weight_is_lost_without_outliers_and_far_users_have_none() -> None:
     kind = WeightedMean(50, 500.0)
     points = np.zeros((50, 2))
