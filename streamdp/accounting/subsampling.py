@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
         at = GaussianDP.from_approx(ApproxDP(budget.epsilon, min(max(delta, 1e-30), 1 - 1e-9))).mu
         return math.log(at / mu)
 
-    low = high = max(least, math.log(nearly_normal(mu, rate, steps)))
+    low = high = max(least, float(np.log(nearly_normal(mu, rate, steps))))
     while excess(high) > 0:
         low, high = high, high + 0.1
     while low == high or excess(low) <= 0:
@@ -117,12 +118,12 @@ def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
     return float(noise)
 
 
-def nearly_normal(mu: float, rate: float, steps: int) -> float:
-    """sigma / C, roughly, for T steps that are mu-GDP together, and at once.
+def nearly_normal(mu: float, rate: Any, steps: Any) -> Any:
+    """sigma / C, roughly, for T steps that are mu-GDP together, and at once; rate and steps may be arrays.
 
     A sum of many small losses is nearly normal, and then T chi^2(P, Q) = mu^2; chi^2 = 4 q^2 sinh(1 / noise^2).
     """
-    return float(math.asinh(mu**2 / (4 * rate**2 * steps)) ** -0.5)
+    return np.arcsinh(mu**2 / (4 * rate**2 * steps)) ** -0.5
 
 
 def zero_out_mu(budget: ApproxDP, rate: float, steps: int) -> float:

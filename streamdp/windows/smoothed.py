@@ -1,0 +1,215 @@
+"""Accelerated steps on a smoothed loss and sampled users: few gradient queries for non-smooth losses.
+
+Source: Kulkarni, Lee, Liu, "Private non-smooth ERM and SCO in subquadratic steps", 2021. The accelerated step is that
+of Ghadimi and Lan, "Optimal stochastic approximation algorithms for strongly convex stochastic composite optimization
+I", 2012, Algorithm 1; localisation is that of Feldman, Koren, Talwar, "Private stochastic convex optimization: optimal
+rates in linear time", 2020.
+
+**Privacy.** In a step every user of the run is drawn with probability q; the sum of the drawn users' average gradients,
+of norm at most L, gets noise N(0, (m L)^2 I), m by `accounting.subsampling` for all steps of all runs that share users;
+runs on disjoint users have the whole budget each. All else is post-processing of the noisy sums. A sum is divided by
+q n, which is public: how many were drawn would tell who was, so it is neither used nor released (`Release.queries` is
+what was expected). Rows are rounded to the noise's grid one by one, so that their sum is exact.
+
+**One run** is T steps on Phi(x) = F(x) + (lambda/2) ||x - x_0||^2, or on F itself where it is lambda-strongly convex;
+lambda may be 0. Phi is beta-smooth, alpha = 2 / (t+1), Gamma_t = 2 / (t (t+1)), gamma = 2 psi Gamma_t, psi > beta. From
+x_0 = ag_0, for t = 1, ..., T:
+
+    md = ((1 - alpha)(lambda + gamma) ag + alpha ((1 - alpha) lambda + gamma) x) / (gamma + (1 - alpha^2) lambda)
+    x  = Proj((alpha lambda md + ((1 - alpha) lambda + gamma) x - alpha G) / (lambda + gamma)),  G a gradient at md
+    ag = alpha x + (1 - alpha) ag
+
+Let G = grad Phi(md) + e, E e = 0, E||e||^2 <= sigma^2, x* any point, D_t = ||x_t - x*||, and x+ the point that is
+projected for G = 0; then ag_t - md = alpha (x_t - x+). Smoothness at ag_t, convexity, the step's optimality (what it
+minimises is (lambda + gamma)-strongly convex) and strong convexity at md give
+
+    Phi(ag_t) - Phi(x*) <= (1 - alpha)(Phi(ag_{t-1}) - Phi(x*)) + ((1 - alpha) lambda + gamma)/2 D_{t-1}^2
+        - (lambda + gamma)/2 D_t^2 + alpha <e, x* - x+> + alpha ||e|| ||x_t - x+|| - c/2 ||x_t - x+||^2
+
+with c = lambda + gamma - beta alpha^2. The inner product has mean 0, the last two terms are at most alpha^2 ||e||^2 /
+(XX
+
+    E Phi(ag_T) - Phi(x*) <= 2 (beta + kappa) D_0^2 / (T (T+1)) + 2 sigma^2 S / (T (T+1)),
+    S = sum of t^2 / (lambda t (t+1) + 4 kappa) <= min( (T+1)/lambda (1 - atan(z)/z), T (T+1) (2T+1) / (24 kappa) ),
+
+z = (T+1) sqrt(lambda / kappa) / 2, since the terms are below t^2 / (lambda t^2 + 4 kappa), which grows. For kappa -> 0
+this is 2 beta D^2 / (T (T+1)) + 2 sigma^2 / (lambda T): Ghadimi and Lan's Proposition 9, with 2 in place of their 8;
+for lambda = 0 and the best kappa it is the bound of `acceleration`. The plan takes the best kappa.
+
+sigma^2: a sum over users drawn with probability q has the variance q (1-q) sum ||g_i||^2, so the estimate L^2 (1-q) /
+(q n) - norms count and not the spread, as it is divided by q n - and the noise adds d (m L / (q n))^2.
+
+**Smoothing.** A non-smooth loss is convolved with the uniform ball of radius r: beta = L sqrt(d) / r, for L r of loss.
+
+**objective="erm"**: the average loss of the window's users, all of them in every run. For a convex loss it is one
+run, with lambda = 0. The paper adds (lambda/2) ||x - x_0||^2: with the best lambda the noise costs 2 D sigma / sqrt(T),
+without it, with the best kappa, 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss runs follow each other, each
+from the last one's output, whose distance is D^2 = 2 excess / lambda. (Lemma 4.7 gives run i of k a share 2^-(k+1-i) of
+the budget; here one m serves all of their steps, and run i has that share of the steps: the last one has the noise of
+all of epsilon for half of the steps, in place of half of epsilon.) The expected loss of a linear model is near: within
+2 L R / sqrt(n) in the mean for all theta of a ball of radius R (Rademacher averages and contraction, Ledoux and
+Talagrand 1991), which is why this is the default.
+
+**objective="sco"**: the expected loss F of any convex loss, by localisation. Run i = 1, ..., k, on n_i of about n 2^-i
+users of its own, minimises their average loss plus lambda_i/2 times the squared distance from the last output, x_{i-1}.
+Let x_i* be the exact minimiser, x_0* the optimum of F, Delta_0 = D, Delta_i^2 >= E||x_i - x_i*||^2. Another user in
+place of one moves x_i* by at most 2 L / (lambda_i n_i), so the loss at x_i* of the users it was learned from is lower
+than the expected one by at most 2 L^2 / (lambda_i n_i) in the mean. Therefore
+
+    E F(x_i*) - F(x_{i-1}*) <= lambda_i Delta_{i-1}^2 / 2 + 2 L^2 / (lambda_i n_i).
+
+The sum over i, L r_i for each smoothing and L Delta_k bound the excess. By strong convexity Delta_i^2 is 2 / lambda_i
+times the bound of the run. Its start is at most L / lambda_i from x_i*, and in the root mean square at most
+
+    sqrt(Delta_{i-1}^2 + 2 / lambda_i (excess before i + 2 L^2 / (lambda_i n_i) + L r_i)),
+
+since x_i* has no higher regularised loss than x_{i-1}*. lambda_i is 2 L / (Delta_{i-1} sqrt(n_i)), where the two terms
+are equal, or a multiple of it, since noise moves x_i the less the larger lambda_i is; r_i is a tenth of Delta_{i-1} /
+sqrt(n_i); k, the multiple and the accuracy of each run follow from the bound. A strongly convex expected loss is
+learned in blocks of users, the last one half of them, each localising around the last one's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from streamdp.accounting.subsampling import noise_multiplier, sample
+from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
+from streamdp.guarantees import ApproxDP, GaussianDP
+from streamdp.kernels import GRID
+from streamdp.mechanisms import Gaussian, calibrated, randomize_rows
+from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
+from streamdp.windows.task import Release, Rng, Task, Users
+
+OBJECTIVES = ("erm", "sco")
+
+_MOST_USERS = 10**12
+_SLACK = 1.1
+_CHUNK = 1 << 16  # gradients in memory at once
+
+
+@dataclass(frozen=True)
+class ConvolutionSmoothing:
+    """Strongly convex AC-SA on the smoothed loss of sampled users (see the module's text).
+
+    Parameters
+    ----------
+    objective
+        "erm": the average loss of the window's users; "sco": the expected loss, by localisation over disjoint users.
+    most_queries
+        No more gradients of single users than this are expected to be asked for; None for as many as pay.
+
+    Raises `ConfigError` for anything else.
+    """
+
+    objective: str = "erm"
+    most_queries: int | None = None
+
+    name: ClassVar[str] = "smoothed"
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ConfigError(f"objective: expected {' or '.join(OBJECTIVES)}, got {self.objective!r}")
+        if self.most_queries is not None and self.most_queries < 1:
+            raise ConfigError(f"most_queries must be at least 1, got {self.most_queries}")
+
+    def plan(self, task: Task) -> Plan:
+        """Runs whose bound is within 10 % of the least that was found, and of those the ones with the fewest queries.
+
+        The search takes noise as `subsampling.nearly_normal` has it, the plan the exact one. Raises `TooFewUsersError`
+        where the search finds no bound below L D, which is what staying at the start is worth; `BudgetError` for a
+        budget that is not (epsilon, delta).
+        """
+        build = self._search(task)
+        if build is None:
+            needed = self.least_users(task)
+            raise TooFewUsersError(
+                f"the noise leaves nothing to learn: expected at least {needed} users, got {task.users}", needed
+            )
+        plan: Plan = build(noise=partial(noise_multiplier, task.budget))
+        return plan
+
+    def least_users(self, task: Task) -> int:
+        """The least n that `plan` accepts for a task like this one. Raises `ConfigError` where no n will do."""
+
+        def accepted(n: int) -> bool:
+            return self._search(replace(task, users=n)) is not None
+
+        high = 1
+        while not accepted(high):
+            high *= 2
+            if high > _MOST_USERS:
+                raise ConfigError("no number of users makes up for so few queries")
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if accepted(middle) else (middle, high)
+        return high
+
+    def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+        """theta after all runs. `queries` is the expected number; the true one would tell who was drawn."""
+        theta = np.array(start, dtype=float)
+        for run in plan.runs:
+            theta = accelerate(run, theta, partial(noisy_gradient, run, plan.bound, users, rng), users.project)
+        return Release(theta, plan.queries)
+
+    def _search(self, task: Task) -> partial[Plan] | None:
+        """How to build the best plan for given noise; None where no bound is below L D."""
+        if not isinstance(task.budget, ApproxDP):
+            raise BudgetError(f"expected an (epsilon, delta) budget, got {type(task.budget).__name__}")
+        rough = rough_noise(task)
+        found = [(build(noise=rough), build) for build in builders(task, self.objective == "sco", self.most_queries)]
+        best = min(plan.excess for plan, _ in found)
+        if best >= task.bound * task.distance:
+            return None
+        return min((pair for pair in found if pair[0].excess <= _SLACK * best), key=lambda pair: pair[0].queries)[1]
+
+
+def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.ndarray) -> np.ndarray:
+    """The unbiased gradient (d,) at theta (d,) of the average loss of a run's users: the noisy sum over those drawn,
+    divided by how many are expected.
+
+    Raises `ConfigError` where a user's gradient is not finite or longer than the bound: it would not be protected.
+    """
+    mechanism = calibrated(Gaussian, GaussianDP(1 / run.noise), bound, bound)
+    rows = mechanism.rows(len(theta))
+    grid = rows[0, GRID]
+    drawn = run.first + sample(run.last - run.first, run.rate, rng)
+    total = np.zeros(len(theta))
+    for at in range(0, len(drawn), _CHUNK):
+        gradients = users.gradients(theta, drawn[at : at + _CHUNK], run.radius)
+        if not np.all(np.linalg.norm(gradients, axis=1) <= bound * (1 + 1e-9)):
+            raise ConfigError(f"users' gradients must be finite and of l2 norm at most {bound:g}")
+        gradients /= grid
+        np.rint(gradients, out=gradients)
+        total += gradients.sum(axis=0)  # whole numbers: exact
+        gradients[...] = 0
+    total *= grid
+    randomize_rows(mechanism.code, rows, total[None, :], rng)
+    return total / (run.rate * (run.last - run.first))
+
+
+def accelerate(
+    run: Run,
+    start: np.ndarray,
+    gradient: Callable[[np.ndarray], np.ndarray],
+    project: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """The output (d,) of one run from start (d,), where `gradient` estimates that of F (see the module's text)."""
+    x = ag = start
+    convexity = run.convexity
+    for t in range(1, run.steps + 1):
+        alpha, gamma = 2 / (t + 1), 4 * run.modulus / (t * (t + 1))
+        pull = (1 - alpha) * convexity + gamma
+        md = ((1 - alpha) * (convexity + gamma) * ag + alpha * pull * x) / (gamma + (1 - alpha**2) * convexity)
+        slope = gradient(md)
+        if run.regularised:
+            slope = slope + convexity * (md - start)
+        x = project((alpha * convexity * md + pull * x - alpha * slope) / (convexity + gamma))
+        ag = alpha * x + (1 - alpha) * ag
+    return ag
