@@ -15,9 +15,12 @@ the slopes -1 and 0 for y = 1, the kink -1 and the slopes 0 and 1 for y = 0. Bot
 to C / ||x||, as `losses` says: an average of vectors of norm at most C0 is one. It is the gradient of the convolved
 loss, of which (Yousefian, Nedic, Shanbhag 2012; Duchi, Bartlett, Wainwright 2012)
 
-* it lies above the loss, by at most C0 r E|B| <= C0 r;
-* the gradient is (C0 sqrt(d) / r)-Lipschitz: its derivative along x is (high - low) w ||x|| f(.) / r with high - low at
+* it lies above the loss, by at most C0 r E|B|, E|B| = 2 f(0) / (d+1);
+* the gradient is (2 f(0) C0 / r)-Lipschitz: its derivative along x is (high - low) w ||x|| f(.) / r with high - low at
   most 2 C0 / (w ||x||) and the density f at most f(0) = Gamma(d/2 + 1) / (sqrt(pi) Gamma((d+1)/2)) <= sqrt(d) / 2.
+
+So both are never above the C0 r and C0 sqrt(d) / r of any loss that is C0-Lipschitz, and their product, which decides
+how many accelerated steps it takes, is below C0^2 where those have C0^2 sqrt(d): the ball is thin along x.
 """
 
 from __future__ import annotations
@@ -69,6 +72,17 @@ def smoothed_gradients(
     rows[~usable] = 0
     rows *= np.where(usable, slope, 0.0)[:, None]
     return rows
+
+
+def constants(d: int) -> tuple[float, float]:
+    """(E|B|, 2 f(0)): smoothing by a radius r raises a loss by at most C0 r times the first, and makes its gradient
+    Lipschitz with C0 / r times the second.
+
+    >>> constants(1)
+    (0.5, 1.0)
+    """
+    density = math.exp(math.lgamma(d / 2 + 1) - math.lgamma((d + 1) / 2)) / math.sqrt(math.pi)
+    return 2 * density / (d + 1), 2 * density
 
 
 def ball_cdf(b: np.ndarray, d: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamdp.convolution import ball_cdf, smoothed_gradients
+from streamdp.convolution import ball_cdf, constants, smoothed_gradients
 from streamdp.errors import ConfigError
 from streamdp.losses import LOSSES, Hinge, Loss, Quantile
 
@@ -59,7 +59,7 @@ def test_the_distribution_of_one_coordinate(d: int) -> None:
 
 @pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
 def test_no_gradient_is_longer_than_the_bound_or_changes_faster_than_the_constant(loss: Loss) -> None:
-    """A search over records, points and radii; it comes near to the constant of the ball in one dimension."""
+    """A search over records, points and radii; it comes near to the constant."""
     rng = np.random.default_rng(3)
     fastest = 0.0
     for _ in range(300):
@@ -75,10 +75,10 @@ def test_no_gradient_is_longer_than_the_bound_or_changes_faster_than_the_constan
         a, b = (smoothed_gradients(loss, intercept, t, X, y, radius) for t in (theta - step, theta + step))
         assert np.linalg.norm(a, axis=1).max() <= loss.bound * (1 + 1e-12)
         speed = np.linalg.norm(a - b, axis=1).max() / (2 * np.linalg.norm(step))
-        share = speed * radius / (loss.bound * math.sqrt(d))
+        share = speed * radius / (loss.bound * constants(d)[1])
         assert share <= 1 + 1e-9
         fastest = max(fastest, share)
-    assert fastest > 0.35
+    assert fastest > 0.4
 
 
 @pytest.mark.parametrize("loss", [Quantile(tau=0.3), Hinge()], ids=repr)
@@ -102,11 +102,23 @@ def test_it_is_the_gradient_of_a_loss_at_most_radius_times_bound_above(loss: Los
 
         value = smoothed(theta)
         exact = loss.value(theta, x, target)
-        assert -1e-7 <= value - exact <= radius * loss.bound + 1e-7
+        assert -1e-7 <= value - exact <= constants(d)[0] * radius * loss.bound + 1e-7
         h = 1e-3 * radius
         slope = (smoothed(theta + h * direction) - smoothed(theta - h * direction)) / (2 * h)
         gradient = smoothed_gradients(loss, False, theta, X, y, radius)[0]
         assert gradient @ direction == pytest.approx(slope, abs=2e-3 * loss.bound)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 100])
+def test_the_constants_are_those_of_the_distribution_and_below_the_general_ones(d: int) -> None:
+    price, smoothness = constants(d)
+    edges = np.linspace(-1, 1, 200_001)
+    mass = np.diff(ball_cdf(edges, d))
+    assert price == pytest.approx(float(mass @ np.abs(0.5 * (edges[1:] + edges[:-1]))), rel=1e-6)
+    assert smoothness == pytest.approx(2 * float(mass.max()) * 100_000, rel=1e-6)
+    assert price < 1
+    assert smoothness <= math.sqrt(d)
+    assert price * smoothness < 1
 
 
 def test_far_from_the_kink_and_for_a_small_radius_it_is_the_subgradient() -> None:

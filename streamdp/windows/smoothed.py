@@ -39,7 +39,10 @@ for lambda = 0 and the best kappa it is the bound of `acceleration`. The plan ta
 sigma^2: a sum over users drawn with probability q has the variance q (1-q) sum ||g_i||^2, so the estimate L^2 (1-q) /
 (q n) - norms count and not the spread, as it is divided by q n - and the noise adds d (m L / (q n))^2.
 
-**Smoothing.** A non-smooth loss is convolved with the uniform ball of radius r: beta = L sqrt(d) / r, for L r of loss.
+**Smoothing.** A non-smooth loss is convolved with the uniform ball of radius r, at a price of L r, and is then (L
+sqrt(d) / r)-smooth. For linear models, the only ones that `convolution` serves, it is E|B| L r and 2 f(0) L / r, about
+0.8 L r / sqrt(d) and 0.8 L sqrt(d) / r. So T, in the paper of the order of n / d^(1/4), is n / sqrt(d) here, and its
+n sqrt(T) + n^2 / d gradient queries, n^(3/2) / d^(1/8) + n^2 / d, are n^(3/2) / d^(1/4) + n^2 / d.
 
 **objective="erm"**: the average loss of the window's users, all of them in every run. For a convex loss it is one
 run, with lambda = 0. The paper adds (lambda/2) ||x - x_0||^2: with the best lambda the noise costs 2 D sigma / sqrt(T),
@@ -58,15 +61,15 @@ than the expected one by at most 2 L^2 / (lambda_i n_i) in the mean. Therefore
 
     E F(x_i*) - F(x_{i-1}*) <= lambda_i Delta_{i-1}^2 / 2 + 2 L^2 / (lambda_i n_i).
 
-The sum over i, L r_i for each smoothing and L Delta_k bound the excess. By strong convexity Delta_i^2 is 2 / lambda_i
-times the bound of the run. Its start is at most L / lambda_i from x_i*, and in the root mean square at most
+The sum over i, the price of each smoothing and L Delta_k bound the excess. By strong convexity Delta_i^2 is 2 /
+lambda_i times the bound of the run. Its start is at most L / lambda_i from x_i*, and in the root mean square at most
 
-    sqrt(Delta_{i-1}^2 + 2 / lambda_i (excess before i + 2 L^2 / (lambda_i n_i) + L r_i)),
+    sqrt(Delta_{i-1}^2 + 2 / lambda_i (excess before i + 2 L^2 / (lambda_i n_i) + price of smoothing)),
 
 since x_i* has no higher regularised loss than x_{i-1}*. lambda_i is 2 L / (Delta_{i-1} sqrt(n_i)), where the two terms
-are equal, or a multiple of it, since noise moves x_i the less the larger lambda_i is; r_i is a tenth of Delta_{i-1} /
-sqrt(n_i); k, the multiple and the accuracy of each run follow from the bound. A strongly convex expected loss is
-learned in blocks of users, the last one half of them, each localising around the last one's output.
+are equal, or a multiple of it, since noise moves x_i the less the larger lambda_i is; the price of smoothing is a tenth
+of L Delta_{i-1} / sqrt(n_i); k, the multiple and the accuracy of each run follow from the bound. A strongly convex
+expected loss is learned in blocks of users, the last one half of them, each localising around the last one's output.
 """
 
 from __future__ import annotations

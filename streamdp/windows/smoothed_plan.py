@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.accounting.subsampling import nearly_normal
+from streamdp.convolution import constants
 from streamdp.guarantees import GaussianDP
 from streamdp.windows.task import Task
 
@@ -23,6 +24,7 @@ _MOST_REPEATS = 3
 _REGULARISERS = (1.0, 3.0, 9.0)  # of the one that is best without noise
 _SLACK = 1.1  # fewer queries are worth so much of a bound
 _SHRINK = 4.0  # a run of a localisation that comes so much nearer than the last one is accurate enough
+_STEP = 10.0  # what a step costs besides its gradients, in gradients
 _SHARE = 0.1  # of the excess so far, for the last one and for what smoothing costs
 _KAPPAS = np.geomspace(1e-3, 1, 7)
 
@@ -111,21 +113,23 @@ class _Goal:
         for length in lengths:
             radius: Any = 0.0
             smoothness: Any = task.smoothness
+            price = 0.0
             if math.isinf(task.smoothness):
-                radius = distance * np.sqrt(2 * math.sqrt(task.d) / (length * (length + 1)))
+                price, smooth = constants(task.d)
+                radius = distance * np.sqrt(2 * smooth / price / (length * (length + 1)))
                 radius = radius if self.radius is None else np.full(np.shape(steps), self.radius)
-                smoothness = task.bound * math.sqrt(task.d) / radius
+                smoothness = task.bound * smooth / radius
             smoothness = smoothness + (self.convexity if self.regularised else 0.0) + np.zeros(np.shape(steps))
             excess, modulus = run_bound(length, distance, self.convexity, smoothness, sigma)
             if self.radius is None:
-                excess = excess + task.bound * radius
+                excess = excess + task.bound * price * radius
             found.append({"steps": length, "noise": m, "radius": radius, "modulus": modulus, "excess": excess})
             if self.convexity:
                 distance = np.minimum(distance, np.sqrt(2 * excess / self.convexity))
         return found
 
     def best(self, task: Task, noise: Noise, most_queries: float) -> list[Run]:
-        """The runs with the fewest queries whose bound is `enough`, or within 10 % of the least."""
+        """The cheapest runs whose bound is `enough`, or within 10 % of the least."""
         users = self.last - self.first
         most_steps = max(1.0, min(_MOST_STEPS, most_queries))
         grid = np.unique(np.rint(np.geomspace(1, most_steps, 50)))
@@ -133,8 +137,8 @@ class _Goal:
         excess = self.runs(task, steps, rate, rough_noise(task))[-1]["excess"]
         queries = steps * rate * users
         excess = np.where(queries <= most_queries, excess, math.inf)
-        queries = np.where(excess <= max(_SLACK * float(excess.min()), self.enough), queries, math.inf)
-        at = int(np.argmin(queries))
+        accurate = excess <= max(_SLACK * float(excess.min()), self.enough)
+        at = int(np.argmin(np.where(accurate, queries + _STEP * steps, math.inf)))
         q = float(rate[at])
 
         def scalar(q: Any, steps: Any) -> Any:
@@ -176,8 +180,10 @@ def localised(task: Task, blocks: int, count: int, multiple: float, most_queries
             last = end if i == count else first + (size >> i)
             n = last - first
             convexity = multiple * 2 * task.bound / (near * math.sqrt(n))
-            radius = 0.0 if math.isfinite(task.smoothness) else _SHARE * near / math.sqrt(n)
-            price = 2 * task.bound**2 / (convexity * n) + task.bound * radius
+            radius, price = 0.0, 2 * task.bound**2 / (convexity * n)
+            if math.isinf(task.smoothness):
+                radius = _SHARE * near / (math.sqrt(n) * constants(task.d)[0])
+                price += _SHARE * task.bound * near / math.sqrt(n)
             start = near**2 + 2 / convexity * (excess + price)
             excess += convexity * near**2 / 2 + price
             target = near / _SHRINK if i < count else _SHARE * excess / task.bound
