@@ -33,8 +33,8 @@ FOLDER = Path(__file__).parent
 HINGE = Hinge()
 BUDGET = ApproxDP(1.0, 1e-6)
 D = 100
-SIZES = (1_000, 2_000, 5_000, 10_000, 20_000)
-REPETITIONS = (8, 6, 4, 3, 2)
+SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
+REPETITIONS = (8, 6, 4, 4, 2)
 GROWTH = tuple(round(10 ** (k / 2)) for k in range(6, 12))  # 10^3, ..., 10^5.5
 WRONG = 0.1
 
@@ -96,7 +96,7 @@ class NoisySGD:
         noise = noise_multiplier(task.budget, rate, steps)
         square = cls.square(task, rate, noise)
         bound = task.distance * math.sqrt(square / steps)
-        run = Run(0, task.users, rate, steps, noise, 0.0, 0.0, 0.0, False, bound)
+        run = Run(0, task.users, rate, steps, steps, noise, 0.0, 0.0, 0.0, False, bound)
         return cls(run, task.distance / math.sqrt(square * steps))
 
     @classmethod

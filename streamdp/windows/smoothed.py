@@ -12,8 +12,9 @@ q n, which is public: how many were drawn would tell who was, so it is neither u
 what was expected). Rows are rounded to the noise's grid one by one, so that their sum is exact.
 
 **One run** is T steps on Phi(x) = F(x) + (lambda/2) ||x - x_0||^2, or on F itself where it is lambda-strongly convex;
-lambda may be 0. Phi is beta-smooth, alpha = 2 / (t+1), Gamma_t = 2 / (t (t+1)), gamma = 2 psi Gamma_t, psi > beta. From
-x_0 = ag_0, for t = 1, ..., T:
+lambda may be 0. Phi is beta-smooth. Steps have the weights w_t = min(t, tau), tau <= T; W_t is the sum of the first t,
+alpha = w_t / W_t, gamma = 2 psi / W_t, psi > beta. (Ghadimi and Lan have tau = T: alpha = 2 / (t+1).) From x_0 = ag_0,
+for t = 1, ..., T:
 
     md = ((1 - alpha)(lambda + gamma) ag + alpha ((1 - alpha) lambda + gamma) x) / (gamma + (1 - alpha^2) lambda)
     x  = Proj((alpha lambda md + ((1 - alpha) lambda + gamma) x - alpha G) / (lambda + gamma)),  G a gradient at md
@@ -27,14 +28,20 @@ minimises is (lambda + gamma)-strongly convex) and strong convexity at md give
         - (lambda + gamma)/2 D_t^2 + alpha <e, x* - x+> + alpha ||e|| ||x_t - x+|| - c/2 ||x_t - x+||^2
 
 with c = lambda + gamma - beta alpha^2. The inner product has mean 0, the last two terms are at most alpha^2 ||e||^2 /
-(XX
+(2 c), and w_t^2 <= 2 W_t, so with psi = beta + kappa c is at least lambda + 2 kappa / W_t. Multiplied by W_t the terms
+in lambda telescope, as W_t (1 - alpha) = W_{t-1}, and so do those in psi. Hence
 
-    E Phi(ag_T) - Phi(x*) <= 2 (beta + kappa) D_0^2 / (T (T+1)) + 2 sigma^2 S / (T (T+1)),
-    S = sum of t^2 / (lambda t (t+1) + 4 kappa) <= min( (T+1)/lambda (1 - atan(z)/z), T (T+1) (2T+1) / (24 kappa) ),
+    E Phi(ag_T) - Phi(x*) <= ((beta + kappa) D_0^2 + sigma^2 S) / W_T,   S = sum of w_t^2 / (2 lambda W_t + 4 kappa),
 
-z = (T+1) sqrt(lambda / kappa) / 2, since the terms are below t^2 / (lambda t^2 + 4 kappa), which grows. For kappa -> 0
-this is 2 beta D^2 / (T (T+1)) + 2 sigma^2 / (lambda T): Ghadimi and Lan's Proposition 9, with 2 in place of their 8;
-for lambda = 0 and the best kappa it is the bound of `acceleration`. The plan takes the best kappa.
+and S is at most the sum of w_t^2 / (4 kappa), and at most
+
+    (tau+1)/lambda (1 - atan(z)/z) + tau / (2 lambda) ln((lambda W_T + 2 kappa) / (lambda W_tau + 2 kappa)),
+
+z = (tau+1) sqrt(lambda / kappa) / 2: terms up to tau are below t^2 / (lambda t^2 + 4 kappa), which grows with t, later
+ones fall. For tau = T and kappa -> 0 this is 2 beta D^2 / (T (T+1)) + 2 sigma^2 / (lambda T), Ghadimi and Lan's
+Proposition 9 with 2 in place of their 8; for tau = T, lambda = 0 and the best kappa it is the bound of `acceleration`,
+with 1.155 D sigma / sqrt(T) for the noise. A smaller tau brings that down towards 1 D sigma / sqrt(T), that of averaged
+SGD, for somewhat more steps. The plan takes the best tau of a few, and the best kappa.
 
 sigma^2: a sum over users drawn with probability q has the variance q (1-q) sum ||g_i||^2, so the estimate L^2 (1-q) /
 (q n) - norms count and not the spread, as it is divided by q n - and the noise adds d (m L / (q n))^2.
@@ -46,10 +53,10 @@ n sqrt(T) + n^2 / d gradient queries, n^(3/2) / d^(1/8) + n^2 / d, are n^(3/2) /
 
 **objective="erm"**: the average loss of the window's users, all of them in every run. For a convex loss it is one
 run, with lambda = 0. The paper adds (lambda/2) ||x - x_0||^2: with the best lambda the noise costs 2 D sigma / sqrt(T),
-without it, with the best kappa, 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss runs follow each other, each
-from the last one's output, whose distance is D^2 = 2 excess / lambda. (Lemma 4.7 gives run i of k a share 2^-(k+1-i) of
-the budget; here one m serves all of their steps, and run i has that share of the steps: the last one has the noise of
-all of epsilon for half of the steps, in place of half of epsilon.) The expected loss of a linear model is near: within
+without it, with the best kappa, 1 to 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss runs follow each other,
+each from the last one's output, whose distance is D^2 = 2 excess / lambda. (Lemma 4.7 gives run i of k a share
+2^-(k+1-i) of the budget; here one m serves all of their steps, and run i has that share of the steps: the last one has
+the noise of all of epsilon for half of the steps, in place of half of epsilon.) The expected loss of a linear model is near: within
 2 L R / sqrt(n) in the mean for all theta of a ball of radius R (Rademacher averages and contraction, Ledoux and
 Talagrand 1991), which is why this is the default.
 
@@ -205,9 +212,11 @@ def accelerate(
 ) -> np.ndarray:
     """The output (d,) of one run from start (d,), where `gradient` estimates that of F (see the module's text)."""
     x = ag = start
-    convexity = run.convexity
+    convexity, total = run.convexity, 0
     for t in range(1, run.steps + 1):
-        alpha, gamma = 2 / (t + 1), 4 * run.modulus / (t * (t + 1))
+        weight = min(t, run.ramp)
+        total += weight
+        alpha, gamma = weight / total, 2 * run.modulus / total
         pull = (1 - alpha) * convexity + gamma
         md = ((1 - alpha) * (convexity + gamma) * ag + alpha * pull * x) / (gamma + (1 - alpha**2) * convexity)
         slope = gradient(md)

@@ -26,6 +26,7 @@ _SLACK = 1.1  # fewer queries are worth so much of a bound
 _SHRINK = 4.0  # a run of a localisation that comes so much nearer than the last one is accurate enough
 _STEP = 10.0  # what a step costs besides its gradients, in gradients
 _SHARE = 0.1  # of the excess so far, for the last one and for what smoothing costs
+_RAMPS = (1.0, 0.5, 0.25, 0.125)
 _KAPPAS = np.geomspace(1e-3, 1, 7)
 
 
@@ -33,14 +34,16 @@ _KAPPAS = np.geomspace(1e-3, 1, 7)
 class Run:
     """T = `steps` steps on the users from `first` to before `last`, each drawn with probability `rate`.
 
-    `noise` is m; `radius` that of the smoothing, 0 for a smooth loss; `modulus` psi; `convexity` lambda, that of a
-    regulariser around the run's start where it is `regularised`; `excess` the bound on E Phi(output) - Phi*.
+    Weights grow up to `ramp`; `noise` is m; `radius` that of the smoothing, 0 for a smooth loss; `modulus` psi;
+    `convexity` lambda, that of a regulariser around the run's start where it is `regularised`; `excess` the bound on
+    E Phi(output) - Phi*.
     """
 
     first: int
     last: int
     rate: float
     steps: int
+    ramp: int
     noise: float
     radius: float
     modulus: float
@@ -68,17 +71,26 @@ class Plan:
         return math.ceil(sum(run.queries for run in self.runs))
 
 
-def run_bound(steps: Any, distance: Any, convexity: float, smoothness: Any, sigma: Any) -> tuple[Any, Any]:
-    """(excess, psi) of one run: the bound with the best kappa. Arrays are broadcast."""
-    pairs = steps * (steps + 1.0)
-    cubes = pairs * (2 * steps + 1) / 24
-    kappa = (sigma / distance * np.sqrt(cubes))[..., None] * _KAPPAS  # the last one is the best for lambda = 0
-    sums = cubes[..., None] / kappa
+def weight_sum(steps: Any, ramp: Any) -> Any:
+    """W_T: the sum of min(t, ramp) for t up to T >= ramp."""
+    return ramp * (ramp + 1) / 2 + ramp * (steps - ramp)
+
+
+def run_bound(steps: Any, ramp: Any, distance: Any, convexity: float, smoothness: Any, sigma: Any) -> tuple[Any, Any]:
+    """(excess, psi) of one run with the best kappa. All but `convexity` are arrays of one shape."""
+    total = weight_sum(steps, ramp)
+    squares = ramp * (ramp + 1) * (2 * ramp + 1) / 6 + ramp**2 * (steps - ramp)
+    kappa = (sigma / distance * np.sqrt(squares) / 2)[..., None] * _KAPPAS  # the last is the best for lambda = 0
+    sums = squares[..., None] / (4 * kappa)
     if convexity > 0:
-        z = (steps[..., None] + 1) * np.sqrt(convexity / kappa) / 2
-        sums = np.minimum(sums, (steps[..., None] + 1) / convexity * (1 - np.arctan(z) / z))
-    reach, square = np.asarray(distance)[..., None], np.asarray(sigma)[..., None] ** 2
-    bounds = 2 * ((np.asarray(smoothness)[..., None] + kappa) * reach**2 + square * sums) / pairs[..., None]
+        z = (ramp[..., None] + 1) * np.sqrt(convexity / kappa) / 2
+        growing = (ramp[..., None] + 1) / convexity * (1 - np.arctan(z) / z)
+        ends = (2 * convexity * w[..., None] + 4 * kappa for w in (total, ramp * (ramp + 1) / 2))
+        level = ramp[..., None] / (2 * convexity) * np.log(np.divide(*ends))
+        sums = np.minimum(sums, growing + level)
+    bounds = ((smoothness[..., None] + kappa) * distance[..., None] ** 2 + sigma[..., None] ** 2 * sums) / total[
+        ..., None
+    ]
     best = np.argmin(bounds, axis=-1)[..., None]
     excess, kappa = (np.take_along_axis(array, best, axis=-1)[..., 0] for array in (bounds, kappa))
     return excess, smoothness + kappa
@@ -102,28 +114,30 @@ class _Goal:
     repeats: int = 1
     enough: float = 0.0
 
-    def runs(self, task: Task, steps: Any, rate: Any, noise: Noise) -> list[dict[str, Any]]:
-        """What the runs are for T and q (arrays of one shape), each from the last one's output."""
-        shares = [2.0 ** (i - self.repeats) for i in range(self.repeats)]
-        lengths = [np.ceil(steps * share / sum(shares)) for share in shares]
+    def runs(self, task: Task, steps: Any, rate: Any, share: Any, noise: Noise) -> list[dict[str, Any]]:
+        """What the runs are for T, q and ramp / T (arrays of one shape), each from the last one's output."""
+        parts = [2.0 ** (i - self.repeats) for i in range(self.repeats)]
+        lengths = [np.ceil(steps * part / sum(parts)) for part in parts]
         m, drawn = noise(rate, sum(lengths)), rate * (self.last - self.first)
         sigma = task.bound * np.sqrt((1 - rate) / drawn + task.d * (m / drawn) ** 2)
-        distance: Any = np.full(np.shape(steps), self.distance)
+        distance = np.full(steps.shape, self.distance)
         found = []
         for length in lengths:
-            radius: Any = 0.0
-            smoothness: Any = task.smoothness
-            price = 0.0
+            ramp = np.ceil(share * length)
+            radius, price, smoothness = np.zeros(steps.shape), 0.0, np.full(steps.shape, task.smoothness)
             if math.isinf(task.smoothness):
                 price, smooth = constants(task.d)
-                radius = distance * np.sqrt(2 * smooth / price / (length * (length + 1)))
-                radius = radius if self.radius is None else np.full(np.shape(steps), self.radius)
+                radius = distance * np.sqrt(smooth / price / weight_sum(length, ramp))
+                if self.radius is not None:
+                    radius, price = np.full(steps.shape, self.radius), 0.0
                 smoothness = task.bound * smooth / radius
-            smoothness = smoothness + (self.convexity if self.regularised else 0.0) + np.zeros(np.shape(steps))
-            excess, modulus = run_bound(length, distance, self.convexity, smoothness, sigma)
-            if self.radius is None:
-                excess = excess + task.bound * price * radius
-            found.append({"steps": length, "noise": m, "radius": radius, "modulus": modulus, "excess": excess})
+            if self.regularised:
+                smoothness = smoothness + self.convexity
+            excess, modulus = run_bound(length, ramp, distance, self.convexity, smoothness, sigma)
+            excess = excess + task.bound * price * radius
+            found.append(
+                {"steps": length, "ramp": ramp, "noise": m, "radius": radius, "modulus": modulus, "excess": excess}
+            )
             if self.convexity:
                 distance = np.minimum(distance, np.sqrt(2 * excess / self.convexity))
         return found
@@ -131,32 +145,31 @@ class _Goal:
     def best(self, task: Task, noise: Noise, most_queries: float) -> list[Run]:
         """The cheapest runs whose bound is `enough`, or within 10 % of the least."""
         users = self.last - self.first
-        most_steps = max(1.0, min(_MOST_STEPS, most_queries))
-        grid = np.unique(np.rint(np.geomspace(1, most_steps, 50)))
-        steps, rate = (a.ravel() for a in np.meshgrid(grid, np.geomspace(1 / users, 1, 25), indexing="ij"))
-        excess = self.runs(task, steps, rate, rough_noise(task))[-1]["excess"]
+        grid = np.unique(np.rint(np.geomspace(1, max(1.0, min(_MOST_STEPS, most_queries)), 50)))
+        axes = np.meshgrid(grid, np.geomspace(1 / users, 1, 25), _RAMPS, indexing="ij")
+        steps, rate, share = (axis.ravel() for axis in axes)
+        rough = self.runs(task, steps, rate, share, rough_noise(task))
+        steps, excess = sum(run["steps"] for run in rough), rough[-1]["excess"]
         queries = steps * rate * users
         excess = np.where(queries <= most_queries, excess, math.inf)
         accurate = excess <= max(_SLACK * float(excess.min()), self.enough)
         at = int(np.argmin(np.where(accurate, queries + _STEP * steps, math.inf)))
-        q = float(rate[at])
 
         def scalar(q: Any, steps: Any) -> Any:
             return np.array([noise(float(q[0]), int(steps[0]))])
 
-        chosen = self.runs(task, steps[[at]], rate[[at]], scalar)
+        T, q, ramps = (axis.ravel()[[at]] for axis in axes)
+        chosen = self.runs(task, T, q, ramps, scalar)
         return [
             Run(
                 self.first,
                 self.last,
-                q,
-                int(run["steps"][0]),
-                float(run["noise"][0]),
-                float(np.ravel(run["radius"])[0]),
-                float(run["modulus"][0]),
-                self.convexity,
-                self.regularised,
-                float(run["excess"][0]),
+                float(rate[at]),
+                convexity=self.convexity,
+                regularised=self.regularised,
+                steps=int(run.pop("steps")[0]),
+                ramp=int(run.pop("ramp")[0]),
+                **{name: float(value[0]) for name, value in run.items()},
             )
             for run in chosen
         ]
@@ -216,5 +229,5 @@ def builders(task: Task, expected: bool, most_queries: int | None) -> list[parti
         for blocks in repeats
         for multiple in _REGULARISERS
         for count in range(1, _MOST_RUNS + 1)
-        if 2 ** (blocks + count - 2) <= task.users
+        if 2 ** (blocks + count - 2) <= min(task.users, most)
     ]
