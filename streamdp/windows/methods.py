@@ -8,9 +8,9 @@ from streamdp.errors import ConfigError
 from streamdp.windows.task import Method
 
 METHODS = {
-    # "smoothed": "streamdp.windows.smoothed:SmoothedACSA",
     "private-range": "streamdp.windows.ranges:PrivateRange",
     "outlier-removal": "streamdp.windows.outliers:OutlierRemoval",
+    "smoothed": "streamdp.windows.smoothed:ConvolutionSmoothing",
 }
 
 
