@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
-USES = README.split("## Four uses")[1].split("## What the numbers mean")[0]
+USES = README.split("## Four uses")[1].split("## How many records?")[0]
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", USES, flags=re.DOTALL)
 
 
-def test_there_are_four_uses_and_the_batches() -> None:
-    assert [language for language, _ in BLOCKS] == ["sh", "sh", "sh", "python", "python", "python"]
+def test_there_are_four_uses_batches_and_people() -> None:
+    assert [language for language, _ in BLOCKS] == ["sh", "sh", "sh", "python", "python", "python", "python"]
 
 
 @pytest.mark.parametrize(
-    ("language", "code"), BLOCKS, ids=["command line", "Kafka", "shuffler", "River", "randomizer", "batches"]
+    ("language", "code"), BLOCKS, ids=["command line", "Kafka", "shuffler", "River", "randomizer", "batches", "people"]
 )
 def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
