@@ -47,6 +47,12 @@ class Plain:
         return Release(users.project(start - gradients.mean(axis=0)), plan.users)
 
 
+class Mutable(Plain):
+    """Has no hash, as it may change."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @pytest.fixture(autouse=True)
 def _nothing_shown() -> None:
     SHOWN.clear()
@@ -313,6 +319,10 @@ def test_merged_weighs_by_users() -> None:
         ({"spread": 0.0}, ConfigError),
         ({"method": "sgd"}, ConfigError),
         ({"method": object()}, ConfigError),
+        ({"method": Plain}, ConfigError),
+        ({"method": Mutable()}, ConfigError),
+        ({"spread": True}, ConfigError),
+        ({"spread": "0.1"}, ConfigError),
         ({"budget": "eps=1"}, BudgetError),
         ({"budget": "mu=1"}, BudgetError),
         ({"smoothness": 0.0}, ConfigError),
@@ -369,5 +379,6 @@ def test_the_statement_says_what_is_protected() -> None:
         warnings.simplefilter("error")
         learner.learn_arrays(np.ones((10, 2)), np.ones(10))
     text = learner.statement()
-    for words in ("user level", "the operator", "1 windows of 10 users", "single user of a window", "epsilon = 1"):
+    expected = ("user level", "the operator", "1 windows of 10 users", "single user of a window", "epsilon = 1")
+    for words in (*expected, "what budget it brings"):
         assert words in text

@@ -42,7 +42,7 @@ class BoundedModel(LinearModel):
         self._beta = self._smoothness()
         # lambda/2 ||x - x*||^2 <= f(x) - f* <= bound ||x - x*|| for every x of the domain.
         most = 4 * self._loss.bound / _width(self._domain)
-        if not (_is_number(self.strong_convexity) and 0 <= self.strong_convexity <= most):
+        if not (is_number(self.strong_convexity) and 0 <= self.strong_convexity <= most):
             raise ConfigError(
                 f"strong_convexity: expected a number from 0 to {most:g}, the most that bounded gradients allow in"
                 f" {self._domain}, got {self.strong_convexity!r}"
@@ -51,7 +51,7 @@ class BoundedModel(LinearModel):
     def _smoothness(self) -> float:
         """The loss's constant or the user's; inf: to be smoothed by a Moreau envelope."""
         if self.smoothness is not None:
-            if not (_is_number(self.smoothness) and 0 < self.smoothness < math.inf):
+            if not (is_number(self.smoothness) and 0 < self.smoothness < math.inf):
                 raise ConfigError(f"smoothness: expected a positive finite number, got {self.smoothness!r}")
             return float(self.smoothness)
         if self._loss.clip is not None and not self._loss.has_envelope:
@@ -119,7 +119,7 @@ class BoundedModel(LinearModel):
             raise ConfigError(f"state: expected a scale of at most {self._highest_scale:g}, got {theta[-1]:g}")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 

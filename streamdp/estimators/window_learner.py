@@ -13,7 +13,7 @@ import numpy as np
 from streamdp.accounting.statement import WINDOW, Unit
 from streamdp.entropy import entropy
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError, TooFewUsersError
-from streamdp.estimators.bounded import DEFAULT_BUDGET, BoundedModel
+from streamdp.estimators.bounded import DEFAULT_BUDGET, BoundedModel, is_number
 from streamdp.estimators.gathering import Gathering
 from streamdp.estimators.user_randomizer import MOST_ITEMS, sensitivity_of_average
 from streamdp.guarantees import ApproxDP, Budget, parse_budget
@@ -49,7 +49,8 @@ class WindowLearner(BoundedModel):
     neighbours = (
         "user level: two streams that differ in all records of one user in one window, replaced by any others that fit "
         "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
-        "the schema and why, whose each is, and so which window it is in and which ones are refused"
+        "the schema and why, whose each is, what budget it brings, and so which window it is in and which ones are "
+        "refused"
     )
     waits = True
     _unit: ClassVar[Unit] = WINDOW
@@ -66,8 +67,8 @@ class WindowLearner(BoundedModel):
         ):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
                 raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
-        if self.spread is not None and not 1e-60 <= self.spread < math.inf:
-            raise ConfigError(f"spread: expected a positive finite number, or None, got {self.spread!r}")
+        if self.spread is not None and not (is_number(self.spread) and 1e-60 <= self.spread < math.inf):
+            raise ConfigError(f"spread: expected a finite number of at least 1e-60, or None, got {self.spread!r}")
         spend = DEFAULT_BUDGET if budget is None else parse_budget(budget)
         if not isinstance(spend, ApproxDP):
             raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {spend}")

@@ -22,6 +22,9 @@ def method_for(choice: str | Method) -> Method:
         module, name = METHODS[choice].split(":")
         method: Method = getattr(import_module(module), name)()
         return method
-    if not all(callable(getattr(choice, name, None)) for name in ("plan", "least_users", "run")):
-        raise ConfigError("method: expected a name or an object with plan, least_users and run")
+    methods = all(callable(getattr(choice, name, None)) for name in ("plan", "least_users", "run", "__hash__"))
+    if isinstance(choice, type) or not methods or not isinstance(getattr(choice, "name", None), str):
+        raise ConfigError(
+            "method: expected a name, or a hashable object (a frozen dataclass) with name, plan, least_users and run"
+        )
     return choice
