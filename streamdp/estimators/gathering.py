@@ -1,8 +1,9 @@
 """Raw records of a window of users: held in memory until the window ends, and nowhere else.
 
-A user is a subject with at least one record in the window; a record without a subject is a user of its own. A user
-gives up to `items` records, and further ones are refused. Nothing of this depends on values. A copy or pickle of the
-collection is empty.
+A window begins with the first record that is taken: before it there is nothing that a state would have to hold. A user
+is a subject with at least one record in the window; a record without a subject is a user of its own. A user gives up to
+`items` records, and further ones are refused. Nothing of this depends on values. A copy or pickle of the collection is
+empty.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class Gathering:
         self._rows = np.zeros((0, 0))
         self._places = np.zeros(0, dtype=np.int64)
         self._filled = 0
-        self._clear()
+        self.discard()
 
-    def _clear(self) -> None:
+    def discard(self) -> None:
+        """Forget the window, and whom it refused."""
         self.at = 0
         """Records of the window so far, refused ones included."""
         self._next = 0  # the number of the next user
@@ -82,15 +84,15 @@ class Gathering:
         if self._next > len(self._counts):
             self._counts = np.append(self._counts, np.zeros(self._next, dtype=np.int64))
         taken = users >= 0
-        order = np.argsort(users, kind="stable")
-        ranked = users[order]
-        first = np.flatnonzero(np.diff(ranked, prepend=_REFUSED - 1))  # where each one's records of this part begin
-        rank = np.empty(len(users), dtype=np.int64)
-        rank[order] = np.arange(len(users)) - np.repeat(first, np.diff(first, append=len(users)))
-        taken[taken] = rank[taken] + self._counts[users[taken]] < self.items
+        taken[taken] = (_ranks(users) + self._counts[users])[taken] < self.items
         self._store(X, y, users, taken)
         np.add.at(self._counts, users[taken], 1)
-        self.at += len(X)
+        if self.at:
+            self.at += len(X)
+        elif self._filled:
+            self.at = len(X) - int(np.argmax(taken))
+        else:
+            self.discard()
         return taken
 
     def _store(self, X: np.ndarray, y: np.ndarray, users: np.ndarray, taken: np.ndarray) -> None:
@@ -109,15 +111,19 @@ class Gathering:
 
     def close(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the window: X (N, p), y (N,), one user's records after another's, and how many each user has (n,)."""
-        users = self._places[: self._filled]
-        rows = self._rows[np.argsort(users, kind="stable")]
-        sizes = self._sizes()
-        self._clear()
-        y = rows[:, -1].copy()
-        X = np.ascontiguousarray(rows[:, :-1])
-        rows[...] = 0.0
+        order = np.argsort(self._places[: self._filled], kind="stable")
+        X, y, sizes = self._rows[:, :-1].take(order, axis=0), self._rows[:, -1].take(order), self._sizes()
+        self.discard()
         return X, y, sizes
 
-    def discard(self) -> None:
-        """Forget the window."""
-        self._clear()
+
+def _ranks(users: np.ndarray) -> np.ndarray:
+    """How many of the records before (n,) are of the same user."""
+    n = len(users)
+    if n == 1:
+        return np.zeros(1, dtype=np.int64)
+    order = np.argsort(users, kind="stable")
+    first = np.flatnonzero(np.diff(users[order], prepend=_REFUSED - 1))  # where each one's records begin
+    ranks = np.empty(n, dtype=np.int64)
+    ranks[order] = np.arange(n) - np.repeat(first, np.diff(first, append=n))
+    return ranks

@@ -144,7 +144,7 @@ class WindowLearner(BoundedModel):
         with self._rng.lock:
             try:
                 self._pack(x, self._encode_target(y))
-                self._learn_shared(self._row, self._target, [subject])
+                self._gather(self._row, self._target, [subject_bytes(subject)])
             finally:
                 self._view[:] = self._blank
 
@@ -156,6 +156,10 @@ class WindowLearner(BoundedModel):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(people)}")
         people = [subject_bytes(subject) for subject in people]  # b"ann" and "ann" are one person
         self._check_rows(X, y)
+        return self._gather(X, y, people)
+
+    def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
+        """Take clean records into windows, and release those that end; as `_learn_batch`."""
         if self.ledger is not None:
             self.ledger.prepare(people)  # what may fail comes first: after it, nothing of this was learned or spent
         done, taken = 0, np.zeros(len(X), dtype=bool)
@@ -163,7 +167,7 @@ class WindowLearner(BoundedModel):
             part = slice(done, done + self._gathered.room)
             taken[part] = self._take(X[part], y[part], people[part])
             done = part.stop
-            if self._gathered.at % self._gathered.window == 0:
+            if not self.at_boundary and self._gathered.room == self._gathered.window:
                 self._release()
         return None if taken.all() else taken
 
@@ -190,9 +194,6 @@ class WindowLearner(BoundedModel):
 
     def _release(self) -> None:
         """Have the method learn from the window, wipe it, and begin the next; too few users: it goes on."""
-        if self._gathered.held == 0:  # all were refused
-            self._gathered.discard()
-            return
         try:
             plan = self._plan(self._gathered.users)
         except TooFewUsersError as error:

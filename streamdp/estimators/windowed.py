@@ -7,10 +7,11 @@ whatever is computed from releases is post-processing: disjoint windows compose 
 windows spends in both; a ledger adds these up and refuses the user where they would pass the cap. The ledger is asked
 once a window, when a user's first record comes: a user over its cap is not even collected.
 
-The window (`gathering`). After `window` records of the stream, learned or refused, the window ends. A user gives up to
-`items_per_user` of them, and further ones are refused. Where a window has fewer users than the method's theorem needs,
-it goes on for another `window` records, until it has enough: no budget is spent on a release that cannot succeed. A
-`window` that could never have enough is a `TooFewUsersError` at once.
+The window (`gathering`). It begins with the first record that is taken, and ends after `window` records of the stream,
+those counted that are refused for their subject. A user gives up to `items_per_user` of them, and further ones are
+refused. Where a window has fewer users than the method's theorem needs, it goes on for another `window` records, until
+it has enough: no budget is spent on a release that cannot succeed. Fewer records than the users that are needed make no
+window: that is a `TooFewUsersError` at once.
 
 What may leave memory. The buffer is in memory and in nothing else, is overwritten after the release, and a copy or
 pickle does without it. The state holds the last release, so it may be saved between windows only (`at_boundary`); a
@@ -76,7 +77,7 @@ _PARAMETERS = """
         lambda >= 0 of the expected loss, where you know one.{classes}
 
     Raises `ConfigError` and `BudgetError` for parameters out of range, and `TooFewUsersError`, which says how many are
-    needed, where no window of this size could have the users that the method's theorem asks for.
+    needed, where a window has fewer records than the method's theorem asks for users.
 
     Guarantee: each window's release has `budget` for neighbours that differ in all records of one user in it (user
     level). A subject in several windows spends in each; a ledger caps the sum. The arguments are in
