@@ -163,7 +163,7 @@ class RangeMean:
 
     # -- what follows ------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def padded(self) -> int:
         """D, the least power of two that is at least d."""
         return 1 << (self.d - 1).bit_length()
@@ -173,12 +173,12 @@ class RangeMean:
         """rate n, the users who are expected."""
         return self.rate * self.users
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """The bins of every coordinate go from -reach to reach; what is beyond counts in the last ones."""
         return self.bound * min(1.0, math.sqrt(2 * math.log(6 * self.padded / self.failure) / self.padded))
 
-    @property
+    @cached_property
     def bins(self) -> int:
         """t, from 2 to 4096; fewer, and wider ones, where a table of them would be too large."""
         most = min(_MOST_BINS, max(2, _TABLE // self.padded))
@@ -309,17 +309,26 @@ class RangeMean:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.d or len(vectors) > self.users:
             raise ConfigError(f"expected at most {self.users} vectors of {self.d} numbers")
+        norms, centre = np.zeros(len(vectors)), np.zeros(self.d)
         try:
-            if not np.all(np.linalg.norm(vectors, axis=1) <= self.bound * (1 + 1e-9)):
+            _measure(vectors, norms)
+            if not np.all(norms <= self.bound * (1 + 1e-9)):
                 raise ConfigError(f"vectors must be finite and of l2 norm at most {self.bound:g}")
-            centre = self.centre(vectors, rng) if self.share else np.zeros(self.d)
-            vectors -= centre
-            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors *= np.minimum(1.0, self.radius / np.maximum(norms, 1e-300)) / self.grid
+            if self.share:
+                centre = self.centre(vectors, rng)
+                vectors -= centre
+                _measure(vectors, norms)
+            vectors *= (np.minimum(1.0, self.radius / np.maximum(norms, 1e-300)) / self.grid)[:, None]
             total = np.rint(vectors, out=vectors).sum(axis=0) * self.grid
         finally:
             vectors[...] = 0
+            norms[...] = 0
         return centre + self.noise.randomize(total, rng) / self.batch
+
+
+def _measure(vectors: np.ndarray, out: np.ndarray) -> None:
+    """Write the l2 norms of vectors (k, d) into out (k,)."""
+    np.sqrt(np.einsum("ij,ij->i", vectors, vectors, out=out), out=out)
 
 
 def _words(count: int, rng: Rng) -> np.ndarray:

@@ -17,6 +17,7 @@ from streamdp import ApproxDP, GaussianDP, PureDP
 from streamdp.accounting.subsampling import zero_out_mu
 from streamdp.entropy import SeededEntropy
 from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.mechanisms import Gaussian
 from streamdp.range_mean import RangeMean
 from streamdp.windows.ranges import PrivateRange, RangePlan
 from streamdp.windows.task import Task
@@ -431,6 +432,26 @@ def test_ranges_are_taken_from_some_number_of_users_on() -> None:
 
 
 # --- what is refused or forgotten
+
+
+def test_windows_of_about_as_many_users_share_their_accounting() -> None:
+    """Few rates serve many numbers of users, and each keeps to `most_queries` without giving away 5 % of them."""
+    made = [PrivateRange().plan(replace(TASK, users=n)) for n in range(20_000, 20_400, 40)]
+    assert len({(plan.mean.rate, plan.steps) for plan in made}) <= 2
+    assert all(0.95 * 2**20 < plan.queries <= 2**20 for plan in made)
+
+
+def test_nothing_of_single_users_is_left_where_a_mean_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: Gaussian, total: np.ndarray, rng: object) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Gaussian, "randomize", failing)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        CENTRED.estimate(np.full((800, 6), 0.1), fresh(1))
+    held = [value for entry in caught.traceback for value in entry.frame.f_locals.values()]
+    arrays = [value for value in held if isinstance(value, np.ndarray) and len(value) == 800]
+    assert len(arrays) == 2
+    assert not any(array.any() for array in arrays)
 
 
 def test_vectors_are_wiped_and_bad_ones_refused_without_their_values() -> None:

@@ -148,7 +148,10 @@ class PrivateRange:
         while not _learns(self._draft(replace(task, users=high)), task):
             low, high = high, 2 * high
             if high > MOST_USERS:
-                raise ConfigError(f"most_queries: {self.most_queries} allow too few steps to learn anything")
+                raise ConfigError(
+                    f"{self.name}: the steps that most_queries={self.most_queries} allows, {_MOST_STEPS} at most, are "
+                    f"too few for smoothness {task.smoothness:g} and gradients up to {task.bound:g}, with any users"
+                )
         while high - low > 1:
             middle = (low + high) // 2
             if _learns(self._draft(replace(task, users=middle)), task):
@@ -165,7 +168,7 @@ class PrivateRange:
         for count in range(1, 1 + (_MOST_PHASES if task.convexity else 1)):
             for steps in (s for s in _STEPS if s * count <= most):
                 total = steps * count
-                rate = min(1.0, self.most_queries / (task.users * total))
+                rate = _rate(self.most_queries / (task.users * total))
                 noise = max(LEAST_NOISE, nearly_normal(whole, rate, total))
                 mu = whole / math.sqrt(total) if rate == 1 else 1 / noise
                 one = _drafted(task, rate, mu, count, steps)
@@ -183,6 +186,12 @@ class PrivateRange:
                 gradients = users.gradients(walk.middle, drawn, radius)
                 walk.move(mean.estimate(gradients, rng), phase.modulus)
         return Release(walk.points[1].copy(), plan.queries)
+
+
+def _rate(wanted: float) -> float:
+    """A rate of at most this, by less than 5 %: one of few, so that windows of about as many users share what it takes
+    a quarter of a second to account for."""
+    return 1.0 if wanted >= 1 else 2.0 ** (math.floor(16 * math.log2(wanted)) / 16)
 
 
 def _drafted(task: Task, rate: float, mu: float, count: int, steps: int) -> RangePlan:

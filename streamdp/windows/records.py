@@ -49,7 +49,8 @@ class WindowRecords:
         else:
             average = k.average_gradients_of_classes if isinstance(self._loss, Softmax) else k.average_gradients
             average(self._spec, np.ascontiguousarray(theta), self._X, self._y, self._starts, chosen, out)
-        out *= np.minimum(1.0, self._loss.bound / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-300))
+        norms = np.sqrt(np.einsum("ij,ij->i", out, out))
+        out *= np.minimum(1.0, self._loss.bound / np.maximum(norms, 1e-300))[:, None]
         return out
 
     def _smoothed(self, theta: np.ndarray, users: np.ndarray, radius: float, out: np.ndarray) -> None:
