@@ -132,7 +132,11 @@ class StreamEstimator(river_base.Estimator):
         get = itemgetter(*names)
         self._fetch = get if len(names) > 1 else partial(_alone, get)
         self._make_buffers()
-        self._allocate(len(names))
+        try:
+            self._allocate(len(names))
+        except BaseException:
+            self._names = ()  # or the next record would be learned after all
+            raise
 
     def _allocate(self, p: int) -> None:
         """Make the state for p features."""
