@@ -151,7 +151,7 @@ def test_a_window_with_too_few_users_goes_on() -> None:
 
 
 def test_a_window_that_can_never_have_enough_users_is_an_error_before_the_first_record() -> None:
-    with pytest.raises(TooFewUsersError) as caught:
+    with pytest.raises(TooFewUsersError, match="window: 10 records") as caught:
         made(method=Plain(11))
     assert caught.value.needed == 11
     late = made(method=Plain(11), features=None)

@@ -88,7 +88,10 @@ class WindowLearner(BoundedModel):
         self._spec, box = self._describe(p)
         self._theta = self._project(self._loss.start(box.shape[1]))
         self._distance = self._reach(self._theta)
-        self._plan(int(self.window))  # no window can have more users than records
+        try:
+            self._plan(int(self.window))  # it has no more users than records, when it may first end
+        except TooFewUsersError as error:
+            raise TooFewUsersError(f"window: {self.window} records are too few: {error}", error.needed) from None
 
     def _task(self, users: int) -> Task:
         assert isinstance(self._budget, ApproxDP)
