@@ -56,9 +56,9 @@ run, with lambda = 0. The paper adds (lambda/2) ||x - x_0||^2: with the best lam
 without it, with the best kappa, 1 to 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss runs follow each other,
 each from the last one's output, whose distance is D^2 = 2 excess / lambda. (Lemma 4.7 gives run i of k a share
 2^-(k+1-i) of the budget; here one m serves all of their steps, and run i has that share of the steps: the last one has
-the noise of all of epsilon for half of the steps, in place of half of epsilon.) The expected loss of a linear model is near: within
-2 L R / sqrt(n) in the mean for all theta of a ball of radius R (Rademacher averages and contraction, Ledoux and
-Talagrand 1991), which is why this is the default.
+the noise of all of epsilon for half of the steps, in place of half of epsilon.) The expected loss of a linear model is
+near: within 2 L R / sqrt(n) in the mean for all theta of a ball of radius R (Rademacher averages and contraction,
+Ledoux and Talagrand 1991), which is why this is the default.
 
 **objective="sco"**: the expected loss F of any convex loss, by localisation. Run i = 1, ..., k, on n_i of about n 2^-i
 users of its own, minimises their average loss plus lambda_i/2 times the squared distance from the last output, x_{i-1}.
