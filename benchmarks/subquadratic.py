@@ -295,9 +295,9 @@ eps = 1, delta = 1e-6, replace-one users.
 ## At equal excess loss
 
 SGD is planned with the fewest queries for the bound that the plan of smoothed AC-SA has, times what makes up for how
-much nearer to its bound one run of either came: so that both have the same excess, as nearly as that tells. The average loss of the window
-has a known optimum where nine tenths of the users have their kink (`Window`). ± is one standard error over repetitions:
-{repetitions}.
+much nearer to its bound one run of SGD came: so that both have the same excess, as far as that one run tells. The
+average loss of the window has a known optimum where nine tenths of the users have their kink (`Window`). ± is one
+standard error over repetitions: {repetitions}.
 
 {measured}
 

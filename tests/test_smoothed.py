@@ -272,7 +272,7 @@ def attacked(sign: float, noise: float, rate: float, steps: int, trials: int, se
 @pytest.mark.parametrize(("trials", "share"), [(6000, 0.6), pytest.param(150_000, 0.8, marks=pytest.mark.campaign)])
 def test_an_attack_on_a_user(trials: int, share: float) -> None:
     """Below the claim and near it; above it with half the noise and where all users are taken in place of a sample."""
-    budget, rate, steps = ApproxDP(1.5, 0.02), 0.3, 4
+    budget, rate, steps = ApproxDP(1.5, 0.02), 0.4, 2
     noise = noise_multiplier(budget, rate, steps)
 
     def found(noise: float, rate: float, trials: int) -> float:
@@ -280,8 +280,8 @@ def test_an_attack_on_a_user(trials: int, share: float) -> None:
         return epsilon_lower_bound(a, b, budget.delta)
 
     assert share * budget.epsilon < found(noise, rate, trials) <= budget.epsilon
-    assert found(noise / 2, rate, 4000) > 1.05 * budget.epsilon
-    assert found(noise, 1.0, 4000) > 1.05 * budget.epsilon
+    assert found(noise / 2, rate, 5000) > 1.05 * budget.epsilon
+    assert found(noise, 1.0, 5000) > 1.05 * budget.epsilon
 
 
 def test_who_divides_by_how_many_were_drawn_tells_who_was() -> None:
@@ -308,10 +308,10 @@ def test_who_divides_by_how_many_were_drawn_tells_who_was() -> None:
 @pytest.mark.parametrize("objective", ["erm", "sco"])
 def test_plans(objective: str) -> None:
     method = ConvolutionSmoothing(objective)
-    plans = [method.plan(replace(TASK, users=n)) for n in (2000, 8000, 32_000)]
+    plans = [method.plan(replace(TASK, users=n)) for n in (2000, 8000, 30_000)]
     assert plans[0].excess > plans[1].excess > plans[2].excess
     assert plans[0].queries < plans[1].queries < plans[2].queries
-    for plan, n in zip(plans, (2000, 8000, 32_000), strict=True):
+    for plan, n in zip(plans, (2000, 8000, 30_000), strict=True):
         assert plan.excess < TASK.bound * TASK.distance
         assert plan.queries == math.ceil(sum(r.rate * (r.last - r.first) * r.steps for r in plan.runs))
         assert all(0 <= r.first < r.last <= n and r.radius > 0 for r in plan.runs)
@@ -325,7 +325,7 @@ def test_plans(objective: str) -> None:
             assert all(r.noise == noise_multiplier(TASK.budget, r.rate, r.steps) for r in plan.runs)
 
 
-@pytest.mark.parametrize("objective", ["erm", "sco"])
+@pytest.mark.parametrize("objective", ["erm", pytest.param("sco", marks=pytest.mark.campaign)])
 def test_how_many_users_are_needed(objective: str) -> None:
     method = ConvolutionSmoothing(objective)
     with pytest.raises(TooFewUsersError) as error:
@@ -372,10 +372,10 @@ def test_smooth_losses_are_not_smoothed() -> None:
     assert plan.queries < ConvolutionSmoothing().plan(TASK).queries
 
 
-@pytest.mark.parametrize(("objective", "n"), [("erm", 2000), pytest.param("sco", 12_000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(("objective", "n"), [("erm", 1000), pytest.param("sco", 12_000, marks=pytest.mark.campaign)])
 def test_the_whole_is_within_its_bound(objective: str, n: int) -> None:
     """The mean over 3 seeds, of the window's loss: for n users it is near the expected one."""
-    users, method = Classified(n, 4, 2.0, 1), ConvolutionSmoothing(objective)
+    users, method = Classified(n, 4, 2.0, 1), ConvolutionSmoothing(objective, most_queries=20 * n)
     plan = method.plan(replace(TASK, users=n))
     losses, queries = [], set()
     for seed in range(3):

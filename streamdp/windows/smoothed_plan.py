@@ -145,8 +145,8 @@ class _Goal:
     def best(self, task: Task, noise: Noise, most_queries: float) -> list[Run]:
         """The cheapest runs whose bound is `enough`, or within 10 % of the least."""
         users = self.last - self.first
-        grid = np.unique(np.rint(np.geomspace(1, max(1.0, min(_MOST_STEPS, most_queries)), 50)))
-        axes = np.meshgrid(grid, np.geomspace(1 / users, 1, 25), _RAMPS, indexing="ij")
+        grid = np.unique(np.rint(np.geomspace(1, max(1.0, min(_MOST_STEPS, most_queries)), 40)))
+        axes = np.meshgrid(grid, np.geomspace(1 / users, 1, 20), _RAMPS, indexing="ij")
         steps, rate, share = (axis.ravel() for axis in axes)
         rough = self.runs(task, steps, rate, share, rough_noise(task))
         steps, excess = sum(run["steps"] for run in rough), rough[-1]["excess"]
