@@ -20,6 +20,7 @@ from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.snapshots import restore
 from streamdp.store import Store
 from streamdp.windows.methods import METHODS
+from streamdp.windows.smoothed import ConvolutionSmoothing
 
 AMPLE = ApproxDP(5000.0, 0.1)
 """A budget with which windows of some dozens of records are released within River's checks."""
@@ -30,14 +31,17 @@ MODELS: dict[str, Callable[[], Any]] = {
     "default multiclass": lambda: WindowedClassifier(
         classes=(False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
     ),
-} | {
-    f"{method} {loss}": lambda method=method, loss=loss: (  # type: ignore[misc]
-        WindowedRegressor(loss=Quantile(tau=0.9), method=method, window=60, items_per_user=2, budget=AMPLE)
-        if loss == "quantile"
-        else WindowedClassifier(loss=loss, method=method, window=60, items_per_user=2, budget=AMPLE)
-    )
-    for method in METHODS
-    for loss in ("quantile", "logistic")
+    "private-range logistic": lambda: WindowedClassifier(window=60, items_per_user=2, budget=AMPLE),
+    "outlier-removal squared": lambda: WindowedRegressor(
+        loss="squared", smoothness=1.0, method="outlier-removal", window=60, items_per_user=2, budget=AMPLE
+    ),
+    "smoothed quantile": lambda: WindowedRegressor(
+        loss=Quantile(tau=0.9),
+        method=ConvolutionSmoothing(most_queries=2000),
+        window=60,
+        items_per_user=2,
+        budget=AMPLE,
+    ),
 }
 every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 
