@@ -18,8 +18,8 @@ What differs from the paper, and why.
   once rather than as one who leaves and one who comes.
 * Steps: the paper's averaged SGD takes T = n^2 eps^2 / (c^2 d) steps. The more steps, the less may each choice of a bin
   spend: PrivateRange needs users in proportion to sqrt(T D). So steps are accelerated (`acceleration`), which reaches
-  the same excess with fewer, and as many are made as the bound asks for. A strongly convex loss goes in phases, with
-  one budget for all steps.
+  the same excess with fewer, and as few are made as bring the bound within 1 % of the least. A strongly convex loss
+  goes in phases, with one budget for all steps.
 * Non-smooth losses, which Theorem 3.1 leaves out, are convolved with the uniform ball of radius r: they are then (L
   sqrt(d) / r)-smooth and at most r L higher (Duchi, Bartlett, Wainwright 2012); r is chosen by the bound.
 * Few users: the paper assumes n > sqrt(d) / epsilon and users enough for PrivateRange. Here the range is taken where it
@@ -55,6 +55,7 @@ FAILURE = 0.01
 _MOST_STEPS = 4096
 _STEPS = sorted({round(1.2**k) for k in range(46)})  # of a phase
 _MOST_PHASES = 6
+_NEAR = 1.01  # the bound is flat around its least: a third to a twentieth of the steps do for 1 % more
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class PrivateRange:
             raise ConfigError(f"most_queries: expected from 1 to 2^40, got {self.most_queries!r}")
 
     def plan(self, task: Task) -> RangePlan:
-        """Steps, noise and phases with the least bound.
+        """Steps, noise and phases: the fewest steps whose bound is within 1 % of the least.
 
         Raises `TooFewUsersError` where no number of steps has a bound below that of not learning, and `BudgetError`
         for a budget that cannot be accounted for.
@@ -161,20 +162,21 @@ class PrivateRange:
         return high
 
     def _draft(self, task: Task) -> RangePlan:
-        """The plan with the least bound, with a formula in place of the exact accounting of drawn users."""
+        """The fewest steps whose bound is near the least, with a formula in place of the exact accounting of drawn
+        users."""
         whole = GaussianDP.from_approx(task.budget).mu
         most = min(_MOST_STEPS, self.most_queries)
-        best = None
+        drafts = []
         for count in range(1, 1 + (_MOST_PHASES if task.convexity else 1)):
             for steps in (s for s in _STEPS if s * count <= most):
                 total = steps * count
                 rate = _rate(self.most_queries / (task.users * total))
                 noise = max(LEAST_NOISE, nearly_normal(whole, rate, total))
                 mu = whole / math.sqrt(total) if rate == 1 else 1 / noise
-                one = _drafted(task, rate, mu, count, steps)
-                best = one if best is None or one.excess < best.excess else best
-        assert best is not None
-        return best
+                drafts.append(_drafted(task, rate, mu, count, steps))
+        best = min(drafts, key=lambda draft: draft.excess)
+        near = [draft for draft in drafts if draft.excess <= _NEAR * best.excess and _learns(draft, task)]
+        return min(near or [best], key=lambda draft: draft.steps)
 
     def run(self, plan: RangePlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """Learn from the users, beginning at start (d,). Gradients of single users are wiped after each step."""
