@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -360,6 +361,13 @@ def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch
     X, _, sizes = gathering.close()
     assert np.split(X[:, 0], np.cumsum(sizes)[:-1])[0].tolist() == [1.0, 3.0]
     assert sorted(map(tuple, np.split(X[:, 0], np.cumsum(sizes)[:-1]))) == [(1.0,), (1.0, 3.0), (2.0,), (4.0,)]
+
+
+def test_predictions_do_not_wait_for_a_release() -> None:
+    """It takes seconds, and the model that it will replace is there."""
+    learner = made()
+    with ThreadPoolExecutor(1) as other, learner._rng.lock:
+        assert other.submit(learner.predict_one, {"a": 1.0, "b": 1.0}).result(timeout=5) == 0.0
 
 
 def test_averages_of_classes_and_of_chosen_users() -> None:

@@ -153,16 +153,14 @@ class StreamEstimator(river_base.Estimator):
             warnings.warn(f"{type(self).__name__}: {message}", SchemaWarning, stacklevel=4)
 
     def _row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
-        """x as a new (1, p) array."""
-        with self._rng.lock:
-            try:
-                self._pack(x, 0.0)
-                return self._row.copy()
-            finally:
-                self._view[:] = self._blank
+        """x as a new (1, p) array; at once, whatever is being learned."""
+        row = np.zeros(len(self._names) + 1)
+        self._pack(x, 0.0, row.data.cast("B"))
+        return row[None, :-1]
 
-    def _pack(self, x: Mapping[Any, Any], y: float) -> None:
-        """Write x, y into the buffer. Raises `SchemaError` for a value of x that is not a finite number."""
+    def _pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
+        """Write x, y into the view, or into the buffer. Raises `SchemaError` for a value of x that is not a finite
+        number."""
         if not self._names:
             self._adopt(list(x))
         try:
@@ -173,7 +171,7 @@ class StreamEstimator(river_base.Estimator):
         if len(x) > len(self._names):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
         try:
-            self._pack_into(self._view, 0, *values, y)
+            self._pack_into(self._view if view is None else view, 0, *values, y)
         except (StructError, TypeError, ValueError, OverflowError):
             for name, value in zip(self._names, values, strict=True):
                 if not isinstance(value, int | float | np.number | np.bool_):
