@@ -133,7 +133,9 @@ def test_every_public_estimator_is_checked() -> None:
 
     public = {v for v in vars(streamdp).values() if isinstance(v, type) and issubclass(v, StreamEstimator)}
     here = {type(make()) for make in MODELS.values()}
-    assert public == here | {streamdp.UserLevelLDPRegressor, streamdp.UserLevelLDPClassifier}  # test_user_level.py
+    user_level = {streamdp.UserLevelLDPRegressor, streamdp.UserLevelLDPClassifier}  # test_user_level.py
+    windowed = {streamdp.WindowedRegressor, streamdp.WindowedClassifier}  # test_windowed_methods.py
+    assert public == here | user_level | windowed
 
 
 # --- in pipelines
