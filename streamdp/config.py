@@ -184,6 +184,7 @@ class ModelConfig(Settings):
     window: int | None = None
     window_seconds: float | None = None
     spread: float | None = None
+    centre: Literal["zero", "asked"] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -38,7 +38,7 @@ What differs from the paper, and why.
   without a constant.
 * Both questions or one: C must be well below L for the coarse question to be worth its users. `UserMean.planned` asks
   it only where that lowers the variance, of as few users as it takes and at most half; else all answer the fine one
-  around zero with C = L.
+  around zero with C = L, or with a smaller `cut` where the mean is known to lie near zero: then it is asked of nobody.
 All of these numbers but the budget concern accuracy; a vector far from all others is protected as well, and only pulled
 towards them.
 """
@@ -174,6 +174,8 @@ class UserMean:
         s, in (0, L]: the root mean square distance of a user's vector from the mean. Accuracy only.
     coarse
         How many of the users answer the coarse question, at most half; 0: the fine one is asked around zero.
+    cut
+        C of a fine question around zero, from 1e-60 to L; L when None. Accuracy only: see `estimators.user_level`.
 
     Raises `ConfigError` for parameters out of range, `BudgetError` for a budget that cannot be served. Noise follows
     from these numbers alone, so a user who checks `bound`, `sensitivity` and `budget` may rely on it.
@@ -186,6 +188,7 @@ class UserMean:
     users: int
     spread: float
     coarse: int = 0
+    cut: float | None = None
 
     def __post_init__(self) -> None:
         check_serviceable(self.budget)
@@ -197,6 +200,8 @@ class UserMean:
             raise ConfigError(f"spread: expected from 1e-60 to the bound {self.bound:g}, got {self.spread}")
         if not 0 <= self.coarse <= self.users // 2 or (self.coarse and self.intervals < 2):
             raise ConfigError("coarse: expected at most half of the users, and two intervals to tell apart")
+        if self.cut is not None and (self.coarse or not 1e-60 <= self.cut <= self.bound):
+            raise ConfigError(f"cut: expected from 1e-60 to the bound {self.bound:g}, where none is coarse")
         assert self.fine is not None  # what cannot be calibrated is an error now
 
     @classmethod
@@ -241,7 +246,7 @@ class UserMean:
     def radius(self) -> float:
         """C: offsets are cut to this norm."""
         if not self.coarse:
-            return self.bound
+            return self.bound if self.cut is None else self.cut
         half = self.reach / self.intervals
         return min(
             self.spread * (1 + math.sqrt(2 * math.log(self.users))) + half * math.sqrt(self.padded), 2 * self.bound

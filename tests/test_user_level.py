@@ -137,7 +137,7 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
     """Four times the users, or the items: half the bound, up to the batch's least size and the coarse users."""
 
     def planned(users: int, items: int) -> UserLevelLDPClassifier:
-        return model(items_per_user=items, budget="eps=4,delta=1e-6", horizon=users)
+        return model(items_per_user=items, budget="eps=4,delta=1e-6", horizon=users, centre="asked")
 
     learner = planned(800_000, 4000)
     mean, batch = learner._mean, learner.phase.batch
@@ -173,7 +173,9 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
         nonlocal spread
         spread, found = math.sqrt(2 / items), []
         for seed in range(4):
-            learner = model(items_per_user=1, spread=spread, budget="eps=4,delta=1e-6", horizon=50_000, seed=seed)
+            learner = model(
+                items_per_user=1, spread=spread, budget="eps=4,delta=1e-6", horizon=50_000, seed=seed, centre="asked"
+            )
             assert (learner._mean.coarse > 0) == (items > 1)
             learner.learn_arrays(np.zeros((50_000, 2)), np.zeros(50_000))
             found.append(loss_at(learner.theta) - least)
@@ -395,6 +397,8 @@ def test_the_statement_speaks_of_users() -> None:
         ({"window_seconds": 0.0}, ConfigError),
         ({"spread": 0.0}, ConfigError),
         ({"spread": math.nan}, ConfigError),
+        ({"centre": "guessed"}, ConfigError),
+        ({"centre": None}, ConfigError),
         ({"loss": "huber"}, ConfigError),
         ({"budget": "eps=1e-9"}, BudgetError),
         ({"budget": "much"}, BudgetError),

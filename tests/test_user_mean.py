@@ -295,6 +295,10 @@ def test_outliers_are_only_pulled_in() -> None:
         ({"spread": 2.0}, ConfigError),
         ({"coarse": 60}, ConfigError),
         ({"coarse": 1, "spread": 1.0}, ConfigError),
+        ({"coarse": 16, "cut": 0.1}, ConfigError),
+        ({"cut": 0.0}, ConfigError),
+        ({"cut": 1.1}, ConfigError),
+        ({"cut": math.nan}, ConfigError),
         ({"budget": PureDP(1e-9)}, BudgetError),
     ],
 )

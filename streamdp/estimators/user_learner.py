@@ -52,6 +52,7 @@ class UserLearner(BatchedModel):
     window: int
     window_seconds: float | None
     spread: float | None
+    centre: str
 
     def _set_up_users(self, budget: Budget | str | None) -> None:
         for name, value, most in (
@@ -64,6 +65,8 @@ class UserLearner(BatchedModel):
             raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.window_seconds!r}")
         if self.spread is not None and not 1e-60 <= self.spread < math.inf:
             raise ConfigError(f"spread: expected a positive finite number, or None, got {self.spread!r}")
+        if self.centre not in ("zero", "asked"):
+            raise ConfigError(f'centre: expected "zero" or "asked", got {self.centre!r}')
         self._rng: Any = entropy(self.seed)
         self._people = OpenUsers(self.items_per_user, self.window, self.window_seconds)
         self.n_users = 0
@@ -78,7 +81,9 @@ class UserLearner(BatchedModel):
 
     def _mean_of(self, users: int) -> UserMean:
         S = sensitivity_of_average(self._loss, int(self.items_per_user))
-        return UserMean.planned(self._budget, self._loss.bound, S, self._d, users, self._spread())
+        if self.centre == "asked":
+            return UserMean.planned(self._budget, self._loss.bound, S, self._d, users, self._spread())
+        return UserMean(self._budget, self._loss.bound, S, self._d, users, self._spread(), cut=self._spread())
 
     def _noise(self, batch: int) -> float:
         mean = self._mean_of(batch)  # only those who answer the fine question are averaged
@@ -186,19 +191,28 @@ class UserLearner(BatchedModel):
         """Users answer in turn."""
         done = 0
         while done < len(users):
-            mean = self._mean
-            left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
-            turn = users[done : done + min(left, max(1, _CELLS // max(mean.padded, mean.intervals)))]
-            vectors = averages(self._spec, self._loss, self._middle, *self._people.records(turn))
-            if self._answered < mean.coarse:
-                coordinates = (self._answered + np.arange(len(turn))) % mean.padded
-                answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.batch), self._rng)
-                np.add.at(self._votes, coordinates, answers)
-            else:
-                answers = mean.answer_fine(vectors, self._centre, self._rng)
-                self._total = np.add.accumulate(np.vstack([self._total, answers]))[-1]  # as if one by one
-            self._heard(len(turn))
+            turn = users[done : done + self._turn]
+            self._answer(averages(self._spec, self._loss, self._middle, *self._people.records(turn)))
             done += len(turn)
+
+    @property
+    def _turn(self) -> int:
+        """How many users may answer at once: they are asked the same question."""
+        mean = self._mean
+        left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
+        return min(left, max(1, _CELLS // max(mean.padded, mean.intervals)))
+
+    def _answer(self, vectors: np.ndarray) -> None:
+        """At most `_turn` users with these averages (n, d) answer."""
+        mean = self._mean
+        if self._answered < mean.coarse:
+            coordinates = (self._answered + np.arange(len(vectors))) % mean.padded
+            answers = mean.answer_coarse(vectors, coordinates, mean.signs(self.batch), self._rng)
+            np.add.at(self._votes, coordinates, answers)
+        else:
+            answers = mean.answer_fine(vectors, self._centre, self._rng)
+            self._total = np.add.accumulate(np.vstack([self._total, answers]))[-1]  # as if one by one
+        self._heard(len(vectors))
 
     def _heard(self, reports: int) -> None:
         """So many more reports are in the tallies; go on to the next question or batch where these were the last."""
@@ -287,7 +301,7 @@ class UserLearner(BatchedModel):
         self._taken = 0
 
     def _model(self) -> dict[str, Any]:
-        return super()._model() | {"users": repr((int(self.items_per_user), self._spread()))}
+        return super()._model() | {"users": repr((int(self.items_per_user), self._spread(), self.centre))}
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain numbers, text and arrays, with the reports of the unfinished batch. No generator is in it.

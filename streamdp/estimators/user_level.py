@@ -22,6 +22,19 @@ nothing else: `at_boundary` is False while any user is open, and a copy or pickl
 position never lies beyond the first record of an open user, and after a crash these are read again. Users whose records
 are interleaved without end are all closed by the window, which therefore is always finite: it is what makes boundaries.
 
+Centre. The coarse question needs averages to lie some eight spreads from its centre at most, and its users; at m = 16
+that is more than the bound L itself. A learner needs less than a mean that may lie anywhere: near the optimum the mean
+gradient is near zero. So by default (`centre="zero"`) nobody is asked the coarse question, and averages v are cut to
+the ball of radius C = s around zero, s being the `spread`; with m = 1 and the default s = L that is no cut at all.
+* What it gains: noise for C instead of L, sqrt(m) times less with the default s.
+* What it costs near the optimum: |x| - C <= x^2 / (4 C) for every x, so the cut moves the mean by at most E||v||^2 /
+  (4 C), which is s/4 where the mean is zero, and s/(4 k^2) where the true spread is s/k. This is the worst case over
+  distributions, and does not fall with n; averages that lie symmetrically around zero are not moved at all.
+* What it costs far away: where the mean is longer than C the steps are those of a gradient of length about C, in its
+  direction. All steps of a plan together are then sum_t (t+1) C / M long, about D sqrt(3 n / (4 (1 + v))) where noise
+  of variance v C^2 a user decides M (`acceleration`): at least D from n = 4/3 (1 + v) users on.
+`centre="asked"` is the paper's way, for which Theorem 3.2 holds without these costs; it needs many more users.
+
 Steps. Algorithm 5 prints theta = md - eta g; the bound that it cites (Lan 2012) is for a step from theta, and that is
 what `acceleration` does, with the bound's constants and the variance that the mean of a batch has: privacy's, and the
 spread of users. The paper's batches of d/eps^2 users are fewer than its own mean estimation asks for; batches are
@@ -63,7 +76,10 @@ _PARAMETERS = """
     spread
         The root mean square distance of a user's average gradient from that of all users, where you know it from
         public data; bound / sqrt(m) when None, which is right where a user's records are as different as two users'.
-        For accuracy only: it decides whether the coarse question is asked, and how far averages may lie apart.
+        For accuracy only: averages are cut by it, and the noise is made for what is left.
+    centre
+        "zero": averages are cut to the spread, around zero. "asked": where it pays, some users are asked where the
+        averages lie, as in the paper, and the others' are cut around that. For accuracy only, see the module.
     domain
         Where theta is kept: `L2Ball` or a bounded `Box`; L2Ball(5) when None. Steps are planned from its size.
     features
@@ -117,6 +133,7 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
         window: int = WINDOW,
         window_seconds: float | None = None,
         spread: float | None = None,
+        centre: str = "zero",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
         intercept: bool = True,
@@ -133,6 +150,7 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
         self.window = window
         self.window_seconds = window_seconds
         self.spread = spread
+        self.centre = centre
         self.domain = domain
         self.features = features
         self.intercept = intercept
@@ -161,6 +179,7 @@ class UserLevelLDPClassifier(UserLearner, LinearClassifier):
         window: int = WINDOW,
         window_seconds: float | None = None,
         spread: float | None = None,
+        centre: str = "zero",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
         intercept: bool = True,
@@ -178,6 +197,7 @@ class UserLevelLDPClassifier(UserLearner, LinearClassifier):
         self.window = window
         self.window_seconds = window_seconds
         self.spread = spread
+        self.centre = centre
         self.domain = domain
         self.features = features
         self.intercept = intercept
