@@ -150,6 +150,33 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
     assert bound < 0.25 * planned(800_000, 1).phase.excess
 
 
+def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
+    for items in (1, 4, 64):
+        learner = model(items_per_user=items, horizon=1000)
+        mean = learner._mean
+        assert (mean.coarse, mean.radius) == (0, pytest.approx(math.sqrt(2 / items)))
+        assert mean.fine.sensitivity == pytest.approx(2 * mean.radius)
+        assert learner._problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
+        asked = model(items_per_user=items, horizon=1000, centre="asked")._mean
+        assert (asked.coarse, asked.radius) == (0, pytest.approx(math.sqrt(2)))
+    assert model(items_per_user=16, spread=0.05)._mean.radius == 0.05
+    assert model(items_per_user=16, spread=50.0)._mean.radius == pytest.approx(math.sqrt(2))
+    states = [model(centre=centre).state_dict() for centre in ("zero", "asked")]
+    with pytest.raises(ConfigError):
+        model().load_state_dict(states[1])
+    model().load_state_dict(states[0])
+
+
+def test_steps_are_long_enough_where_every_average_is_cut() -> None:
+    """From n = 4/3 (1 + v) users on the steps of a plan together can cross D: see the module."""
+    learner = model(items_per_user=10_000, budget="eps=4,delta=1e-6", horizon=10_000)
+    mean, phase, D = learner._mean, learner.phase, learner._problem.distance
+    v = mean.fine.variance(3) / mean.radius**2
+    length = mean.radius * phase.steps * (phase.steps + 1) / 2 / phase.modulus
+    assert length == pytest.approx(D * math.sqrt(3 * 10_000 / (4 * (1 + v))), rel=0.1)
+    assert length > D
+
+
 def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """50,000 users at eps = 4 whose average gradients lie around the mean as those of m items do: the mean excess over
     four runs. 22 to 90 times less is what was seen for m = 1000 and 16,000 against m = 1. Seeded."""
@@ -331,13 +358,13 @@ def test_averages_are_no_further_apart_than_gradients_are(loss: Loss) -> None:
     assert worst > 0.6 * loss.sensitivity
 
 
-@pytest.mark.parametrize("coarse", [0, 16])
-def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int) -> None:
+@pytest.mark.parametrize(("coarse", "cut"), [(0, None), (16, None), (0, 0.2)])
+def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut: float | None) -> None:
     """50 records with the longest gradient there is, or 50 with its opposite: 400,000 reports of each, by what a
     device does with its records. Below the claim, near it, above it with half the noise."""
     trials, budget = 400_000, ApproxDP(1.0, 0.05)
     learner = model(items_per_user=50, budget=budget, intercept=False)
-    mean = UserMean(budget, math.sqrt(2), learner._mean.sensitivity, 2, 40, 0.02, coarse)
+    mean = UserMean(budget, math.sqrt(2), learner._mean.sensitivity, 2, 40, 0.02, coarse, cut)
     device = replace(learner.randomizer, mean=mean, point=np.array([0.0, 2000.0]))  # all are taken for sure to be True
     scores, vectors = [], []
     for seed, sign in ((50, 1.0), (51, -1.0)):

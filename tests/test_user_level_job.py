@@ -176,6 +176,8 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
         ({"mechanism": "gaussian"}, "has no mechanism"),
         ({"budget": "eps=0.5,delta=1e-06", "seed": 3}, None),
         ({"window_seconds": 2.5, "spread": 0.3, "horizon": 10_000}, None),
+        ({"centre": "asked"}, None),
+        ({"centre": "guessed"}, "centre"),
     ],
     ids=str,
 )

@@ -135,10 +135,10 @@ def test_the_rotation_is_one(d: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [ApproxDP(1.0, 1e-6), GaussianDP(0.5)])
-@pytest.mark.parametrize("coarse", [0, 3000])
-def test_fine_reports_are_the_cut_offset_plus_gaussian_noise(budget: Budget, coarse: int) -> None:
+@pytest.mark.parametrize(("coarse", "cut"), [(0, None), (3000, None), (0, 0.2)])
+def test_fine_reports_are_the_cut_offset_plus_gaussian_noise(budget: Budget, coarse: int, cut: float | None) -> None:
     """Kolmogorov-Smirnov at 1e-7 a coordinate accepts the scale and rejects one that is 20 % off."""
-    mean = UserMean(budget, 1.0, 2.0, 3, 100_000, 0.05, coarse)
+    mean = UserMean(budget, 1.0, 2.0, 3, 100_000, 0.05, coarse, cut)
     vector, centre = np.array([0.6, -0.5, 0.4]), np.array([0.1, 0.2, -0.3]) if coarse else np.zeros(3)
     offset = vector - centre
     offset *= min(1.0, mean.radius / np.linalg.norm(offset))
@@ -151,9 +151,11 @@ def test_fine_reports_are_the_cut_offset_plus_gaussian_noise(budget: Budget, coa
             assert stats.kstest(z / scale, "norm").pvalue < 1e-7
 
 
-def test_offsets_are_cut_to_the_radius_for_any_vector() -> None:
-    mean = UserMean(ApproxDP(1.0, 1e-6), 1.0, 2.0, 3, 100_000, 0.05, 3000)
+@pytest.mark.parametrize(("coarse", "cut"), [(3000, None), (0, 0.2)])
+def test_offsets_are_cut_to_the_radius_for_any_vector(coarse: int, cut: float | None) -> None:
+    mean = UserMean(ApproxDP(1.0, 1e-6), 1.0, 2.0, 3, 100_000, 0.05, coarse, cut)
     assert mean.radius < 0.5
+    assert cut is None or mean.radius == cut
     assert mean.fine.bound == mean.radius
     assert mean.fine.sensitivity == pytest.approx(2 * mean.radius)
     rng = np.random.default_rng(4)
@@ -162,6 +164,23 @@ def test_offsets_are_cut_to_the_radius_for_any_vector() -> None:
     noise = mean.answer_fine(np.zeros((20_000, 3)), np.zeros(3), fresh(5))
     cut = mean.answer_fine(vectors, np.array([0.9, 0.0, 0.0]), fresh(5)) - noise  # the same words, so the same noise
     assert np.linalg.norm(cut, axis=1).max() <= mean.radius * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("rare", [0.001, 0.1, 0.25, 0.5])
+def test_a_cut_moves_the_mean_by_at_most_what_is_said(rare: float) -> None:
+    """E||v||^2 / (4 C) for a mean of zero, in the worst case: a few vectors twice as long as the cut, on one side."""
+    mean = UserMean(ApproxDP(1.0, 1e-6), 1.0, 2.0, 2, 10, 0.1, cut=0.1)
+    vectors = np.array([[0.2, 0.0], [-0.2 * rare / (1 - rare), 0.0]])
+    chances = np.array([rare, 1 - rare])
+    cut = vectors * np.minimum(1.0, mean.radius / np.linalg.norm(vectors, axis=1, keepdims=True))
+    moved, least = np.linalg.norm(chances @ cut), chances @ np.sum(vectors**2, axis=1) / (4 * mean.radius)
+    assert moved <= least * (1 + 1e-12)
+    if rare == 0.001:
+        assert moved > 0.99 * least
+    answers = (
+        mean.answer_fine(np.repeat(vectors, 200_000, axis=0), np.zeros(2), fresh(6)).reshape(2, -1, 2).mean(axis=1)
+    )
+    assert np.abs(answers - cut).max() < 6 * math.sqrt(mean.fine.variance(2) / 2 / 200_000)
 
 
 # --- audits
@@ -176,10 +195,10 @@ def hardest(mean: UserMean, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize(
     ("budget", "share"), [(ApproxDP(1.0, 0.05), 0.85), (GaussianDP(1.0), 0.95), (PureDP(1.0), 0.9)]
 )
-@pytest.mark.parametrize("coarse", [0, 3000])
-def test_an_attack_on_the_fine_answer(budget: Budget, share: float, coarse: int) -> None:
+@pytest.mark.parametrize(("coarse", "cut"), [(0, None), (3000, None), (0, 0.2)])
+def test_an_attack_on_the_fine_answer(budget: Budget, share: float, coarse: int, cut: float | None) -> None:
     """Below the claim, close to it, and above it with half the noise."""
-    mean = UserMean(budget, 1.0, 2.0, 3, 100_000, 0.05, coarse)
+    mean = UserMean(budget, 1.0, 2.0, 3, 100_000, 0.05, coarse, cut)
     centre = np.zeros(3)
     a, b = (mean.answer_fine(np.tile(v, (TRIALS, 1)), centre, fresh(i)) for i, v in enumerate(hardest(mean, centre)))
 
