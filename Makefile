@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo demo-kafka test check format bench bench-kafka bench-ledger theory rates trust campaign kafka clean
+.PHONY: demo demo-kafka test check format bench bench-kafka bench-ledger theory rates trust user-level campaign kafka clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -51,6 +51,11 @@ rates: $(STAMP)
 
 trust: $(STAMP)
 	$(BIN)/python -m benchmarks.trust --write
+
+user-level: $(STAMP)
+	$(BIN)/python -m benchmarks.user_level --write
+	$(BIN)/python -m benchmarks.few_users --write
+	$(BIN)/python -m benchmarks.subquadratic --write
 
 campaign: $(STAMP)
 	$(BIN)/python -m pytest

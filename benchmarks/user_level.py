@@ -1,0 +1,428 @@
+"""What user-level learning gains from many records a user. Run with `python -m benchmarks.user_level [--write]`.
+
+Some ten minutes on one core; `--quick` takes seconds and is for trying. Populations, contenders and baselines are in
+`user_baselines`. `--write` puts tables and figure into user_level.md and user_level.png beside this file. Noise comes
+from seeded generators, which are for measuring only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.rates import fast_enough, ratio
+from benchmarks.theory import mean_and_error, pm, table
+from benchmarks.user_baselines import (
+    DIFFERENT,
+    FAMILY,
+    LINEAR,
+    LOGISTIC,
+    MOST_STEPS,
+    Contender,
+    GroupPrivacy,
+    OneRecord,
+    Population,
+    UserLevel,
+    central_descent,
+    coarse_batch,
+)
+from streamdp.guarantees import ApproxDP, Budget, PureDP
+
+FOLDER = Path(__file__).parent
+SIZES = (1_000, 3_162, 10_000, 31_623, 100_000)
+ITEMS = (1, 4, 16, 64)
+MANY = (16, 64)
+BUDGETS: tuple[ApproxDP, ...] = (ApproxDP(1.0, 1e-6), ApproxDP(4.0, 1e-6))
+POPULATIONS = (LOGISTIC, LINEAR)
+REPETITIONS = {1_000: 16, 3_162: 12, 10_000: 10, 31_623: 8, 100_000: 6}
+FEW = 6
+"""Repetitions of the smaller tables."""
+FEWEST = 3
+"""Repetitions for the worst of a family."""
+
+USERS, PUBLIC = UserLevel("user level"), UserLevel("user level, spread known", known=True)
+RIVALS = {
+    USERS: (OneRecord("one record"), GroupPrivacy("group privacy")),
+    PUBLIC: (
+        OneRecord("one record, spread known", known=True),
+        GroupPrivacy("group privacy, spread known", known=True),
+    ),
+}
+CONTENDERS = tuple(c for ours, others in RIVALS.items() for c in (ours, *others))
+
+Cell = tuple[Population, Budget, Contender, int, int]
+"""Who learns what from how many users (n) with how many records (m)."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The excess of every repetition in every cell measured."""
+
+    found: dict[Cell, np.ndarray]
+
+    def of(self, population: Population, budget: Budget, contender: Contender, n: int, m: int) -> np.ndarray:
+        """(repetitions,); one record a user is the same for every m."""
+        return self.found[population, budget, contender, n, 1 if isinstance(contender, OneRecord) else m]
+
+    def sizes(self) -> list[int]:
+        return sorted({cell[3] for cell in self.found})
+
+    def items(self) -> list[int]:
+        return sorted({cell[4] for cell in self.found})
+
+
+def measure(cells: Iterable[Cell], repetitions: dict[int, int]) -> Runs:
+    """Every cell, so many repetitions for each n. All of them have seeds of their own."""
+    found: dict[Cell, np.ndarray] = {}
+    for cell in cells:
+        population, budget, contender, n, m = cell
+        if cell in found:
+            continue
+        place = f"{population.name} {budget} {contender.name} {n} {m}"
+        seeds = np.random.SeedSequence(list(place.encode())).generate_state(repetitions[n]).tolist()
+        thetas = [contender.learn(population, budget, n, m, seed) for seed in seeds]
+        found[cell] = np.array([population.excess(theta) for theta in thetas])
+    return Runs(found)
+
+
+def cells_of(
+    populations: Sequence[Population],
+    budgets: Sequence[Budget],
+    sizes: Sequence[int],
+    items: Sequence[int],
+    contenders: Sequence[Contender] = CONTENDERS,
+) -> Iterable[Cell]:
+    """All combinations, one record a user once, and the baselines not where m = 1 makes all of them one."""
+    for population, budget, n, m, contender in product(populations, budgets, sizes, items, contenders):
+        if isinstance(contender, OneRecord):
+            yield population, budget, contender, n, 1
+        elif m > 1 or isinstance(contender, UserLevel):
+            yield population, budget, contender, n, m
+
+
+# -- slopes ------------------------------------------------------------------------------------------------------------
+
+
+def slopes(points: Sequence[tuple[float, ...]], runs: Sequence[np.ndarray]) -> list[tuple[float, float]]:
+    """The least-squares slopes of log mean excess on the logs of the points' numbers, each with its standard error."""
+    design = np.column_stack([np.ones(len(points)), np.log(np.array(points, dtype=float))])
+    weights = np.linalg.pinv(design)
+    pairs = [mean_and_error(run) for run in runs]
+    values = weights @ [math.log(mean) for mean, _ in pairs]
+    errors = np.sqrt(weights**2 @ [(error / mean) ** 2 for mean, error in pairs])
+    return [(float(v), float(e)) for v, e in zip(values, errors, strict=True)][1:]
+
+
+def learned(runs: Runs, population: Population, budget: Budget, contender: Contender) -> list[tuple[int, int]]:
+    """At which (n, m) the mean excess is less than half of not learning at all: below that, theta_0 limits it."""
+    return [
+        (n, m)
+        for n, m in product(runs.sizes(), runs.items())
+        if runs.of(population, budget, contender, n, m).mean() < population.start / 2
+    ]
+
+
+def fits(runs: Runs, population: Population, budget: Budget, contender: Contender) -> list[tuple[float, float]] | None:
+    """The slopes in n, in m and in their product over where something is learned; None where that is too little."""
+    where = learned(runs, population, budget, contender)
+    if len({n for n, _ in where}) < 2 or len({m for _, m in where}) < 2:
+        return None
+    excess = [runs.of(population, budget, contender, n, m) for n, m in where]
+    return slopes(where, excess) + slopes([(n * m,) for n, m in where], excess)
+
+
+def worst(runs: Runs, family: Sequence[Population], budget: Budget, contender: Contender) -> Runs:
+    """The runs of that member of the family whose mean excess is the largest at each n and m, as of the first."""
+    found: dict[Cell, np.ndarray] = {}
+    for n, m in product(runs.sizes(), runs.items()):
+        members = [runs.of(member, budget, contender, n, m) for member in family]
+        found[family[0], budget, contender, n, m] = max(members, key=np.mean)
+    return Runs(found)
+
+
+def share(runs: Runs, population: Population, budget: Budget, contender: Contender) -> float:
+    """The largest ratio of mean excess, plus two standard errors, and the plan's bound."""
+    shares = []
+    for n, m in product(runs.sizes(), runs.items()):
+        mean, error = mean_and_error(runs.of(population, budget, contender, n, m))
+        shares.append((mean + 2 * error) / contender.model(population, budget, n, m, 0)._plan[-1].excess)
+    return max(shares)
+
+
+def slopes_row(runs: Runs, name: str, population: Population, budget: Budget, contender: Contender) -> list[str]:
+    """A row of the table of slopes."""
+    where, fitted = learned(runs, population, budget, contender), fits(runs, population, budget, contender)
+    verdicts = ["too few sizes"] * 3 if fitted is None else [_verdict(pair) for pair in fitted]
+    sizes = f"{len(where)} of {len(runs.sizes()) * len(runs.items())}"
+    return [name, str(budget), contender.name, sizes, *verdicts, f"{share(runs, population, budget, contender):.2f}"]
+
+
+def slopes_table(
+    runs: Runs, populations: Sequence[Population], budgets: Sequence[Budget], extreme: Runs, extreme_budget: Budget
+) -> str:
+    """A row a population, budget and knowledge, and the worst of the family."""
+    rows = []
+    for population, budget, ours in product(populations, budgets, RIVALS):
+        rows.append(slopes_row(runs, population.name, population, budget, ours))
+    rows.append(slopes_row(extreme, f"logistic, worst of {len(FAMILY)}", FAMILY[0], extreme_budget, USERS))
+    head = ["population", "budget", "method", "sizes", "slope in n", "slope in m", "slope in n m"]
+    return table([*head, "largest (mean + 2 s.e.) / bound"], rows)
+
+
+def _verdict(pair: tuple[float, float]) -> str:
+    return f"{pm(pair)} ({'yes' if fast_enough(pair, -0.5) else '**no**'})"
+
+
+# -- against the baselines ---------------------------------------------------------------------------------------------
+
+
+def gain(
+    runs: Runs, population: Population, budget: Budget, pair: tuple[Contender, Contender], n: int, m: int
+) -> tuple[float, float]:
+    """How many times the excess of the first is that of the second, and its standard error."""
+    above, below = (runs.of(population, budget, contender, n, m) for contender in pair)
+    return ratio(above, below)
+
+
+def beats(pair: tuple[float, float]) -> bool:
+    """By more than two standard errors."""
+    return pair[0] - 2 * pair[1] > 1
+
+
+def against_table(runs: Runs, populations: Sequence[Population], budgets: Sequence[Budget]) -> str:
+    """A row a population, budget, baseline and m; a column an n. Bold where ours does not win."""
+    rows = []
+    for population, budget, (ours, others), m in product(populations, budgets, RIVALS.items(), runs.items()):
+        for rival in others if m > 1 else ():
+            pairs = [gain(runs, population, budget, (rival, ours), n, m) for n in runs.sizes()]
+            shown = [pm(pair, 1) if beats(pair) else f"**{pm(pair, 1)}**" for pair in pairs]
+            rows.append([population.name, str(budget), rival.name, str(m), *shown])
+    return table(["population", "budget", "baseline", "m", *(f"n = {n:,}" for n in runs.sizes())], rows)
+
+
+def excess_table(runs: Runs, populations: Sequence[Population], budgets: Sequence[Budget]) -> str:
+    """The excess in every cell."""
+    rows = []
+    for population, budget, contender, m in product(populations, budgets, CONTENDERS, runs.items()):
+        if (population, budget, contender, runs.sizes()[0], m) in runs.found:
+            means = [_scientific(runs.of(population, budget, contender, n, m)) for n in runs.sizes()]
+            shown = "any" if isinstance(contender, OneRecord) else str(m)
+            rows.append([population.name, str(budget), contender.name, shown, *means])
+    return table(["population", "budget", "method", "m", *(f"n = {n:,}" for n in runs.sizes())], rows)
+
+
+def _scientific(run: np.ndarray) -> str:
+    mean, error = mean_and_error(run)
+    return f"{mean:.1e} ± {error:.0e}"
+
+
+def finding(runs: Runs, populations: Sequence[Population], budgets: Sequence[Budget]) -> str:
+    """What holds and what does not, in words."""
+    lost, slow, won = [], [], 0
+    for population, budget, (ours, others) in product(populations, budgets, RIVALS.items()):
+        fitted = fits(runs, population, budget, ours)
+        if fitted is None or not all(fast_enough(pair, -0.5) for pair in fitted):
+            slow.append(f"{population.name}, {budget}, {ours.name}")
+        for m, n, rival in product((m for m in runs.items() if m in MANY), runs.sizes(), others):
+            if beats(gain(runs, population, budget, (rival, ours), n, m)):
+                won += 1
+            else:
+                lost.append(f"{population.name}, {budget}, m = {m}, n = {n:,}, {rival.name}")
+    return "\n".join(
+        [
+            f"Of {won + len(lost)} comparisons at m >= 16, {won} are won by more than two standard errors. "
+            f"Not won: {'; '.join(lost) or 'none'}.",
+            f"Slower than (n m)^-1/2 in n, m or both, where something is learned: {'; '.join(slow) or 'none'}.",
+        ]
+    )
+
+
+# -- other budgets, other users, and the paper's way -------------------------------------------------------------------
+
+
+def small_table(population: Population, budgets: Sequence[Budget], sizes: Sequence[int], repetitions: int) -> str:
+    """The excess at m = 16 and 64."""
+    runs = measure(cells_of([population], budgets, sizes, MANY), dict.fromkeys(sizes, repetitions))
+    rows = []
+    for budget, contender, m in product(budgets, CONTENDERS, MANY):
+        if isinstance(contender, OneRecord) and m != MANY[0]:
+            continue
+        shown = "any" if isinstance(contender, OneRecord) else str(m)
+        means = [_scientific(runs.of(population, budget, contender, n, m)) for n in sizes]
+        rows.append([str(budget), contender.name, shown, *means])
+    return table([f"excess, {population.name}", "method", "m", *(f"n = {n:,}" for n in sizes)], rows)
+
+
+def central_table(sizes: Sequence[int], repetitions: int) -> str:
+    """Group privacy with a trusted curator."""
+    rows = []
+    for population, budget, m in product(POPULATIONS, BUDGETS, MANY):
+        runs = [
+            np.array([central_descent(population, budget, n, m, seed) for seed in range(repetitions)]) for n in sizes
+        ]
+        rows.append([population.name, str(budget), str(m), *map(_scientific, runs)])
+    return table(["population", "budget", "m", *(f"n = {n:,}" for n in sizes)], rows)
+
+
+def coarse_table(items: Sequence[int] = (16, 64, 100, 256, 1_024, 4_096, 16_384)) -> str:
+    """A row an m: what the coarse question needs, for the default spread."""
+    rows = []
+    for m in items:
+        cells = [coarse_batch(budget, 1 / math.sqrt(m)) for budget in BUDGETS]
+        shown = ["nowhere" if cell is None else f"{cell[0]:,} (C = {cell[1]:.2f} L)" for cell in cells]
+        rows.append([f"{m:,}", *shown, f"{1 / math.sqrt(m):.3f} L"])
+    return table(["m", *(f"{budget}: users in a batch" for budget in BUDGETS), "C of the default"], rows)
+
+
+def draw(path: Path, runs: Runs) -> None:
+    """The figure: a panel a population and budget."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained", sharex=True)
+    for axis, (population, budget) in zip(axes.flat, product(POPULATIONS, BUDGETS), strict=True):
+        curves = [(USERS, m, f"user level, m = {m}", "o-") for m in runs.items()]
+        for rival in RIVALS[USERS]:
+            shown = rival.name if isinstance(rival, OneRecord) else f"{rival.name}, m = {MANY[0]}"
+            curves.append((rival, MANY[0], shown, "s--"))
+        for contender, m, label, style in curves:
+            pairs = np.array([mean_and_error(runs.of(population, budget, contender, n, m)) for n in runs.sizes()])
+            axis.errorbar(runs.sizes(), pairs[:, 0], 2 * pairs[:, 1], fmt=style, ms=4, lw=1, capsize=2, label=label)
+        n = np.array(runs.sizes(), dtype=float)
+        top = runs.of(population, budget, USERS, runs.sizes()[-1], MANY[-1]).mean()
+        axis.plot(n, top * (n[-1] / n) ** 0.5, "k:", lw=1, label="slope -1/2")
+        axis.axhline(population.start, color="grey", lw=0.8)
+        axis.set(
+            xscale="log", yscale="log", title=f"{population.name}, {budget}", xlabel="users n", ylabel="excess loss"
+        )
+    axes.flat[0].legend(fontsize=7)
+    figure.savefig(path, dpi=90)
+
+
+TEXT = """# User-level learning, measured
+
+Written by `python -m benchmarks.user_level --write`; do not edit. n users with m records each; one local budget for all
+records of a user, delta = 1e-6 where there is one. Logistic: the convex smooth setting of `rates.md` (curvatures a
+factor of 1024 apart). Linear: its squared loss in the unit ball, with no strong convexity declared. Six features, exact
+excess, horizon declared, at most {steps:,} steps. ± is one Monte Carlo standard error; {repetitions}.
+
+* "User level" is `UserLevelLDPClassifier` or `UserLevelLDPRegressor`: one report on the average gradient of all m.
+* "One record" reports on one of the user's records, "group privacy" on each with a budget that keeps the user's for all
+  of them: mu / sqrt(m) by GDP composition, which is exact; eps / m for pure epsilon. Same learner, steps, mechanisms.
+* "Spread known": what reports are on is cut to its true spread, known from public data, for baselines too. Otherwise
+  the spread is taken to be the loss's bound over sqrt(m), so that nothing is cut at m = 1.
+
+![Excess loss](user_level.png)
+
+## Against the baselines
+
+How many times larger their excess is. Bold where it is not larger by more than two standard errors.
+
+{against}
+
+{finding}
+
+Group privacy has the noise of one record a user: sqrt(m) times more a record, and m records. The average of m has the
+same noise too where it is cut to the bound L; it is the cut to L / sqrt(m) that makes use of m.
+
+## Slopes
+
+Bassily, Sun 2023, Theorem 3.2 bounds the excess by (d / (n m eps^2))^1/2 up to logarithms, so it may fall faster. Least
+squares of log mean excess on log n and log m together, and on log n m; over sizes where the mean excess is less than
+half of theta_0's ({starts}). "Yes": at most -1/2, two standard errors allowed. A fixed distribution is easy at small
+n and m: what is steep is settled, what is flat is worth little yet, and the excess starts far below the bound and falls
+slower until the flattest direction is settled. So there is also the worst of a family of {family} with equal curvatures
+from 1 to 2^-12, at each n and m ({few} repetitions), which is what a theorem about all distributions is about.
+
+{slopes}
+
+## How many users the paper's mean needs
+
+The paper asks some users where the averages lie, and cuts the others' around that. For all its users to be within the
+cut takes C of some eight spreads. With the default spread and six parameters, `centre="asked"` has less noise than a
+cut to L only from so many users in a single batch, of which a run has many:
+
+{coarse}
+
+Up to m = 100 it never has. The default cuts to one spread, around zero: near the optimum mean gradients are near zero,
+and far from it a step keeps its direction. In the worst case over distributions that leaves a bias of a quarter of the
+spread, which does not fall with n; see `streamdp.estimators.user_level`.
+
+## Users that differ
+
+A quarter of the users have another theta*: their averages do not come closer than some distance, however large m is.
+
+{different}
+
+## Pure epsilon
+
+PrivUnit.
+
+{pure}
+
+## For scale: a trusted curator
+
+Gradient descent on all records in memory with group privacy (S / n a user, the best of three numbers of steps in
+hindsight): another promise, against everyone but the curator.
+
+{central}
+
+## Excess
+
+{excess}
+
+Took {seconds:.0f} s.
+"""
+
+
+def main() -> None:
+    """Measure, print, and with --write save."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.user_level", description="Measure user-level learning.")
+    parser.add_argument("--write", action="store_true", help="write user_level.md and user_level.png")
+    parser.add_argument("--quick", action="store_true", help="few users and repetitions; cannot be written")
+    arguments = parser.parse_args()
+    if arguments.write and arguments.quick:
+        parser.error("--quick is for trying only")
+    sizes, many = ((200, 500), (500,)) if arguments.quick else (SIZES, (3_162, 31_623))
+    repetitions, few = (dict.fromkeys(sizes, 2), 2) if arguments.quick else (REPETITIONS, FEW)
+    started = time.perf_counter()
+    found: dict[Cell, np.ndarray] = {}
+    for population, budget in product(POPULATIONS, BUDGETS):
+        found |= measure(cells_of([population], [budget], sizes, ITEMS), repetitions).found
+        print(population.name, budget, f"{time.perf_counter() - started:.0f} s", flush=True)
+    runs, ends = Runs(found), sizes[::2]
+    family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS]), dict.fromkeys(ends, FEWEST))
+    extreme = worst(family, FAMILY, BUDGETS[-1], USERS)
+    text = TEXT.format(
+        steps=MOST_STEPS,
+        repetitions=", ".join(f"{count} repetitions at n = {n:,}" for n, count in repetitions.items()),
+        against=against_table(runs, POPULATIONS, BUDGETS),
+        finding=finding(runs, POPULATIONS, BUDGETS),
+        starts=", ".join(f"{population.name} {population.start:.2f}" for population in POPULATIONS),
+        slopes=slopes_table(runs, POPULATIONS, BUDGETS, extreme, BUDGETS[-1]),
+        family=len(FAMILY),
+        few=FEWEST,
+        coarse=coarse_table(),
+        different=small_table(DIFFERENT, BUDGETS[1:], many, few),
+        pure=small_table(LOGISTIC, [PureDP(1.0)], many, few),
+        central=central_table(many, few),
+        excess=excess_table(runs, POPULATIONS, BUDGETS),
+        seconds=time.perf_counter() - started,
+    )
+    print(text)
+    if arguments.write:
+        (FOLDER / "user_level.md").write_text(text, encoding="utf-8")
+        draw(FOLDER / "user_level.png", runs)
+
+
+if __name__ == "__main__":
+    main()
