@@ -43,8 +43,8 @@ class UserLearner(BatchedModel):
     neighbours = (
         "user level: two streams that differ in all records of one report of one user, replaced by any others that fit "
         "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
-        "the schema and why, whose each is, when it comes, and so which records make a report and which ones a cap "
-        "refuses"
+        "the schema and why, whose each is, what budget it brings, when it comes, and so which records make a "
+        "report and which ones are refused"
     )
     _unit: ClassVar[Unit] = REPORT
 
