@@ -140,6 +140,10 @@ class Contender:
         """What one report spends where a user may spend `whole`."""
         return whole
 
+    def spread(self, population: Population, size: int) -> float | None:
+        """What reports on so many records are cut to; None: the estimator's default."""
+        return population.spread(size) if self.known else None
+
     def model(self, population: Population, whole: Budget, users: int, items: int, seed: int) -> UserLearner:
         """A fresh estimator."""
         horizon, size = self.reports(users, items)
@@ -149,7 +153,7 @@ class Contender:
             setting.loss,
             self.budget(whole, items),
             items_per_user=size,
-            spread=population.spread(size) if self.known else None,
+            spread=self.spread(population, size),
             centre=self.centre,
             domain=L2Ball(setting.radius),
             features=NAMES,
@@ -176,6 +180,16 @@ class OneRecord(Contender):
 
     def reports(self, users: int, items: int) -> tuple[int, int]:
         return users, 1
+
+
+@dataclass(frozen=True)
+class CutRecord(OneRecord):
+    """The same, cut to `cut` times the loss's bound: whether it is the records that help, or only the cut."""
+
+    cut: float = 1.0
+
+    def spread(self, population: Population, size: int) -> float | None:
+        return self.cut * population.setting.loss.bound
 
 
 class GroupPrivacy(Contender):

@@ -19,6 +19,7 @@ from benchmarks.user_baselines import (
     LINEAR,
     LOGISTIC,
     MOST_STEPS,
+    CutRecord,
     GroupPrivacy,
     OneRecord,
     Population,
@@ -27,24 +28,8 @@ from benchmarks.user_baselines import (
     central_descent,
     coarse_batch,
 )
-from benchmarks.user_level import (
-    BUDGETS,
-    FOLDER,
-    ITEMS,
-    MANY,
-    PUBLIC,
-    RIVALS,
-    SIZES,
-    USERS,
-    Runs,
-    beats,
-    cells_of,
-    fits,
-    gain,
-    learned,
-    measure,
-    slopes,
-)
+from benchmarks.user_level import BUDGETS, CUTS, FOLDER, ITEMS, MANY, SIZES
+from benchmarks.user_runs import PUBLIC, RIVALS, USERS, Runs, beats, cells_of, fits, gain, learned, measure, slopes
 from streamdp import ApproxDP, GaussianDP, PureDP, UserLevelLDPClassifier
 from streamdp.estimators.linear import gradients
 from streamdp.guarantees import Budget
@@ -234,6 +219,16 @@ def test_the_page_counts_what_its_table_shows() -> None:
     assert won + lost == len(BUDGETS) * 2 * len(MANY) * len(SIZES) * 4
 
 
+def test_the_page_says_where_one_record_with_a_smaller_cut_does_as_well() -> None:
+    rows = rows_under("Is it the records, or the cut?")
+    cells = [cell for row in rows for cell in row[4:]]
+    said = re.search(r"Of (\d+) comparisons (\d+) are won", PAGE.read_text(encoding="utf-8"))
+    assert said is not None
+    assert (int(said[1]), int(said[2])) == (len(cells), sum("**" not in cell for cell in cells))
+    assert len(rows) == 2 * len(BUDGETS) * 2
+    assert all(any(f"({cut:g} L)" in row[3] for cut in CUTS) for row in rows)
+
+
 def test_the_page_names_what_is_slower() -> None:
     text = PAGE.read_text(encoding="utf-8").split("is learned: ")[1].split("\n\n")[0]
     rows = rows_under("Slopes")
@@ -242,6 +237,12 @@ def test_the_page_names_what_is_slower() -> None:
         slow = any("(yes)" not in verdict for verdict in verdicts)
         named = re.search(rf"{population}, {budget}, {name}(;|\.)", text) is not None
         assert slow == named
+
+
+def test_one_record_may_be_cut_as_much_as_many_are() -> None:
+    """A quarter of the bound for one record is the noise of the average of sixteen."""
+    noise = [c.model(LINEAR, FOUR, 1_000, 16, 1)._mean_of(100).variance for c in (CutRecord("c", cut=0.25), USERS)]
+    assert noise[0] == pytest.approx(noise[1], rel=1e-9)
 
 
 def test_public_knowledge_is_given_to_all() -> None:
