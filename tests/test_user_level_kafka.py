@@ -47,10 +47,10 @@ def test_a_topic_is_learned_by_users(
     (tmp_path / "data.csv").write_text(rows(2000))
     assert produce(str(tmp_path / "data.csv"), topic, broker.bootstrap, "tail", partitions=2) == TOTAL
     with Command(tmp_path, broker.bootstrap, "run", "job.yaml") as first:
-        first.until(lambda: any(event["event"] == "commit" for event in first.events))
+        first.until(lambda: any(event["event"] == "commit" for event in first.events), 180)
         first.process.kill()
     with Command(tmp_path, broker.bootstrap, "run", "job.yaml", "--idle-seconds", "2") as second:
-        second.end()
+        second.end(180)
     snapshots = Store.snapshots(tmp_path / "people.db")
     found = counts(tmp_path / "people.db")
     assert (found.learned + found.refused + found.dead, found.dead) == (TOTAL, DEAD)
