@@ -277,8 +277,7 @@ class BatchedModel(BoundedModel):
 
     def _model(self) -> dict[str, Any]:
         horizon, size = (None if n is None else int(n) for n in (self.horizon, self.batch_size))
-        domain = {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}  # 5 is 5.0
-        planned = (horizon, size, self._beta, float(self.strong_convexity), domain)
+        planned = (horizon, size, self._beta, float(self.strong_convexity), self._place)
         return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
 
     def state_dict(self) -> dict[str, Any]:
@@ -310,12 +309,7 @@ class BatchedModel(BoundedModel):
         Raises `ConfigError`, changing nothing, where it is of another model, plan or format, or outside the domain.
         """
         try:
-            if state["format"] != _STATE_FORMAT:
-                raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state['format']}")
-            taken = self if self._names else self.clone({"features": list(state["features"])})
-            for what, mine in taken._model().items():
-                if state[what] != mine:
-                    raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+            taken = self._taker(state, _STATE_FORMAT)
             points = np.array(state["state"], dtype=float)
             spent = [parse_budget(text) for text in state["spent"]]
             counts = int(state["n_seen"]), int(state["n_refused"])
@@ -356,24 +350,15 @@ class BatchedModel(BoundedModel):
         Raises `ConfigError` where models differ.
         """
         parts = (self, *others)
-        for part in parts:
-            part._need_features("merged")
-            if part._model() != self._model():
-                raise ConfigError("merged: expected one type, loss, domain, budget, plan, features and classes")
-        result = self.clone()
-        if not result._names:
-            result._declare(self._names)
+        result = self._union(parts, "type, loss, domain, budget, plan, features and classes")
         seen = [part.n_seen - part._taken for part in parts]
         result.n_seen = sum(seen)
-        result.n_refused = sum(part.n_refused for part in parts)
         if result.n_seen:
             output = sum(part._walk.points[1] * (n / result.n_seen) for part, n in zip(parts, seen, strict=True))
             result._walk.points[:] = output
         result._epoch = max(part._epoch for part in parts)
         result._plan = result._plan_of(result._epoch)
         result._begin_phase()
-        result._tainted = not all(part.private for part in parts)
-        result._set_spent(budget for part in parts for budget in part._spent)
         return result
 
     def _caveats(self) -> list[str]:

@@ -69,6 +69,11 @@ class BoundedModel(LinearModel):
         scale = min(max(theta[-1], self._loss.sigma_min), self._highest_scale)
         return np.append(self._domain.project(theta[:-1]), scale)
 
+    @property
+    def _place(self) -> dict[str, list[float]]:
+        """The domain in plain words and numbers, for states: 5 is 5.0."""
+        return {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}
+
     def _reach(self, start: np.ndarray) -> float:
         """How far the optimum can be from the start."""
         free = start[:-1] if isinstance(self._loss, Huber) else start

@@ -174,12 +174,7 @@ class _LDP(LinearModel):
         A state that was learned without privacy stays without: `guarantee.private` is False from then on.
         """
         try:
-            if state["format"] != _STATE_FORMAT:
-                raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state['format']}")
-            taken = self if self._names else self.clone({"features": list(state["features"])})
-            for what, mine in taken._model().items():
-                if state[what] != mine:
-                    raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+            taken = self._taker(state, _STATE_FORMAT)
             numbers = np.array(state["state"], dtype=float)
             spent = [parse_budget(text) for text in state["spent"]]
             counts = int(state["n_seen"]), int(state["n_refused"])
@@ -210,20 +205,11 @@ class _LDP(LinearModel):
         each part keeps the bias of a shorter run, and there is no interval. Raises `ConfigError` where models differ.
         """
         parts = (self, *others)
-        for part in parts:
-            part._need_features("merged")
-            if (part._model(), part._domain) != (self._model(), self._domain):
-                raise ConfigError("merged: expected one type, loss, domain, features, intercept and classes")
-        result = self.clone()
-        if not result._names:
-            result._declare(self._names)
+        result = self._union(parts, "type, loss, domain, features, intercept and classes")
         result.n_seen = sum(part.n_seen for part in parts)
-        result.n_refused = sum(part.n_refused for part in parts)
         if result.n_seen:
             result._state[:2] = sum(part._state[:2] * (part.n_seen / result.n_seen) for part in parts)
         result._merged = True
-        result._tainted = not all(part.private for part in parts)
-        result._set_spent(budget for part in parts for budget in part._spent)
         return result
 
 

@@ -6,7 +6,8 @@ blocks for K classes.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -117,6 +118,34 @@ class LinearModel(StreamEstimator):
             "loss": repr(self._loss),
             "intercept": bool(self.intercept),
         }
+
+    def _taker(self, state: Mapping[str, Any], form: int) -> Self:
+        """Who can take over this state: this estimator, or an empty one with the state's features where it has none.
+
+        Raises `ConfigError` where the state is of another format or model, and `KeyError` where it lacks something.
+        """
+        if state["format"] != form:
+            raise ConfigError(f"state: expected format {form}, got {state['format']}")
+        taker = self if self._names else self.clone({"features": list(state["features"])})
+        for what, mine in taker._model().items():
+            if state[what] != mine:
+                raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+        return taker
+
+    def _union(self, parts: Sequence[Self], same: str) -> Self:
+        """A new estimator with the refusals and spends of these, private where all of them are; theirs to fill in is
+        what they learned. Raises `ConfigError`, which says what must be the `same`, where models differ."""
+        for part in parts:
+            part._need_features("merged")
+            if (part._model(), part._domain) != (self._model(), self._domain):
+                raise ConfigError(f"merged: expected one {same}")
+        result = self.clone()
+        if not result._names:
+            result._declare(self._names)
+        result.n_refused = sum(part.n_refused for part in parts)
+        result._tainted = not all(part.private for part in parts)
+        result._set_spent(budget for part in parts for budget in part._spent)
+        return result
 
     def _check_theta(self, theta: np.ndarray) -> None:
         """Raise `ConfigError` for a theta outside the domain."""

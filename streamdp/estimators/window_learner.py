@@ -224,9 +224,8 @@ class WindowLearner(BoundedModel):
             return super().__getstate__() | {"_seen": self._seen - self._gathered.held}
 
     def _model(self) -> dict[str, Any]:
-        domain = {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}  # 5 is 5.0
         planned = (repr(self._method), int(self.items_per_user), int(self.window), self._task(1).spread)
-        problem = (self._beta, float(self.strong_convexity), domain)
+        problem = (self._beta, float(self.strong_convexity), self._place)
         return super()._model() | {"budget": str(self._budget), "window": repr(planned), "problem": repr(problem)}
 
     def state_dict(self) -> dict[str, Any]:
@@ -261,12 +260,7 @@ class WindowLearner(BoundedModel):
         """
         names = ("n_seen", "n_refused", "n_users", "n_windows", "n_stopped")
         try:
-            if state["format"] != _STATE_FORMAT:
-                raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state['format']}")
-            taken = self if self._names else self.clone({"features": list(state["features"])})
-            for what, mine in taken._model().items():
-                if state[what] != mine:
-                    raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+            taken = self._taker(state, _STATE_FORMAT)
             theta = np.array(state["theta"], dtype=float)
             spent = [parse_budget(text) for text in state["spent"]]
             counts = [int(state[name]) for name in names]
@@ -299,20 +293,12 @@ class WindowLearner(BoundedModel):
         are disjoint; a person with records in several composes. Raises `ConfigError` where models differ.
         """
         parts = (self, *others)
-        for part in parts:
-            part._need_features("merged")
-            if part._model() != self._model():
-                raise ConfigError("merged: expected one type, loss, domain, budget, method, window and features")
-        result = self.clone()
-        if not result._names:
-            result._declare(self._names)
-        for name in ("n_refused", "n_users", "n_windows", "n_stopped"):
+        result = self._union(parts, "type, loss, domain, budget, method, window and features")
+        for name in ("n_users", "n_windows", "n_stopped"):
             setattr(result, name, sum(getattr(part, name) for part in parts))
         result.n_seen = sum(part.n_seen - part._gathered.held for part in parts)
         if result.n_users:
             result._theta = sum(part._theta * (part.n_users / result.n_users) for part in parts)  # type: ignore[assignment]
-        result._tainted = not all(part.private for part in parts)
-        result._set_spent(budget for part in parts for budget in part._spent)
         return result
 
     def _caveats(self) -> list[str]:
