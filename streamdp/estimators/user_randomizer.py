@@ -14,9 +14,9 @@ import numpy as np
 
 from streamdp.entropy import Entropy, SeededEntropy
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.linear import gradients
 from streamdp.guarantees import Budget
 from streamdp.losses import Loss
+from streamdp.user_averages import average_gradients
 from streamdp.user_mean import UserMean
 
 MOST_ITEMS = 2**20
@@ -32,10 +32,7 @@ def averages(
     spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: Sequence[int]
 ) -> np.ndarray:
     """The average gradient (k, d) of each of k users whose records, `sizes` of them, follow one another in X, y."""
-    starts = np.cumsum([0, *sizes[:-1]])
-    sums: np.ndarray = np.add.reduceat(gradients(spec, loss, point, X, y), starts, axis=0)
-    sums /= np.array(sizes, dtype=float)[:, None]
-    return sums * np.minimum(1.0, loss.bound / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-300))
+    return average_gradients(spec, loss, point, X, y, np.cumsum([0, *sizes]), np.arange(len(sizes)))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamdp.losses import Loss, Softmax
+from streamdp.losses import Loss
+from streamdp.user_averages import average_gradients, within_bound
 
 
 class WindowRecords:
@@ -40,23 +41,16 @@ class WindowRecords:
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
         """As `task.Users.gradients`; the radius is for non-smooth losses."""
-        from streamdp import user_kernels as k
-
         chosen = np.arange(len(self._starts) - 1) if users is None else np.asarray(users, dtype=np.int64)
-        out = np.zeros((len(chosen), len(theta)))
         if radius > 0:
-            self._smoothed(theta, chosen, radius, out)
-        else:
-            average = k.average_gradients_of_classes if isinstance(self._loss, Softmax) else k.average_gradients
-            average(self._spec, np.ascontiguousarray(theta), self._X, self._y, self._starts, chosen, out)
-        norms = np.sqrt(np.einsum("ij,ij->i", out, out))
-        out *= np.minimum(1.0, self._loss.bound / np.maximum(norms, 1e-300))[:, None]
-        return out
+            return self._smoothed(theta, chosen, radius)
+        return average_gradients(self._spec, self._loss, theta, self._X, self._y, self._starts, chosen)
 
-    def _smoothed(self, theta: np.ndarray, users: np.ndarray, radius: float, out: np.ndarray) -> None:
+    def _smoothed(self, theta: np.ndarray, users: np.ndarray, radius: float) -> np.ndarray:
         from streamdp.convolution import smoothed_gradients
         from streamdp.kernels import INTERCEPT
 
+        out = np.zeros((len(users), len(theta)))
         sizes = self._starts[users + 1] - self._starts[users]
         begins = np.cumsum(sizes) - sizes
         rows = np.repeat(self._starts[users] - begins, sizes) + np.arange(int(sizes.sum()))
@@ -65,6 +59,7 @@ class WindowRecords:
         if len(users):
             out[:] = np.add.reduceat(single, begins, axis=0) / sizes[:, None]
         single[...] = 0.0
+        return within_bound(out, self._loss)
 
     def wipe(self) -> None:
         """Overwrite all records."""
