@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,13 +13,8 @@ from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.bounded import DEFAULT_BUDGET
 from streamdp.estimators.collecting import OpenUsers, Users
-from streamdp.estimators.user_randomizer import (
-    MOST_ITEMS,
-    UserRandomizer,
-    UserReport,
-    averages,
-    sensitivity_of_average,
-)
+from streamdp.estimators.user_randomizer import UserRandomizer, UserReport, averages
+from streamdp.estimators.user_records import UserRecords
 from streamdp.guarantees import Budget, parse_budget
 from streamdp.mechanisms import PrivUnit
 from streamdp.user_mean import UserMean
@@ -28,12 +22,11 @@ from streamdp.user_mean import UserMean
 if TYPE_CHECKING:
     from streamdp.records import Subject
 
-_MOST_WINDOW = 2**31
 _LARGEST_REPORT = 1e75
 _CELLS = 2**22  # of the arrays with a row for each user who answers
 
 
-class UserLearner(BatchedModel):
+class UserLearner(UserRecords, BatchedModel):
     """Collecting, reporting and learning. `_taken` counts the raw records of open users, which are in `_people`."""
 
     trust = (
@@ -48,23 +41,13 @@ class UserLearner(BatchedModel):
     )
     _unit: ClassVar[Unit] = REPORT
 
-    items_per_user: int
-    window: int
     window_seconds: float | None
-    spread: float | None
     centre: str
 
     def _set_up_users(self, budget: Budget | str | None) -> None:
-        for name, value, most in (
-            ("items_per_user", self.items_per_user, MOST_ITEMS),
-            ("window", self.window, _MOST_WINDOW),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-                raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
+        self._check_users()
         if self.window_seconds is not None and not self.window_seconds > 0:
             raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.window_seconds!r}")
-        if self.spread is not None and not 1e-60 <= self.spread < math.inf:
-            raise ConfigError(f"spread: expected a positive finite number, or None, got {self.spread!r}")
         if self.centre not in ("zero", "asked"):
             raise ConfigError(f'centre: expected "zero" or "asked", got {self.centre!r}')
         self._rng: Any = entropy(self.seed)
@@ -75,15 +58,12 @@ class UserLearner(BatchedModel):
         UserMean(spend, 1.0, 2.0, 1, 1, 1.0)  # what cannot be served is an error now
         self._set_up_batches(spend)
 
-    def _spread(self) -> float:
-        usual = self._loss.bound / math.sqrt(self.items_per_user)  # of the average of independent records
-        return min(self._loss.bound, usual if self.spread is None else self.spread)
-
     def _mean_of(self, users: int) -> UserMean:
-        S = sensitivity_of_average(self._loss, int(self.items_per_user))
         if self.centre == "asked":
-            return UserMean.planned(self._budget, self._loss.bound, S, self._d, users, self._spread())
-        return UserMean(self._budget, self._loss.bound, S, self._d, users, self._spread(), cut=self._spread())
+            return UserMean.planned(self._budget, self._loss.bound, self._sensitivity, self._d, users, self._spread())
+        return UserMean(
+            self._budget, self._loss.bound, self._sensitivity, self._d, users, self._spread(), cut=self._spread()
+        )
 
     def _noise(self, batch: int) -> float:
         mean = self._mean_of(batch)  # only those who answer the fine question are averaged
@@ -116,35 +96,7 @@ class UserLearner(BatchedModel):
         left, window = self._people.room, self._people.window
         return records if left > records else left + (records - left) // window * window
 
-    def learn_one(
-        self, x: Mapping[Any, Any], y: Any, *, budget: Budget | str | None = None, subject: Subject | None = None
-    ) -> None:
-        """Take up one record of a subject, who reports when its records are complete; without one, it is a user of its
-        own and reports at once. A record whose `budget` allows less than a report spends is refused and counted.
-
-        Raises `SchemaError` for a bad record or subject and `BudgetError` for a budget of another kind.
-        """
-        if budget is not None and not self._allowed(parse_budget(budget)):
-            self.n_refused += 1
-            return
-        if not self._looked:
-            self._look_upstream()
-        with self._rng.lock:
-            try:
-                self._pack(x, self._encode_target(y))
-                self._learn_shared(self._row, self._target, [subject])
-            finally:
-                self._view[:] = self._blank
-
-    def _learn_shared(
-        self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
-    ) -> np.ndarray | None:
-        people = [None] * len(X) if subjects is None else subjects
-        if len(people) != len(X):
-            raise SchemaError(f"subjects: expected {len(X)}, got {len(people)}")
-        if not all(issubclass(kind, (str, bytes, type(None))) for kind in set(map(type, people))):
-            raise SchemaError("subject: expected text or bytes, or None for a user of its own")
-        self._check_rows(X, y)
+    def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         admitted = self._admit(people)
         if admitted is not None:
             self.n_refused += int(np.count_nonzero(~admitted))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -12,10 +11,10 @@ import numpy as np
 
 from streamdp.accounting.statement import WINDOW, Unit
 from streamdp.entropy import entropy
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError, TooFewUsersError
-from streamdp.estimators.bounded import DEFAULT_BUDGET, BoundedModel, is_number
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, TooFewUsersError
+from streamdp.estimators.bounded import DEFAULT_BUDGET
 from streamdp.estimators.gathering import Gathering
-from streamdp.estimators.user_randomizer import MOST_ITEMS, sensitivity_of_average
+from streamdp.estimators.user_records import UserRecords
 from streamdp.guarantees import ApproxDP, Budget, parse_budget
 from streamdp.records import subject_bytes
 from streamdp.windows.methods import method_for
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from streamdp.records import Subject
 
 _STATE_FORMAT = 1
-_MOST_WINDOW = 2**31
 _MOST_COUNT = 10**18
 
 
@@ -39,7 +37,7 @@ def _plan(method: Method, task: Task) -> Any:
     return method.plan(task)
 
 
-class WindowLearner(BoundedModel):
+class WindowLearner(UserRecords):
     """Collecting and releasing. `_gathered` holds the raw records of the window, and nothing else does."""
 
     trust = (
@@ -56,19 +54,9 @@ class WindowLearner(BoundedModel):
     _unit: ClassVar[Unit] = WINDOW
 
     method: str | Method
-    items_per_user: int
-    window: int
-    spread: float | None
 
     def _set_up_windows(self, budget: Budget | str | None) -> None:
-        for name, value, most in (
-            ("items_per_user", self.items_per_user, MOST_ITEMS),
-            ("window", self.window, _MOST_WINDOW),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-                raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
-        if self.spread is not None and not (is_number(self.spread) and 1e-60 <= self.spread < math.inf):
-            raise ConfigError(f"spread: expected a finite number of at least 1e-60, or None, got {self.spread!r}")
+        self._check_users()
         spend = DEFAULT_BUDGET if budget is None else parse_budget(budget)
         if not isinstance(spend, ApproxDP):
             raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {spend}")
@@ -95,18 +83,17 @@ class WindowLearner(BoundedModel):
 
     def _task(self, users: int) -> Task:
         assert isinstance(self._budget, ApproxDP)
-        usual = self._loss.bound / math.sqrt(self.items_per_user)  # of the average of independent records
         return Task(
             users=users,
             items=int(self.items_per_user),
             d=len(self._theta),
             budget=self._budget,
             bound=self._loss.bound,
-            sensitivity=sensitivity_of_average(self._loss, int(self.items_per_user)),
+            sensitivity=self._sensitivity,
             smoothness=self._beta,
             convexity=float(self.strong_convexity),
             distance=self._distance,
-            spread=min(self._loss.bound, usual if self.spread is None else self.spread),
+            spread=self._spread(),
         )
 
     def _plan(self, users: int) -> Any:
@@ -128,41 +115,8 @@ class WindowLearner(BoundedModel):
         """How many of the next `records` to learn so as not to go beyond where the window may end."""
         return min(records, self._gathered.room)
 
-    def learn_one(
-        self, x: Mapping[Any, Any], y: Any, *, budget: Budget | str | None = None, subject: Subject | None = None
-    ) -> None:
-        """Take one record of a subject into the window; without a subject it is a user of its own. The last record of a
-        window makes the release, which takes as long as the method does.
-
-        A record is refused and counted where its subject has given its `items_per_user` in this window, or is over its
-        cap, or where `budget` allows less than a window spends. Raises `SchemaError` for a bad record or subject,
-        `BudgetError` for a budget of another kind, and `TooFewUsersError` before the first record where no window could
-        have the users that the method needs.
-        """
-        if budget is not None and not self._allowed(parse_budget(budget)):
-            self.n_refused += 1
-            return
-        if not self._looked:
-            self._look_upstream()
-        with self._rng.lock:
-            try:
-                self._pack(x, self._encode_target(y))
-                self._gather(self._row, self._target, [subject_bytes(subject)])
-            finally:
-                self._view[:] = self._blank
-
-    def _learn_shared(
-        self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
-    ) -> np.ndarray | None:
-        people = [None] * len(X) if subjects is None else subjects
-        if len(people) != len(X):
-            raise SchemaError(f"subjects: expected {len(X)}, got {len(people)}")
-        people = [subject_bytes(subject) for subject in people]  # b"ann" and "ann" are one person
-        self._check_rows(X, y)
-        return self._gather(X, y, people)
-
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
-        """Take clean records into windows, and release those that end; as `_learn_batch`."""
+        people = [subject_bytes(subject) for subject in people]  # b"ann" and "ann" are one person
         if self.ledger is not None:
             self.ledger.prepare(people)  # what may fail comes first: after it, nothing of this was learned or spent
         done, taken = 0, np.zeros(len(X), dtype=bool)
@@ -224,7 +178,7 @@ class WindowLearner(BoundedModel):
             return super().__getstate__() | {"_seen": self._seen - self._gathered.held}
 
     def _model(self) -> dict[str, Any]:
-        planned = (repr(self._method), int(self.items_per_user), int(self.window), self._task(1).spread)
+        planned = (repr(self._method), int(self.items_per_user), int(self.window), self._spread())
         problem = (self._beta, float(self.strong_convexity), self._place)
         return super()._model() | {"budget": str(self._budget), "window": repr(planned), "problem": repr(problem)}
 
