@@ -5,15 +5,16 @@ from __future__ import annotations
 import pickle
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn  # noqa: F401  River leaves checks out without pandas and scikit-learn: fail rather than pass fewer
-from river import checks, compose, evaluate, metrics, preprocessing
-from river.base import Classifier, Regressor
+from river import compose, evaluate, metrics, preprocessing
+from river.base import Regressor
+from river_checks import all_checks, assert_none_vanishes, run_check
 
 from streamdp import (
     ApproxDP,
@@ -84,48 +85,15 @@ def numbers(model: Any) -> np.ndarray:
     return state
 
 
-SKIPPED: dict[str, str] = {}
-"""Checks of River that are left out, by name, with the reason."""
-ALWAYS = {
-    "check_learn_one",
-    "check_pickling",
-    "check_shuffle_features_no_impact",
-    "check_emerging_features",
-    "check_disappearing_features",
-    "check_predict_one_pure",
-    "check_predict_many_matches_predict_one",
-    "check_learn_many_matches_learn_one",
-    "check_seeding_is_idempotent",
-    "check_bounded_memory_growth",
-}
-
-
-def all_checks() -> Iterator[Any]:
-    """One parameter a check of a model."""
-    for name, make in MODELS.items():
-        for number, check in enumerate(checks.yield_checks(make())):
-            if check.__name__ not in SKIPPED:
-                yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}")
-
-
-@pytest.mark.parametrize(("make", "number"), list(all_checks()))
+@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
-    model = make()
-    list(checks.yield_checks(model))[number](model.clone())
+    run_check(make, number)
 
 
 @every
 def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
-    """28 for a regressor, 50 for two classes (two data sets), 65 for more, in River 0.26."""
-    names = [check.__name__ for check in checks.yield_checks(make())]
-    model = make()
-    least = 28 if isinstance(model, Regressor) else 65 if len(model._labels) > 2 else 50
-    assert len(names) >= least
-    assert set(names) >= ALWAYS
-    if isinstance(model, Classifier):
-        assert {"check_predict_proba_one", "check_predict_proba_many_matches_predict_proba_one"} <= set(names)
-    assert len(SKIPPED) == 0
+    assert_none_vanishes(make)
 
 
 def test_every_public_estimator_is_checked() -> None:

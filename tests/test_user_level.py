@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from audit import epsilon_lower_bound
-from river import checks
-from river.base import Classifier
+from river_checks import all_checks, assert_none_vanishes, run_check
 from scipy.optimize import minimize
 
 from streamdp import (
@@ -84,32 +83,17 @@ MODELS: dict[str, Callable[[], Any]] = {
     ),
 }
 every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
-SKIPPED: dict[str, str] = {}
-"""Checks of River that are left out, by name, with the reason. None: a record without a subject is a user of its own,
-so River's calls of learn_one, which bring none, learn."""
 
 
-def all_checks() -> Iterator[Any]:
-    for name, make in MODELS.items():
-        for number, check in enumerate(checks.yield_checks(make())):
-            if check.__name__ not in SKIPPED:
-                yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}")
-
-
-@pytest.mark.parametrize(("make", "number"), list(all_checks()))
+@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
-    made = make()
-    list(checks.yield_checks(made))[number](made.clone())
+    run_check(make, number)
 
 
 @every
 def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
-    made = make()
-    names = [check.__name__ for check in checks.yield_checks(made)]
-    least = 28 if not isinstance(made, Classifier) else 65 if len(made._labels) > 2 else 50
-    assert len(names) >= least
-    assert "check_learn_many_matches_learn_one" in names
+    assert_none_vanishes(make)
 
 
 # --- the steps

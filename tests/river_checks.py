@@ -1,0 +1,46 @@
+"""River's own checks, one test parameter each, and that none of them is left out by a model or by River."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from river import checks
+from river.base import Classifier, Regressor
+
+ALWAYS = {
+    "check_learn_one",
+    "check_pickling",
+    "check_shuffle_features_no_impact",
+    "check_emerging_features",
+    "check_disappearing_features",
+    "check_predict_one_pure",
+    "check_predict_many_matches_predict_one",
+    "check_learn_many_matches_learn_one",
+    "check_seeding_is_idempotent",
+    "check_bounded_memory_growth",
+}
+
+
+def all_checks(models: Mapping[str, Callable[[], Any]]) -> Iterator[Any]:
+    """One parameter (make, number) a check of a model."""
+    for name, make in models.items():
+        for number, check in enumerate(checks.yield_checks(make())):
+            yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}")
+
+
+def run_check(make: Callable[[], Any], number: int) -> None:
+    model = make()
+    list(checks.yield_checks(model))[number](model.clone())
+
+
+def assert_none_vanishes(make: Callable[[], Any]) -> None:
+    """28 for a regressor, 50 for two classes (two data sets), 65 for more, in River 0.26."""
+    model = make()
+    names = [check.__name__ for check in checks.yield_checks(model)]
+    least = 28 if isinstance(model, Regressor) else 65 if len(model._labels) > 2 else 50
+    assert len(names) >= least
+    assert set(names) >= ALWAYS
+    if isinstance(model, Classifier):
+        assert {"check_predict_proba_one", "check_predict_proba_many_matches_predict_proba_one"} <= set(names)
