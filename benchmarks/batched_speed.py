@@ -16,9 +16,9 @@ from river import linear_model
 
 from benchmarks.speed import FEATURES, README, Row, best_seconds, machine, make_arrays, one_core, table, write_between
 from streamdp import PanPrivateClassifier, PanPrivateRegressor, ShuffleClassifier, ShuffleRegressor
-from streamdp.guarantees import ApproxDP
-from streamdp.losses import Logistic
-from streamdp.shuffling import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.optim.losses import Logistic
+from streamdp.privacy.guarantees import ApproxDP
 
 BEGIN, END = "<!-- batched: begin -->", "<!-- batched: end -->"
 HORIZON = 1_000_000

@@ -17,12 +17,12 @@ from functools import cache
 import numpy as np
 from scipy.special import expit
 
-from streamdp.acceleration import plan
-from streamdp.domains import L2Ball
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRegressor
-from streamdp.losses import Logistic, Loss, Quantile, Squared
+from streamdp.optim.ac_sa import plan
+from streamdp.optim.domains import L2Ball
+from streamdp.optim.losses import Logistic, Loss, Quantile, Squared
 
 D = 6
 NAMES = [f"x{j}" for j in range(D)]

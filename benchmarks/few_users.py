@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.theory import mean_and_error, table
 from streamdp import ApproxDP, GaussianDP
-from streamdp.entropy import SeededEntropy
-from streamdp.range_mean import RangeMean
-from streamdp.windows.concentrated_mean import Answers, ConcentratedMean
+from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
+from streamdp.aggregation.range_mean import RangeMean
+from streamdp.privacy.entropy import SeededEntropy
 
 FOLDER = Path(__file__).parent
 BUDGET = ApproxDP(1.0, 1e-6)
@@ -148,10 +148,10 @@ The least n at which a method has less noise than that; below, its own questions
 
 ![Users needed](few_users.png)
 
-Private ranges (`streamdp.range_mean`, Bassily and Sun 2023) choose a bin for each coordinate, so their users grow with
-sqrt(d) and a logarithm: fitted slopes {slopes}. They grow so with the number of queries, too.
-Outlier removal (`streamdp.windows.concentrated_mean`, Asi and Liu 2023) asks one question whatever d is, and one budget
-serves all its questions: here its users do not depend on d at all, and on queries by a logarithm.
+Private ranges (`streamdp.aggregation.range_mean`, Bassily and Sun 2023) choose a bin for each coordinate, so their
+users grow with sqrt(d) and a logarithm: fitted slopes {slopes}. They grow so with the number of queries, too.
+Outlier removal (`streamdp.aggregation.concentrated_mean`, Asi and Liu 2023) asks one question whatever d is, and one
+budget serves all its questions: here its users do not depend on d at all, and on queries by a logarithm.
 
 ## Error of one mean
 

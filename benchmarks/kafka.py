@@ -28,10 +28,11 @@ from benchmarks.speed import README, Row, machine, table, write_between
 from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor
-from streamdp.records import Shard
-from streamdp.schema import Schema
-from streamdp.store import Counts, Part, Store
-from streamdp.worker import POLL_RECORDS, Observer, Worker
+from streamdp.data.records import Shard
+from streamdp.data.schema import Schema
+from streamdp.runtime.worker import POLL_RECORDS, Observer, Worker
+from streamdp.store.snapshot import Counts, Part
+from streamdp.store.store import Store
 
 BEGIN, END = "<!-- kafka: begin -->", "<!-- kafka: end -->"
 TOPIC, PARTITIONS = "records", 4

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from streamdp import GaussianDP, Ledger
-from streamdp.runner import COMMIT_RECORDS, POLL_RECORDS
+from streamdp.runtime.defaults import COMMIT_RECORDS
+from streamdp.runtime.runner import POLL_RECORDS
 
 MIB = 2**20
 

@@ -1,6 +1,6 @@
 """What memory still holds of raw records. `python -m benchmarks.memory_dump [--write]`; Linux only.
 
-`--write` replaces memory_dump.md beside this file. The measurement is that of tests/memory_dump.py.
+`--write` replaces memory_dump.md beside this file. The measurement is that of tests/support/memory_dump.py.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tests.memory_dump import CASES, FEATURES, MORE, SECRETS, STAGES, measure
+from tests.support.memory_dump import CASES, FEATURES, MORE, SECRETS, STAGES, measure
 
 PAGE = Path(__file__).parent / "memory_dump.md"
 ABOUT = """# What memory still holds of raw records
 
-A pan-private estimator keeps no record: `tests/test_intruder.py` looks at every object that can be reached from it. The
+A pan-private estimator keeps no record: `tests/statistical/test_intruder.py` looks at every object that can be
+reached from it. The
 process around it is another matter. `python -m benchmarks.memory_dump --write` lets a child process learn {records}
 records, {values} values in all, that have patterns nothing else has, and reads the whole of its writable memory from
 outside: in memory that was freed, in Python's free lists and in what a file is read into, raw values stay until

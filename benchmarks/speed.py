@@ -28,10 +28,10 @@ import polars as pl
 from river import linear_model, stream
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.config import JobConfig, make_config
-from streamdp.publish import Publisher
-from streamdp.runner import Runner, total
-from streamdp.store import Store
+from streamdp.config.job import JobConfig, make_config
+from streamdp.runtime.runner import Runner, total
+from streamdp.serving.publish import Publisher
+from streamdp.store.store import Store
 
 README = Path(__file__).parent / "README.md"
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
@@ -256,7 +256,7 @@ def from_csv(folder: Path) -> list[Row]:
 # The kernel's high-water mark of this address space: `getrusage` would count the parent's before the exec.
 PEAK = """
 import sys
-from streamdp.cli import main
+from streamdp.cli.main import main
 try:
     main()
 finally:

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.theory import mean_and_error, pm, table
-from streamdp.acceleration import Averaged
-from streamdp.accounting.subsampling import nearly_normal, noise_multiplier
-from streamdp.convolution import smoothed_gradients
-from streamdp.entropy import SeededEntropy
 from streamdp.errors import TooFewUsersError
-from streamdp.guarantees import ApproxDP, GaussianDP
-from streamdp.losses import Hinge
+from streamdp.optim.ac_sa import Averaged
+from streamdp.optim.losses import Hinge
+from streamdp.optim.smoothing import smoothed_gradients
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
+from streamdp.privacy.subsampling import nearly_normal, noise_multiplier
 from streamdp.windows.smoothed import ConvolutionSmoothing, noisy_gradient
 from streamdp.windows.smoothed_plan import Plan, Run
 from streamdp.windows.task import Task

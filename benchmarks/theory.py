@@ -29,11 +29,11 @@ from scipy.integrate import quad
 from scipy.stats import chi2, norm
 
 from streamdp import datasets
-from streamdp.domains import Box, Domain
-from streamdp.estimators.ldp import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.losses import Huber
-from streamdp.mechanisms import Laplace, Mechanism
-from streamdp.planner import asymptotic_variance, plan_records
+from streamdp.estimators.ldp.learner import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.optim.domains import Box, Domain
+from streamdp.optim.losses import Huber
+from streamdp.optim.planner import asymptotic_variance, plan_records
+from streamdp.privacy.mechanisms import Laplace, Mechanism
 
 FOLDER = Path(__file__).parent
 SIGMA = 2.0  # of the noise in y

@@ -24,15 +24,15 @@ from scipy.stats import norm
 from benchmarks.speed import write_between
 from benchmarks.theory import SIGMA, mean_and_error, pm, table
 from streamdp import datasets
-from streamdp.accounting.amplification import local_budget, shuffled
-from streamdp.domains import L2Ball
 from streamdp.estimators.batched import BatchedModel
-from streamdp.estimators.ldp import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.estimators.ldp.learner import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRegressor, gradients
-from streamdp.guarantees import ApproxDP, PureDP
-from streamdp.losses import Huber
-from streamdp.mechanisms import PrivUnit
+from streamdp.optim.domains import L2Ball
+from streamdp.optim.losses import Huber
+from streamdp.privacy.amplification import local_budget, shuffled
+from streamdp.privacy.guarantees import ApproxDP, PureDP
+from streamdp.privacy.mechanisms import PrivUnit
 
 FOLDER = Path(__file__).parent
 README = FOLDER.parent / "README.md"

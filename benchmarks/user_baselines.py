@@ -27,14 +27,14 @@ from scipy.special import expit
 
 from benchmarks.excess import NAMES, SETTINGS, D, Setting
 from streamdp import L2Ball, UserLevelLDPClassifier, UserLevelLDPRegressor
-from streamdp.entropy import SeededEntropy
+from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.linear import gradients
-from streamdp.estimators.user_learner import UserLearner
-from streamdp.estimators.user_randomizer import averages
-from streamdp.guarantees import ApproxDP, Budget, GaussianDP, PureDP
-from streamdp.losses import Logistic
-from streamdp.mechanisms import Gaussian
-from streamdp.user_mean import UserMean
+from streamdp.estimators.user.learner import UserLearner
+from streamdp.estimators.user.randomizer import averages
+from streamdp.optim.losses import Logistic
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
+from streamdp.privacy.mechanisms import Gaussian
 
 _MOST = 2**18  # records at a time
 MOST_STEPS = 2_000

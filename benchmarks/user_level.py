@@ -49,7 +49,7 @@ from benchmarks.user_runs import (
     share,
     worst,
 )
-from streamdp.guarantees import ApproxDP, Budget, PureDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 
 FOLDER = Path(__file__).parent
 SIZES = (1_000, 3_162, 10_000, 31_623, 100_000)
@@ -292,7 +292,7 @@ cut to L only from so many users in a single batch, of which a run has many:
 
 Up to m = 100 it never has. The default cuts to one spread, around zero: near the optimum mean gradients are near zero,
 and far from it a step keeps its direction. In the worst case over distributions that leaves a bias of a quarter of the
-spread, which does not fall with n; see `streamdp.estimators.user_level`.
+spread, which does not fall with n; see `streamdp.estimators.user.public`.
 
 ## Users that differ
 

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.rates import ratio
 from benchmarks.theory import mean_and_error
 from benchmarks.user_baselines import Contender, GroupPrivacy, OneRecord, Population, UserLevel
-from streamdp.guarantees import Budget
+from streamdp.privacy.guarantees import Budget
 
 FEWEST = 3
 """Repetitions for the worst of a family, and where there are more than `LARGE` reports."""

@@ -1,4 +1,4 @@
-"""Sources of records and sinks of dead letters, behind the protocols of `streamdp.records`.
+"""Sources of records and sinks of dead letters, behind the protocols of `streamdp.data.records`.
 
 Kafka is in `connectors.kafka`, as it needs an extra.
 """

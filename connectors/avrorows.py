@@ -17,8 +17,8 @@ import numpy as np
 
 from connectors.jsonrows import Given, encode_objects
 from connectors.recordfile import MAX_RECORD_BYTES
+from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 from streamdp.errors import ConfigError
-from streamdp.records import Batch, DeadLetter, Encoder, Position
 
 FRAMINGS = ("none", "confluent")
 _HEADER_BYTES = 5

@@ -18,8 +18,8 @@ import polars as pl
 from connectors.csvgrammar import CSVGrammar
 from connectors.jsonrows import by_position, encode_json_lines, merge
 from connectors.recordfile import MAX_RECORD_BYTES, RecordFile, Records, cut_lines
+from streamdp.data.records import Batch, DeadLetter, Encoder
 from streamdp.errors import ConfigError, SchemaError, SourceError
-from streamdp.records import Batch, DeadLetter, Encoder
 
 _BOM = codecs.BOM_UTF8
 
@@ -35,14 +35,14 @@ class CSVSource(RecordFile):
     path
         A file, plain or gzip, or `-` for standard input.
     encoder
-        What the records mean, such as a `streamdp.preprocessing.Schema`.
+        What the records mean, such as a `streamdp.data.preprocessing.Schema`.
     delimiter
         One ASCII character between fields.
     follow
         Wait for more at the end of a plain file that grows, until `close()`.
     max_bad_share
-        `TooManyBadRecords` is raised if more than this share of the records so far became dead letters and they are
-        `min_bad` or more, or if a file ends without one good record. None: never.
+        `TooManyBadRecordsError` is raised if more than this share of the records so far became dead letters and they
+        are `min_bad` or more, or if a file ends without one good record. None: never.
     keep_payload
         Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
 
@@ -224,12 +224,12 @@ class JSONLSource(RecordFile):
     path
         A file, plain or gzip, or `-` for standard input.
     encoder
-        What the records mean, such as a `streamdp.preprocessing.Schema`.
+        What the records mean, such as a `streamdp.data.preprocessing.Schema`.
     follow
         Wait for more at the end of a plain file that grows, until `close()`.
     max_bad_share
-        `TooManyBadRecords` is raised if more than this share of the records so far became dead letters and they are
-        `min_bad` or more, or if a file ends without one good record. None: never.
+        `TooManyBadRecordsError` is raised if more than this share of the records so far became dead letters and they
+        are `min_bad` or more, or if a file ends without one good record. None: never.
     keep_payload
         Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
 

@@ -19,7 +19,7 @@ import polars as pl
 
 from connectors.jsonscan import read
 from connectors.recordfile import MAX_RECORD_BYTES, Records
-from streamdp.records import Batch, DeadLetter, Encoder, Position
+from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 
 Given = Mapping[str, Sequence[str | None]]
 

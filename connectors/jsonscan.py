@@ -14,7 +14,7 @@ import polars as pl
 from numba import njit
 
 from connectors.recordfile import Records
-from streamdp.records import Encoder
+from streamdp.data.records import Encoder
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
 

@@ -1,7 +1,7 @@
 """A Kafka topic as a source of shards: one for each partition that the consumer group gave this worker.
 
 Positions come from the store, so the broker's committed offsets are for lag tools only and auto-commit is off. A new
-partition is held back until `begin` says where to go on. Bulk: a poll of thousands of messages becomes arrays, with no
+partition is held back until `start` says where to go on. Bulk: a poll of thousands of messages becomes arrays, with no
 Python object for a field. Needs the extra `kafka`.
 """
 
@@ -30,16 +30,16 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata
 
 from connectors.jsonrows import encode_json
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError
-from streamdp.records import (
+from streamdp.data.records import (
     Batch,
     DeadLetter,
     Encoder,
     Position,
-    Rebalanced,
+    RebalanceListener,
     Shard,
     Subject,
 )
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError
 
 OURS = {"enable_auto_commit", "auto_offset_reset", "group_id", "key_deserializer", "value_deserializer"}
 """Consumer options that exactly-once counting decides."""
@@ -103,12 +103,12 @@ class KafkaSource:
         self._on_missing = on_missing
         self._keep_payload = keep_payload
         self._decode = decode
-        self._listener: Rebalanced | None = None
+        self._listener: RebalanceListener | None = None
         self._new: list[Shard] = []
         self._held: set[TopicPartition] = set()
         self._consumer = connect(bootstrap_servers, group, dict(options or {}))
 
-    def subscribe(self, listener: Rebalanced) -> None:
+    def subscribe(self, listener: RebalanceListener) -> None:
         """Join the group. Raises `SourceError` where there is no such topic."""
         if not self._partitions():
             self._consumer.close(timeout_ms=1000)
@@ -121,11 +121,11 @@ class KafkaSource:
             return set(self._consumer.partitions_for_topic(self.topic) or ())
 
     def assigned(self) -> list[Shard]:
-        """The shards that came since the last call; each waits for `begin`."""
+        """The shards that came since the last call; each waits for `start`."""
         new, self._new = self._new, []
         return new
 
-    def begin(self, shard: Shard, position: Position | None) -> Position | None:
+    def start(self, shard: Shard, position: Position | None) -> Position | None:
         """Read the shard from `position`, or from the start where there is none; returns where it goes on.
 
         Raises `SourceError` for a position that the broker has not, and for what is no position of ours.
@@ -163,7 +163,7 @@ class KafkaSource:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
             except OffsetOutOfRangeError:  # what we were about to read is gone
                 for partition in set(self._consumer.assignment()) - self._held:
-                    self.begin(Shard(*partition), {"offset": self._consumer.position(partition)})
+                    self.start(Shard(*partition), {"offset": self._consumer.position(partition)})
                 return []
         return [(Shard(*partition), messages) for partition, messages in found.items()]
 
@@ -186,12 +186,12 @@ class KafkaSource:
             batch = replace(batch, dead=dead)
         return batch
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Let `poll` keep us in the group and bring nothing."""
         self._consumer.pause(*self._consumer.assignment())
 
-    def release(self) -> None:
-        """Go on after `hold`; what waits for `begin` goes on waiting."""
+    def resume(self) -> None:
+        """Go on after `pause`; what waits for `start` goes on waiting."""
         self._consumer.resume(*(set(self._consumer.assignment()) - self._held))
 
     def commit(self, positions: Mapping[Shard, Position]) -> None:
@@ -216,7 +216,7 @@ class KafkaSource:
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Holds new partitions until `begin`, and tells who must know."""
+    """Holds new partitions until `start`, and tells who must know."""
 
     def __init__(self, source: KafkaSource) -> None:
         self._source = source

@@ -13,8 +13,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
 
 from connectors.kafka import CONNECT_TIMEOUT_S, connect, kafka_errors
+from streamdp.data.records import DeadLetter, Shard
 from streamdp.errors import SourceError, SourceUnavailableError
-from streamdp.records import DeadLetter, Shard
 
 ANSWER_TIMEOUT_S = 10.0
 MAX_PAYLOAD = 700_000

@@ -7,8 +7,8 @@ from enum import Enum, auto
 
 import numpy as np
 
+from streamdp.data.records import Batch, DeadLetter, Position, Record, Subject
 from streamdp.errors import SourceError
-from streamdp.records import Batch, DeadLetter, Position, Record, Subject
 
 
 class Sentinel(Enum):

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 
 from connectors.bytestream import ByteStream
-from streamdp.errors import ConfigError, SourceError, TooManyBadRecords
-from streamdp.records import Batch, DeadLetter, Encoder, Position
+from streamdp.data.records import Batch, DeadLetter, Encoder, Position
+from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError
 
 BLOCK_BYTES = 1 << 22
 MAX_RECORD_BYTES = 1 << 20
@@ -119,12 +119,12 @@ class RecordFile(ABC):
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """At most `max_records` records, dead letters included; empty if there is none within `timeout_s` seconds.
 
-        Raises `TooManyBadRecords` in the poll after the one that went over the limit, so what was good before can be
-        committed; `SourceError` if the file cannot be read.
+        Raises `TooManyBadRecordsError` in the poll after the one that went over the limit, so what was good before
+        can be committed; `SourceError` if the file cannot be read.
         """
         if self._too_many_bad():
             reason, count = self._bad.most_common(1)[0]
-            raise TooManyBadRecords(
+            raise TooManyBadRecordsError(
                 f"{self.path}: {self._bad.total()} of {self._records} records cannot be decoded, most often for "
                 f"{reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See the dead letters, mend "
                 "the file or the schema, or raise max_bad_share."

@@ -18,11 +18,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from streamdp import datasets
-from streamdp.config import JobConfig, load_config
-from streamdp.publish import Holdout, Publisher, committed, weights
-from streamdp.runner import Progress as JobProgress
-from streamdp.runner import Runner, total
-from streamdp.store import Counts, Snapshot, Store
+from streamdp.config.job import JobConfig, load_config
+from streamdp.runtime.runner import Progress as JobProgress
+from streamdp.runtime.runner import Runner, total
+from streamdp.serving.holdout import Holdout
+from streamdp.serving.publish import Publisher, committed, weights
+from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.store import Store
 
 HERE = Path(__file__).parent
 OUTPUT = HERE.parent / "demo-output"

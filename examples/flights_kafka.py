@@ -24,11 +24,12 @@ from connectors.kafkasink import make_topic
 from examples.flights import HERE, OUTPUT, constant
 from servers.broker import Broker
 from streamdp import datasets
-from streamdp.config import JobConfig, load_config
-from streamdp.kafka_job import lags
-from streamdp.publish import Holdout, weights
-from streamdp.records import Position, Shard
-from streamdp.store import Store
+from streamdp.cli.kafka_job import lags
+from streamdp.config.job import JobConfig, load_config
+from streamdp.data.records import Position, Shard
+from streamdp.serving.holdout import Holdout
+from streamdp.serving.publish import weights
+from streamdp.store.store import Store
 
 JOB = HERE / "late-kafka.yaml"
 TOPIC, PARTITIONS, WORKERS = "flights", 4, 2

@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import Any
 
-from streamdp.domains import Box, L2Ball, RealSpace
 from streamdp.estimators import (
     LDPASGDClassifier,
     LDPASGDRegressor,
@@ -18,19 +17,20 @@ from streamdp.estimators import (
     WindowedClassifier,
     WindowedRegressor,
 )
-from streamdp.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
-from streamdp.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
-from streamdp.mechanisms import Gaussian, Laplace, PrivUnit
+from streamdp.optim.domains import Box, L2Ball, RealSpace
+from streamdp.optim.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
+from streamdp.privacy.mechanisms import Gaussian, Laplace, PrivUnit
 
 __version__ = "0.1.0"
 
 # Loaded when first asked for: SQL and progress bars are not needed to learn.
 _LATE = {
-    "Ledger": "streamdp.accounting.ledger",
-    "Runner": "streamdp.runner",
-    "Store": "streamdp.store",
-    "Worker": "streamdp.worker",
-    "load_snapshot": "streamdp.snapshots",
+    "Ledger": "streamdp.ledger.ledger",
+    "Runner": "streamdp.runtime.runner",
+    "Store": "streamdp.store.store",
+    "Worker": "streamdp.runtime.worker",
+    "load_snapshot": "streamdp.serving.snapshots",
 }
 
 

@@ -21,15 +21,15 @@ class BudgetError(StreamDPError, ValueError):
     """A privacy budget is malformed, or the mechanism cannot serve it."""
 
 
-class BudgetExceeded(StreamDPError):
-    """A spend would take a subject over its cap."""
+class QueriesExhaustedError(StreamDPError):
+    """A run of private queries has answered all the queries that its budget pays for."""
 
 
-class NotAtBoundary(StreamDPError):
+class NotAtBoundaryError(StreamDPError):
     """The state holds unreleased contributions and must not leave memory now."""
 
 
-class NotAvailable(StreamDPError):
+class NotAvailableError(StreamDPError):
     """What was asked for does not exist for this estimator or not yet; the message says why."""
 
 
@@ -49,7 +49,7 @@ class SourceUnavailableError(SourceError):
     """The source gives no answer. Nothing was lost; the same call may be repeated."""
 
 
-class TooManyBadRecords(SourceError):
+class TooManyBadRecordsError(SourceError):
     """The share of undecodable records went over the declared limit."""
 
 

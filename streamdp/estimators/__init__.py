@@ -1,17 +1,17 @@
 """Private online estimators."""
 
-from streamdp.estimators.ldp import (
+from streamdp.estimators.ldp.learner import (
     LDPASGDClassifier,
     LDPASGDRegressor,
     LDPSGDClassifier,
     LDPSGDRegressor,
 )
+from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
-from streamdp.estimators.randomizer import Randomizer, Report
 from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
-from streamdp.estimators.user_level import UserLevelLDPClassifier, UserLevelLDPRegressor
-from streamdp.estimators.user_randomizer import UserRandomizer, UserReport
-from streamdp.estimators.windowed import WindowedClassifier, WindowedRegressor
+from streamdp.estimators.user.public import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
+from streamdp.estimators.windowed.public import WindowedClassifier, WindowedRegressor
 
 __all__ = [
     "LDPASGDClassifier",

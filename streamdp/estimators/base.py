@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from river import base as river_base
 
-from streamdp.accounting.statement import RECORD, Unit, statement
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.guarantees import (
+from streamdp.optim.losses import check_classes
+from streamdp.privacy.guarantees import (
     SERVICEABLE,
     ApproxDP,
     Budget,
@@ -38,14 +38,14 @@ from streamdp.guarantees import (
     widest,
     with_amount,
 )
-from streamdp.losses import check_classes
+from streamdp.privacy.statement import RECORD, Unit, statement
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from streamdp.accounting.ledger import Ledger
-    from streamdp.entropy import Entropy, SeededEntropy
-    from streamdp.records import Subject
+    from streamdp.data.records import Subject
+    from streamdp.ledger.ledger import Ledger
+    from streamdp.privacy.entropy import Entropy, SeededEntropy
 
 NEIGHBOURS = (
     "two streams that differ in one record, replaced by any other that fits the schema (replace-one); public and not "
@@ -70,7 +70,7 @@ class StreamEstimator(river_base.Estimator):
 
     trust: ClassVar[str]
     neighbours: ClassVar[str] = NEIGHBOURS
-    waits: ClassVar[bool] = False
+    commits_at_every_boundary: ClassVar[bool] = False
     """Whether `close_batch` may have to leave a batch open: then every boundary is worth a commit."""
     _unit: ClassVar[Unit] = RECORD
     features: Sequence[str] | None
@@ -215,7 +215,7 @@ class StreamEstimator(river_base.Estimator):
         caller = sys._getframe(2).f_locals.get("self")
         self._looked = True
         if caller is not None and type(caller).__module__.startswith("river.compose"):
-            from streamdp.preprocessing import warn_data_dependent
+            from streamdp.data.preprocessing import warn_data_dependent
 
             warn_data_dependent(caller)
 

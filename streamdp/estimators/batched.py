@@ -1,8 +1,8 @@
 """Estimators that learn batch by batch with accelerated steps: batches, phases, epochs, and when the state may leave.
 
 Within a batch the state holds contributions that are not released yet; between batches it holds only what was. So a
-state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundary` within a batch, and a copy
-or pickle holds the state of the last boundary. A subclass brings `_open`, `_add` and `_close`, and `_noise`.
+state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundaryError` within a batch, and a
+copy or pickle holds the state of the last boundary. A subclass brings `_open`, `_add` and `_close`, and `_noise`.
 
 A person's records in different batches are protected by different noises, and their spends compose. k records in one
 batch are not k mechanisms but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from streamdp.acceleration import Accelerated, Phase, Problem, plan
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundary, SchemaError
+from streamdp.data.records import subject_bytes
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.estimators.bounded import DEFAULT_BUDGET, BoundedModel
-from streamdp.guarantees import Budget, parse_budget
-from streamdp.records import subject_bytes
+from streamdp.optim.ac_sa import Accelerated, Phase, Problem, plan
+from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
-    from streamdp.records import Subject
+    from streamdp.data.records import Subject
 
 _STATE_FORMAT = 1
 _MOST_RECORDS = 10**18
@@ -105,12 +105,12 @@ class BatchedModel(BoundedModel):
 
     @property
     def phase(self) -> Phase:
-        """The batch size and the steps at present. Raises `NotAvailable` before features are known."""
+        """The batch size and the steps at present. Raises `NotAvailableError` before features are known."""
         self._need_features("phase")
         return self._plan[self._phase_number]
 
     def _begin_phase(self) -> None:
-        from streamdp.kernels import ENVELOPE
+        from streamdp.optim.loops import ENVELOPE
 
         self._batch = self.phase.batch
         if math.isinf(self._beta) and self._problem.accelerated:
@@ -283,12 +283,12 @@ class BatchedModel(BoundedModel):
     def state_dict(self) -> dict[str, Any]:
         """The state as plain numbers, text and arrays. No generator and nothing of an unfinished batch is in it.
 
-        Raises `NotAtBoundary` within a batch.
+        Raises `NotAtBoundaryError` within a batch.
         """
         self._need_features("state_dict")
         with self._rng.lock:
             if not self.at_boundary:
-                raise NotAtBoundary(
+                raise NotAtBoundaryError(
                     f"{self._taken} records of an unfinished batch are in the state: learn the "
                     f"{self.to_boundary} that are missing, or call close_batch()"
                 )

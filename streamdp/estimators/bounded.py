@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.domains import Box, Domain, L2Ball
 from streamdp.errors import BudgetError, ConfigError, SchemaError
 from streamdp.estimators.linear import LinearModel
-from streamdp.guarantees import ApproxDP, Budget, amount
-from streamdp.losses import Huber
+from streamdp.optim.domains import Box, Domain, L2Ball
+from streamdp.optim.losses import Huber
+from streamdp.privacy.guarantees import ApproxDP, Budget, amount
 
 if TYPE_CHECKING:
-    from streamdp.records import Subject
+    from streamdp.data.records import Subject
 
 _LARGEST = 1e60  # the largest size of a domain: far from where squares leave the doubles
 

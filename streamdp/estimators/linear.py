@@ -11,18 +11,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.domains import Box, Domain, L2Ball
-from streamdp.errors import ConfigError, NotAvailable
+from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
-from streamdp.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
+from streamdp.optim.domains import Box, Domain, L2Ball
+from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
 
 
 def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The (n, d) gradients of n records at one point."""
-    from streamdp import kernels
+    from streamdp.optim import loops
 
     out = np.empty((len(X), len(point)))
-    (kernels.gradients_of_classes if isinstance(loss, Softmax) else kernels.gradients)(spec, point, X, y, out)
+    (loops.gradients_of_classes if isinstance(loss, Softmax) else loops.gradients)(spec, point, X, y, out)
     return out
 
 
@@ -57,7 +57,7 @@ class LinearModel(StreamEstimator):
 
     def _describe(self, p: int) -> tuple[np.ndarray, np.ndarray]:
         """(spec, box) of the model for p features: see `kernels`."""
-        from streamdp import kernels as k
+        from streamdp.optim import loops as k
 
         d = self._loss.size(p + int(self.intercept), self._outputs())
         spec = self._loss.spec()
@@ -77,13 +77,13 @@ class LinearModel(StreamEstimator):
 
     def _need_features(self, what: str) -> None:
         if not self._names:
-            raise NotAvailable(f"{what}: declare `features` first, or learn a record")
+            raise NotAvailableError(f"{what}: declare `features` first, or learn a record")
 
     @property
     def theta(self) -> np.ndarray:
         """A copy of the estimate (d,): coefficients by feature, the intercept, Huber's scale; K blocks for K classes.
 
-        Raises `NotAvailable` before features are known.
+        Raises `NotAvailableError` before features are known.
         """
         self._need_features("theta")
         return self._estimate().copy()

@@ -19,8 +19,8 @@ is post-processing of one Gaussian mechanism with sensitivity S: the record's bu
 What follows for the code: noise is drawn from the operating system when it is needed and wiped when it is added, and
 no generator, key or noise is kept; the sum lives on a grid of integers (see `entropy`: rounding every gradient moves
 two of them apart by at most sqrt(d) h, which the calibration counts); a record's gradient is wiped when it is added;
-the state leaves memory at boundaries only (tests/test_intruder.py). Two break-ins within a batch are not covered, and a
-fork of the process within one is a second copy of the sum. Nor is the process around the estimator:
+the state leaves memory at boundaries only (tests/statistical/test_intruder.py). Two break-ins within a batch are not
+covered, and a fork of the process within one is a second copy of the sum. Nor is the process around the estimator:
 benchmarks/memory_dump.md measures what fetch buffers and freed memory still hold of raw records.
 """
 
@@ -31,17 +31,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.domains import Domain
-from streamdp.entropy import FreshWords, SeededEntropy
 from streamdp.errors import ConfigError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.linear import LinearClassifier, LinearRegressor
-from streamdp.guarantees import Budget
-from streamdp.losses import Loss, Softmax
-from streamdp.mechanisms import Gaussian
+from streamdp.optim.domains import Domain
+from streamdp.optim.losses import Loss, Softmax
+from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.mechanisms import Gaussian
 
 if TYPE_CHECKING:
-    from streamdp.accounting.ledger import Ledger
+    from streamdp.ledger.ledger import Ledger
 
 _MECHANISMS = ("auto", "gaussian", "none")
 
@@ -67,15 +67,16 @@ class _PanPrivate(BatchedModel):
         return Gaussian(self._budget, self._loss.bound, self._loss.sensitivity)
 
     def _allocate(self, p: int) -> None:
-        from streamdp import kernels as k
+        from streamdp.optim import loops
+        from streamdp.privacy import samplers
 
         d = self._loss.size(p + int(self.intercept), self._outputs())
         row = self._calibration().rows(d)[0]
-        self._cells = 1 / row[k.GRID]
-        self._scale = 0.0 if self.mechanism == "none" else float(row[k.SCALE] * self._cells)
+        self._cells = 1 / row[samplers.GRID]
+        self._scale = 0.0 if self.mechanism == "none" else float(row[samplers.SCALE] * self._cells)
         self._total = np.zeros(d, dtype=np.int64)
         self._room = np.zeros(d + 1)
-        self._accumulate = k.accumulate_of_classes if isinstance(self._loss, Softmax) else k.accumulate
+        self._accumulate = loops.accumulate_of_classes if isinstance(self._loss, Softmax) else loops.accumulate
         super()._allocate(p)
 
     @property
@@ -86,20 +87,20 @@ class _PanPrivate(BatchedModel):
         return 2 * len(self._total) * (self._scale / self._cells / batch) ** 2
 
     def _open(self) -> None:
-        self._blur()
+        self._add_noise()
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         self._accumulate(self._spec, self._middle, X, y, self._cells, self._total, self._room)
 
     def _close(self, records: int) -> np.ndarray:
-        self._blur()
+        self._add_noise()
         gradient: np.ndarray = self._total / (self._cells * self.phase.batch)
         return gradient
 
     def _empty(self) -> dict[str, np.ndarray]:
         return {"_total": np.zeros_like(self._total), "_room": np.zeros_like(self._room)}
 
-    def _blur(self) -> None:
+    def _add_noise(self) -> None:
         """Add fresh noise to the sum. It is wiped, for who finds it in memory that was freed can take it off again."""
         noise = self._noises()
         self._total += noise
@@ -107,7 +108,7 @@ class _PanPrivate(BatchedModel):
 
     def _noises(self) -> np.ndarray:
         """N(0, zeta^2 I) in cells of the grid, from words that nobody keeps."""
-        from streamdp.kernels import normals
+        from streamdp.privacy.samplers import normals
 
         out = np.zeros(len(self._total), dtype=np.int64)
         size = 2 * len(out) + 64

@@ -15,7 +15,7 @@ batches. In `learn_cohort` the rounds compose. Where fewer people answer than we
 the spend of that batch is what those who answered get (`VectorSum.guarantee_for`, their Claim A.8), and it is counted.
 
 In three processes: a device holds `randomizer`, a `shuffling.Shuffler` mixes, and the learner calls `absorb`
-(`three_parties` does that over Kafka, with what crashes do). In one:
+(`protocol` does that over Kafka, with what crashes do). In one:
 `learn_one` and its kin play all three, so the process has to be trusted with raw records and unfinished batches; it
 keeps only how many ones each coordinate has, which is all that mixed bits say, and adds the noise of absent people
 itself when a batch is closed early.
@@ -30,20 +30,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.acceleration import Accelerated, Averaged
-from streamdp.domains import Domain
-from streamdp.entropy import Entropy, SeededEntropy, entropy
-from streamdp.errors import ConfigError, NotAtBoundary, SchemaError
+from streamdp.aggregation.shuffled_sum import Analyzer, Calibration, LocalRandomizer, Shuffled, VectorSum
+from streamdp.errors import ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.bounded import DEFAULT_BUDGET
 from streamdp.estimators.linear import LinearClassifier, LinearRegressor, gradients
-from streamdp.guarantees import ApproxDP, Budget, parse_budget
-from streamdp.losses import Loss, Softmax
-from streamdp.mechanisms import Gaussian
-from streamdp.shuffling import Analyzer, Calibration, LocalRandomizer, Shuffled, VectorSum
+from streamdp.optim.ac_sa import Accelerated, Averaged
+from streamdp.optim.domains import Domain
+from streamdp.optim.losses import Loss, Softmax
+from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
+from streamdp.privacy.guarantees import ApproxDP, Budget, parse_budget
+from streamdp.privacy.mechanisms import Gaussian
 
 if TYPE_CHECKING:
-    from streamdp.accounting.ledger import Ledger
+    from streamdp.ledger.ledger import Ledger
 
 _METHODS: dict[str, type[Accelerated]] = {"agd": Accelerated, "sgd": Averaged}
 _ROWS = 16_384
@@ -138,7 +138,7 @@ class _Shuffle(BatchedModel):
         return VectorSum.calibrated(self._budget, loss.bound, users, d, self.calibration, loss.sensitivity, rounds)
 
     def _allocate(self, p: int) -> None:
-        from streamdp import shuffle_kernels as k
+        from streamdp.aggregation import kernels as k
 
         self._count_ones = k.count_ones_of_classes if isinstance(self._loss, Softmax) else k.count_ones
         self._ones = np.zeros(self._loss.size(p + int(self.intercept), self._outputs()), dtype=np.int64)
@@ -207,14 +207,15 @@ class _Shuffle(BatchedModel):
     def absorb(self, shuffled: Shuffled) -> None:
         """One step with the mixed bits of the batch that comes next.
 
-        What the batch spends follows from how many people answered. Raises `NotAtBoundary` where `learn_one` has begun
+        What the batch spends follows from how many people answered. Raises `NotAtBoundaryError` where `learn_one` has
+        begun
         a batch, `SchemaError` for bits that are not of the agreed sum, `BudgetError` where so few answered that nothing
         can be promised; then nothing changes.
         """
         self._need_features("absorb")
         with self._rng.lock:
             if not self.at_boundary:
-                raise NotAtBoundary("a batch of learn_one is open: call close_batch() first")
+                raise NotAtBoundaryError("a batch of learn_one is open: call close_batch() first")
             total = Analyzer(self._params).sum(shuffled)
             spent = self._params.guarantee_for(shuffled.users) if shuffled.users < self._params.users else self._budget
             self._count(spent)
@@ -236,13 +237,13 @@ class _Shuffle(BatchedModel):
         rounds
             T >= 1.
 
-        Raises `NotAtBoundary` within a batch, `SchemaError` for bad records, before anything is spent.
+        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records, before anything is spent.
         """
         if not isinstance(rounds, int | np.integer) or rounds < 1:
             raise ConfigError("rounds: expected a whole number of at least 1")
         with self._rng.lock:
             if not self.at_boundary:
-                raise NotAtBoundary("a batch is open: call close_batch() first")
+                raise NotAtBoundaryError("a batch is open: call close_batch() first")
             X, y = self._matrix(X), np.ascontiguousarray(y, dtype=float)
             self._check_rows(X, y)
             groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if self.strong_convexity else 1

@@ -38,12 +38,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.acceleration import Accelerated, Problem, run_of
-from streamdp.entropy import Entropy, SeededEntropy
+from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
+from streamdp.aggregation.selection import SELECTIONS
 from streamdp.errors import ConfigError, TooFewUsersError
-from streamdp.guarantees import ApproxDP, GaussianDP
-from streamdp.windows.concentrated_mean import Answers, ConcentratedMean
-from streamdp.windows.selection import SELECTIONS
+from streamdp.optim.ac_sa import Accelerated, Problem, run_of
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.windows.task import Release, Task, Users
 
 Rng = Entropy | SeededEntropy

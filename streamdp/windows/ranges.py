@@ -42,11 +42,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.acceleration import Accelerated, Phase, Problem, run_of
-from streamdp.accounting.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
+from streamdp.aggregation.range_mean import MOST_USERS, RangeMean, Rng
 from streamdp.errors import ConfigError, TooFewUsersError
-from streamdp.guarantees import GaussianDP
-from streamdp.range_mean import MOST_USERS, RangeMean, Rng
+from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
+from streamdp.privacy.guarantees import GaussianDP
+from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
 from streamdp.windows.task import Release, Task, Users
 
 FAILURE = 0.01
@@ -104,7 +104,7 @@ class PrivateRange:
 
     Guarantee: the release spends the task's budget, (epsilon, delta)-DP where all records of one user are replaced by
     any others. Whom to trust: the process that holds the window. Source: Bassily, Sun 2023, Algorithm 4 and Theorem
-    3.1; argument and deviations are in `streamdp.windows.ranges` and `streamdp.range_mean`.
+    3.1; argument and deviations are in `streamdp.windows.ranges` and `streamdp.aggregation.range_mean`.
 
     >>> from streamdp import ApproxDP
     >>> task = Task(10_000, 400, 50, ApproxDP(4.0, 1e-6), 1.0, 2.0, 1.0, 0.0, 2.0, 0.05)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamdp.losses import Loss
-from streamdp.user_averages import average_gradients, within_bound
+from streamdp.optim.losses import Loss
+from streamdp.optim.user_averages import average_gradients, within_bound
 
 
 class WindowRecords:
@@ -47,8 +47,8 @@ class WindowRecords:
         return average_gradients(self._spec, self._loss, theta, self._X, self._y, self._starts, chosen)
 
     def _smoothed(self, theta: np.ndarray, users: np.ndarray, radius: float) -> np.ndarray:
-        from streamdp.convolution import smoothed_gradients
-        from streamdp.kernels import INTERCEPT
+        from streamdp.optim.loops import INTERCEPT
+        from streamdp.optim.smoothing import smoothed_gradients
 
         out = np.zeros((len(users), len(theta)))
         sizes = self._starts[users + 1] - self._starts[users]

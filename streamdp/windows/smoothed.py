@@ -88,11 +88,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.accounting.subsampling import noise_multiplier, sample
 from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
-from streamdp.guarantees import ApproxDP, GaussianDP
-from streamdp.kernels import GRID
-from streamdp.mechanisms import Gaussian, calibrated, randomize_rows
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
+from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
+from streamdp.privacy.samplers import GRID
+from streamdp.privacy.subsampling import noise_multiplier, sample
 from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
 from streamdp.windows.task import Release, Rng, Task, Users
 

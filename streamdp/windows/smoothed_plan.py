@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.accounting.subsampling import nearly_normal
-from streamdp.convolution import constants
-from streamdp.guarantees import GaussianDP
+from streamdp.optim.smoothing import constants
+from streamdp.privacy.guarantees import GaussianDP
+from streamdp.privacy.subsampling import nearly_normal
 from streamdp.windows.task import Task
 
 Noise = Callable[[Any, Any], Any]

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from streamdp.entropy import Entropy, SeededEntropy
-from streamdp.guarantees import ApproxDP
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP
 
 Rng = Entropy | SeededEntropy
 

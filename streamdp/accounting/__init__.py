@@ -1,1 +1,0 @@
-"""Who has spent how much, and what that amounts to."""

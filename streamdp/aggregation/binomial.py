@@ -1,0 +1,282 @@
+"""How much binomial noise a sum of vectors needs: the paper's calibration and a tight one, with its proof.
+
+The mechanism (`shuffling` runs it as a protocol). n users hold vectors of l2 norm at most Delta2 in R^d. User i moves
+each coordinate to t_ij = (x_ij + Delta2) g / (2 Delta2) in [0, g], rounds it to an integer, up with the probability of
+the fraction, and adds b fair bits. What is released is, per coordinate, the sum over users: integers plus Z_j ~ Bin(N,
+1/2), N = n b, independent over j. Neighbours: one vector replaced by another, at l2 distance at most S <= 2 Delta2.
+
+Theorem (tight calibration). Let T = g S / (2 Delta2) and let kappa and tail be those of `gaussian_step(N)`. Then the
+released sums are (epsilon, delta)-DP for every epsilon > 0 with
+
+    delta = D(s) + d (1 + e^epsilon) tail,         D(s) = delta_mu(epsilon) of mu-GDP at mu = kappa sqrt(s),
+
+for s = (T + sqrt d)^2 and for every s that solves s >= T^2 + d/4 + theta (T + sqrt(d)/2)^2 / 2, theta = (ln D)'(s).
+
+Proof. 1. A noise near the binomial. Let w be the weights of Bin(N, 1/2), lo < hi symmetric about N/2 and r = w(hi) /
+w(hi - 1) < 1. The law P~ has weights w on [lo, hi], w(hi) r^i at hi + i and the same at lo - i. It is log-concave on
+the integers, as w is and as the ratio of neighbours stays at r. As w(hi + i) <= w(hi) r^i, no weight is below
+that of w, so P~ >= P A/W with A and W the two totals, and TV(P, P~) <= 1 - A/W <= P~(outside [lo, hi]) = tail.
+
+2. One coordinate. Let F be the distribution function of P~, h = Phi^-1(F) and kappa = max_t h(t) - h(t-1). For a shift
+by an integer k > 0 the likelihood ratio of P~ + k to P~ does not decrease, P~ being log-concave; so the best tests
+reject above a threshold, and the trade-off function is the polygon through the points (1 - F(t), F(t-k)). There F(t-k)
+= Phi(h(t-k)) >= Phi(h(t) - k kappa) = G_{k kappa}(1 - F(t)), and between them too because G is convex: one coordinate
+is (kappa |k|)-GDP (k < 0 by the symmetry of G). The maximum over all t is one over finitely many: from hi - 1 on 1 - F
+is geometric, and -Phi^-1(e^-y) is concave in y because the Gaussian's hazard rate increases, so the steps do not
+increase beyond hi; the lower half is the upper one mirrored.
+
+3. All coordinates. By Blackwell's theorem (Dong, Roth, Su 2022, Theorem 2) each coordinate's pair is a random function
+of the pair N(0, 1), N(kappa k_j, 1), so all together are one of N(0, I), N(kappa k, I), which is (kappa ||k||)-GDP, for
+every integer vector k. With true binomials in place of P~ each of the two laws moves by at most d tail in total
+variation, which adds d (1 + e^epsilon) tail to delta.
+
+4. Rounding. Rounding is floor(t + U), U uniform on [0, 1). Take the same U for both neighbours (and the same for all
+other users): delta, a jointly convex divergence of the two laws, is at most the mean over U of what step 3 gives. With
+tau = t - t', ||tau|| <= T, the shift k has independent coordinates, |k_j| being floor|tau_j| or ceil|tau_j| with mean
+|tau_j|. So ||k|| <= T + sqrt d always: the first s. For the second, ln D is concave in s: with u = mu^2, d delta/du =
+q(u), proportional to u^-1/2 exp(-epsilon^2/(2u) - u/8). Up to u = 2 epsilon^2 q is log-concave, and so is its integral
+from 0; beyond, q decreases, so delta is concave. Hence D(||k||^2) <= D(s) exp(theta (||k||^2 - s)). With m =
+floor|tau_j|, f the fraction, k_j^2 is m^2 or, with probability f, m^2 + 2m + 1. By Hoeffding's lemma
+
+    ln E exp(theta k_j^2) <= theta m^2 + f theta (2m + 1) + theta^2 (2m + 1)^2 / 8
+                           = theta (tau_j^2 + f - f^2) + theta^2 (m + 1/2)^2 / 2,
+
+and the sum over j is at most theta (T^2 + d/4) + theta^2 (T + sqrt(d)/2)^2 / 2 <= theta s. So E D(||k||^2) <= D(s). QED
+
+Why fair bits: privacy needs a variance N p (1-p). A user sends g + b bits whatever they are, and b is least at p = 1/2;
+the binomial is then symmetric, which makes kappa closest to the Gaussian's 1/sigma = 2/sqrt(N); and b random bits are
+an exact sample. (Where only ones were sent, a small p would send half as many: another protocol.)
+
+What it costs over the analytic Gaussian mechanism: 1/b of the variance for rounding, (d/4 + 6)/T^2 or so for step 4 and
+50/(4N) or so for kappa. `tight_parameters` takes about the fewest bits with which all that is at most 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from streamdp.errors import BudgetError
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP, gdp_delta
+
+LARGEST_EPSILON = 100.0
+"""The largest epsilon that the tight calibration serves or reports."""
+
+MOST_TRIALS = 2**36
+"""The most fair bits in one coordinate's sum that the tight calibration serves: their law must fit in memory."""
+
+_EXCESS = 1.05  # the variance that is accepted, over the analytic Gaussian mechanism's
+_TAIL_SHARE = 0.01  # of delta
+_MOST_BITS = 2**40
+_TOLERANCE = 1 + 2e-9  # norms are checked up to 1e-9
+
+
+@lru_cache(maxsize=4096)
+def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
+    """(kappa, tail) of Bin(trials, 1/2), as the theorem above uses them.
+
+    Parameters
+    ----------
+    trials
+        N >= 1.
+    log_cut
+        The logarithm of the tail to aim at: [lo, hi] has the half-width of Hoeffding's inequality for it. Any value
+        gives a valid pair; a short interval makes the tail larger and kappa smaller.
+
+    For N = 1 there is no geometric tail: (inf, 1).
+    """
+    if trials < 2:
+        return math.inf, 1.0
+    centre = (trials + 1) // 2
+    hi = min(trials, centre + 2 + math.ceil(math.sqrt(-log_cut / 2 * trials)))
+    t = np.arange(centre, hi, dtype=float)
+    log_ratios = np.log1p((trials - 2 * t - 1) / (t + 1))  # of w(t + 1) to w(t)
+    weights = np.exp(np.concatenate([[0.0], np.cumsum(log_ratios)]))
+    r = math.exp(log_ratios[-1])
+    beyond = float(weights[-1] * r / (1 - r))
+    above = np.cumsum(np.concatenate([[beyond], weights[::-1]]))[::-1]  # weight above t, for t = centre - 1, ..., hi
+    total = float(above[0] + above[1 - trials % 2])
+    h = -ndtri_exp(np.log(above[1:] / total))
+    first = h[0] if trials % 2 else 2 * h[0]  # the step over the centre
+    # 1e-11 is far more than what rounding moves a difference of two h, and at most 1e-5 of a step
+    return float(max(first, np.max(np.diff(h)))) + 1e-11, 2 * beyond / total
+
+
+def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float, rounds: int = 1) -> float:
+    """A delta such that the sums are (epsilon, delta)-DP: the theorem's, with the better s.
+
+    Over several rounds with the same users, each of which may depend on the earlier ones, kappa (T + sqrt d) bounds the
+    mu of every round whatever the rounding does, so mu^2 adds up (adaptive composition, Dong, Roth, Su 2022, Theorem 4)
+    and so do the tails.
+
+    Parameters
+    ----------
+    trials
+        N, the fair bits that honest users add to each coordinate.
+    shift
+        T, the largest l2 change of the unrounded sums (see `shift_of`).
+    d
+        Coordinates.
+    epsilon
+        From above 0 to `LARGEST_EPSILON`.
+    delta
+        The order of size of the answer; it says only how far out the tails are cut.
+    rounds
+        How many sums the same users take part in.
+    """
+    kappa, tail = gaussian_step(trials, _log_cut(d * rounds, epsilon, delta))
+    if not math.isfinite(kappa):
+        return 1.0
+    square = _effective(kappa, shift, d, epsilon) if rounds == 1 else rounds * (shift + math.sqrt(d)) ** 2
+    spent = gdp_delta(kappa * math.sqrt(square), epsilon)
+    return min(1.0, spent * (1 + 1e-9) + d * rounds * (1 + math.exp(epsilon)) * tail)
+
+
+def shift_of(g: int, d: int, share: float) -> float:
+    """T for a sensitivity of `share` times 2 Delta2, with room for the arithmetic of d coordinates in doubles."""
+    return g * (share * _TOLERANCE + math.sqrt(d) * 2.0**-50)
+
+
+def _log_cut(d: int, epsilon: float, delta: float) -> float:
+    return math.log(_TAIL_SHARE * delta / d) - float(np.logaddexp(0.0, epsilon))
+
+
+def _effective(kappa: float, shift: float, d: int, epsilon: float) -> float:
+    """The least s of the theorem, found by bisection; what is returned always satisfies its condition."""
+    base, spread = shift**2 + d / 4, (shift + math.sqrt(d) / 2) ** 2 / 2
+
+    def serves(s: float) -> bool:
+        mu = kappa * math.sqrt(s)
+        spent = gdp_delta(mu, epsilon)
+        slope = kappa**2 * math.exp(-((epsilon / mu - mu / 2) ** 2) / 2) / (math.sqrt(8 * math.pi) * mu)
+        return spent > 1e-200 and s - base >= slope / spent * spread
+
+    low, high = base, (shift + math.sqrt(d)) ** 2
+    if not serves(high):
+        return high
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if serves(middle) else (middle, high)
+    return high
+
+
+@lru_cache(maxsize=256)
+def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds: int = 1) -> tuple[int, int]:
+    """(g, b): about the fewest bits whose variance is at most 5 % over that of the analytic Gaussian mechanism.
+
+    The first b, in steps of 1 %, whose finest grid g that keeps the budget is fine enough; then the least b for that g.
+    Raises `BudgetError` where epsilon is over `LARGEST_EPSILON`, or where it is so small that N would pass 2^36.
+
+    Parameters
+    ----------
+    users
+        n, all of whom answer.
+    d
+        Coordinates.
+    budget
+        What one vector may spend.
+    share
+        The sensitivity over 2 Delta2, in (0, 1].
+    rounds
+        As for `spent_delta`; the budget is for all of them.
+
+    >>> tight_parameters(1000, 6, ApproxDP(1.0, 1e-6), 1.0)
+    (24, 42)
+    """
+    check_epsilon(budget)
+    mu = GaussianDP.from_approx(budget).mu / math.sqrt(rounds)
+    b = math.ceil(1 / (_EXCESS - 1))
+
+    def keeps(b: int, g: int) -> bool:
+        spent = spent_delta(users * b, shift_of(g, d, share), d, budget.epsilon, budget.delta, rounds)
+        return spent <= budget.delta
+
+    while users * b <= MOST_TRIALS:
+        most = (mu / 2) ** 2 * users * b  # T^2 if the noise were Gaussian and nothing were rounded
+        rounded = most - d / 4 if rounds == 1 else max(0.0, math.sqrt(most) - math.sqrt(d)) ** 2
+        if rounded > 0 and (1 + 1 / b) * most / rounded <= _EXCESS:
+            g = _finest(partial(keeps, b), math.ceil(math.sqrt(most) / share))
+            if (b + 1) * users * (mu / (2 * share)) ** 2 <= _EXCESS * g**2:
+                return g, _least_bits(partial(keeps, g=g), b)
+        b = max(b + 1, b * 101 // 100)
+    raise BudgetError(f"{budget} would take more than 2^36 bits of noise a coordinate: allow more epsilon or delta")
+
+
+def _finest(keeps: Callable[[int], bool], most: int) -> int:
+    """The largest g up to `most` that keeps the budget; 0 where none does."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        g = (low + high) // 2
+        low, high = (g, high) if keeps(g) else (low, g)
+    return low
+
+
+def _least_bits(keeps: Callable[[int], bool], enough: int) -> int:
+    """The least b that keeps the budget, given one that does."""
+    low = 0
+    while enough - low > 1:
+        b = (low + enough) // 2
+        low, enough = (low, b) if keeps(b) else (b, enough)
+    return enough
+
+
+def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int = 1) -> float:
+    """The least epsilon at which `spent_delta` is found to be at most `delta`, to a relative 1e-6; from 1e-9.
+
+    Raises `BudgetError` where there is none up to `LARGEST_EPSILON`. (What is spent falls with epsilon, then rises
+    because the bound on the tails does: so the search goes down a grid first.)
+    """
+
+    def serves(epsilon: float) -> bool:
+        return spent_delta(trials, shift, d, epsilon, delta, rounds) <= delta
+
+    found = 0.0
+    for epsilon in map(float, LARGEST_EPSILON * 2.0 ** (-np.arange(75) / 2)):
+        if serves(epsilon):
+            found = epsilon
+        elif found:
+            break
+    if not found:
+        raise BudgetError(f"there is too little noise for any epsilon up to {LARGEST_EPSILON:g} at delta {delta:g}")
+    low, high = found / math.sqrt(2), found
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if serves(middle) else (middle, high)
+    return high
+
+
+def check_epsilon(budget: ApproxDP) -> None:
+    """Raise `BudgetError` where the tight calibration does not serve this epsilon."""
+    if budget.epsilon > LARGEST_EPSILON:
+        raise BudgetError(f"the tight calibration serves epsilon up to {LARGEST_EPSILON:g}, got {budget}")
+
+
+def paper_parameters(users: int, d: int, budget: ApproxDP, bound: float) -> tuple[int, int]:
+    """(g, b) of Cheu et al., Theorem A.6, for 0 < epsilon <= 15 and delta < 1/2.
+
+    g = max(2 Delta2 sqrt n, sqrt d, 4) rounded up, gamma = delta/(d+1), eps_hat = epsilon/(18 sqrt(ln 1/gamma)) and b
+    the next integer over 180 g^2 ln(2/gamma)/(eps_hat^2 n). The paper's p = 90 g^2 ln(2/gamma)/(b eps_hat^2 n) is then
+    just under 1/2; fair bits are used, which their Lemma A.1 allows (p <= 1/2) and which only adds noise. g depends on
+    the unit of Delta2, and b on g; the variance does not. Raises `BudgetError` outside the
+    theorem's range or past 2^40 bits.
+
+    >>> paper_parameters(1000, 6, ApproxDP(1.0, 1e-6), 0.5)
+    (32, 15488142)
+    """
+    if not (budget.epsilon <= 15 and budget.delta < 0.5):
+        raise BudgetError(f"the paper's calibration serves epsilon up to 15 and delta below 0.5, got {budget}")
+    g = math.ceil(max(2 * bound * math.sqrt(users), math.sqrt(d), 4))
+    if g >= _MOST_BITS or paper_bits(g, users, d, budget) >= _MOST_BITS:
+        raise BudgetError(f"the paper's calibration takes over 2^40 bits a coordinate for {budget}, bound {bound:g}")
+    return g, paper_bits(g, users, d, budget)
+
+
+def paper_bits(g: int, users: int, d: int, budget: ApproxDP) -> int:
+    """b of `paper_parameters` for this g."""
+    gamma = budget.delta / (d + 1)
+    squared = budget.epsilon**2 / (324 * math.log(1 / gamma))
+    return math.floor(180 * float(g) ** 2 * math.log(2 / gamma) / (squared * users)) + 1

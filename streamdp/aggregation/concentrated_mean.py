@@ -1,0 +1,296 @@
+"""Means of vectors that lie close together, one vector a user: adaptive queries, outliers removed, (epsilon, delta)-DP.
+
+Source: Asi and Liu, "User-level differentially private stochastic convex optimization: efficient algorithms with
+optimal rates", 2023, Algorithms 1 and 2, Theorem 3.2. Each of T queries asks the n users for a vector each. A noisy
+test asks whether enough pairs of vectors are within `distance` (tau) of each other; where it fails, all ends. Where it
+passes, vectors far from most others are left out, and the mean of the rest is answered with Gaussian noise.
+
+Neighbours: D and D' differ in user 1, whose records are replaced by any others; C is the other n - 1 users. Nothing is
+assumed about how close vectors are. Which two are near is one fixed symmetric relation (`pairwise`).
+
+The test. s = (1/n) #{(i, j): near}, i = j included. A replaced user changes at most 2 (n - 1) of these pairs, so s has
+sensitivity below 2 (the paper says 1). `AboveThreshold` is then epsilon1-DP.
+
+What a passed test says. Let F be the far ordered pairs of C, a number that D and D' share. s(D) and s(D') are both at
+most n - F/n. Call a query *good* where F <= `far`, which is a function of C and of what was answered before. A test of
+a query that is not good passes only if noise raises s - (noisy threshold) by z = threshold - (n - far/n) or more. Over
+all T queries this has a probability of at most
+
+    zeta = T P(Lap(A) + Lap(B) >= z) <= (18/11) T e^(-z/A),     A = 6.4 / epsilon1,  B = (5/6) A,
+
+since P(Lap(A) + Lap(B) > z) = (A^2 e^(-z/A) - B^2 e^(-z/B)) / (2 (A^2 - B^2)). The noise of all tests can be thought of
+as drawn beforehand, so it does not matter that queries depend on answers.
+
+The whole run is (epsilon1 + epsilon2, delta2 + zeta)-DP. At a good query the means of D and D' are within `sensitivity`
+(below), so T Gaussian answers with noise sigma = sensitivity sqrt(T) / mu compose to mu-GDP, and delta2 is delta_mu
+(epsilon2). Let h be a history of tests and answers in which every passed test belongs to a good query; such histories
+have all but zeta of the mass. The density of h under D is a(h) g(h): g the product of the answers' Gaussian densities,
+a the probability of the tests' outcomes for the queries that h asks. a <= e^epsilon1 a' for every h (AboveThreshold's
+proof fixes the queries, and they are fixed by h). So for any set O of histories, the sums being over good ones in O,
+
+    P(O) - zeta <= int a g <= int (a g - a e^epsilon2 g') + e^(epsilon1 + epsilon2) int a' g'
+                <= int a (g - e^epsilon2 g')_+ + e^(epsilon1 + epsilon2) P'(O),
+
+and a g, a g' are the densities of one game in which both sides draw the tests' outcomes as D does and answer queries by
+the Gaussians of D or of D': T-fold adaptive composition of mu/sqrt(T)-GDP, so the integral is at most delta2. (Zeta
+counts once: leaving histories out on the side of D' only helps.) With `SampledMean` g is also an average over draws;
+those in which the coupled draws of D and D' differ too much are left out like zeta, at T `failure`.
+
+What differs from the paper, and why.
+* `WeightedMean` has no counterpart there: weights, no coins. `SampledMean` is the paper's selection. Their docstrings
+  (`selection`) have the sensitivities; the paper hides them in O(.), and two of those it has are wrong.
+* Answers compose in GDP, not by a product of logarithms.
+* The test's threshold is not 4n/5 but as high as concentrated vectors can pass (`ConcentratedMean.planned`): what is
+  left between it and n is what outliers may do to the mean.
+* Vectors within tau of a centre are within 2 tau of each other, not within tau: s needs the diameter. `distance` is
+  that of a pair, and a few pairs may be further apart.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from scipy.special import rel_entr
+
+from streamdp.aggregation.pairwise import near_counts
+from streamdp.aggregation.selection import SampledMean, Selection, WeightedMean
+from streamdp.errors import ConfigError, QueriesExhaustedError
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+from streamdp.privacy.mechanisms import Gaussian, Laplace, calibrated, round_down
+
+Rng = Entropy | SeededEntropy
+
+LEAST_EPSILON = 2.0**-14
+"""Of all tests; below, their grid would not be small against their sensitivity."""
+
+
+@dataclass(frozen=True)
+class AboveThreshold:
+    """Ends at the first of any number of adaptive scores that is not above a threshold: epsilon-DP, all tests together.
+
+    A score has sensitivity below 2. The threshold gets Lap(B) once, each score Lap(A), A = 4 / (5 epsilon / 8) and B =
+    2 / (3 epsilon / 8). Proof for "passes at 1, ..., k - 1, fails at k": fix the noise of the first k - 1 scores. With
+    D' the lowest noisy score so far moves by at most 2; if the threshold moves along, and the noisy score k with it,
+    the same outcomes come. That changes the threshold's noise by 2, a factor of e^(3 epsilon / 8), and that of score k
+    by 4, a factor of e^(5 epsilon / 8). On the grid these moves are whole steps, as the threshold's grid divides that
+    of the scores, and a step of the latter is added to both sensitivities.
+
+    Source: Asi and Liu 2023, Algorithm 1; Dwork and Roth 2014, Theorem 3.24. Their halves of epsilon, where we have 3/8
+    and 5/8, make A a quarter larger. The paper's scale is half of that again, for a sensitivity of 1.
+
+    Parameters
+    ----------
+    epsilon
+        What all tests spend together; at least 2^-14.
+    threshold
+        In (0, users].
+    users
+        n, the largest score.
+    """
+
+    epsilon: float
+    threshold: float
+    users: int
+
+    def __post_init__(self) -> None:
+        if self.epsilon < LEAST_EPSILON or not 0 < self.threshold <= self.users:
+            raise ConfigError("expected an epsilon of at least 2^-14 and a threshold of at most n")
+
+    @cached_property
+    def level_noise(self) -> Laplace:
+        """Of the threshold."""
+        return Laplace(PureDP(self.epsilon * 3 / 8), 4.0 * self.users, 2.0 + self._grid)
+
+    @cached_property
+    def score_noise(self) -> Laplace:
+        """Of every score."""
+        return Laplace(PureDP(self.epsilon * 5 / 8), 4.0 * self.users, 4.0 + self._grid)
+
+    @property
+    def _grid(self) -> float:
+        """More than the scores' grid, which is at most 2^-20 of A."""
+        return 2.0**-17 / self.epsilon
+
+    def level(self, rng: Rng) -> float:
+        """The noisy threshold, to be drawn once."""
+        return float(self.level_noise.randomize(np.array([self.threshold]), rng)[0])
+
+    def passes(self, score: float, level: float, rng: Rng) -> bool:
+        """Whether the noisy score is at least the noisy threshold."""
+        return bool(self.score_noise.randomize(np.array([score]), rng)[0] >= level)
+
+    def chance(self, margin: float, queries: int) -> float:
+        """An upper bound on how likely noise lifts any of so many scores by `margin` >= 0 against the threshold, or
+        pushes one down by it."""
+        scale, factor = self._tail
+        return queries * factor * math.exp(-margin / scale)
+
+    def margin(self, chance: float, queries: int) -> float:
+        """The least margin with that `chance`."""
+        scale, factor = self._tail
+        return scale * math.log(queries * factor / chance)
+
+    @cached_property
+    def _tail(self) -> tuple[float, float]:
+        """A and A^2 / (2 (A^2 - B^2)), about 6.4 / epsilon and 18/11, with what the grid adds to noise and scores."""
+        score, level = (4 + 3 * self._grid) / (self.epsilon * 5 / 8), (2 + 3 * self._grid) / (self.epsilon * 3 / 8)
+        return score, (1 + 2.0**-16) / (2 * (1 - (level / score) ** 2))
+
+
+@dataclass(frozen=True)
+class ConcentratedMean:
+    """What is fixed before the first query; public. Make one by `planned`.
+
+    Parameters
+    ----------
+    budget
+        What all tests and answers spend together.
+    d
+        Coordinates of a vector.
+    queries
+        T, the most that is asked.
+    bound
+        The largest norm of a vector.
+    distance
+        tau.
+    test
+        Of the score.
+    selection
+        Who counts, n included.
+    """
+
+    budget: ApproxDP
+    d: int
+    queries: int
+    bound: float
+    distance: float
+    test: AboveThreshold
+    selection: Selection
+
+    @classmethod
+    def planned(
+        cls,
+        budget: ApproxDP,
+        users: int,
+        d: int,
+        queries: int,
+        bound: float,
+        distance: float,
+        selection: str,
+        outliers: float,
+        failure: float,
+    ) -> ConcentratedMean | None:
+        """The one with the least noise; None where n is too small for any.
+
+        Vectors of which a pair is further apart than tau with probability `outliers` pass all tests but for a chance of
+        `failure`. A grid over the test's share of epsilon and zeta's share of delta.
+        """
+        if users < 2:
+            return None
+        share = far_share(outliers, users, failure / (2 * queries))
+        best = None
+        for part in _TEST_SHARES:
+            if part * budget.epsilon < LEAST_EPSILON:
+                continue
+            test = AboveThreshold(part * budget.epsilon, float(users), users)
+            passing = share * (users - 1) + test.margin(failure / 2, queries)
+            if passing >= users / 2:  # half of all pairs far: no selection has a proof there
+                continue
+            test = AboveThreshold(test.epsilon, users - passing, users)
+            for unsafe in _UNSAFE_SHARES:
+                zeta = unsafe * budget.delta
+                far = users * (passing + test.margin(zeta, queries))
+                kind = WeightedMean(users, far) if selection == "weighted" else SampledMean(users, far, zeta / queries)
+                if math.isfinite(kind.sensitivity):
+                    mean = cls(budget, d, queries, bound, distance, test, kind)
+                    best = mean if best is None or mean.noise < best.noise else best
+        assert best is None or best.answer  # what cannot be calibrated is an error now
+        return best
+
+    @property
+    def users(self) -> int:
+        """n."""
+        return self.selection.users
+
+    @property
+    def zeta(self) -> float:
+        """How likely a test passes that the proof does not cover."""
+        return self.test.chance(self.test.threshold - self.users + self.selection.far / self.users, self.queries)
+
+    @cached_property
+    def mu(self) -> float:
+        """Of all answers together, in GDP: what tests and failures leave of the budget."""
+        delta = self.budget.delta - self.zeta - self.queries * self.selection.failure
+        return _largest_mu(self.budget.epsilon - self.test.epsilon, delta)
+
+    @property
+    def sensitivity(self) -> float:
+        """Of one answer. Nearness is rounded by a relative (d + 2) 2^-54, and a weighted mean of n vectors by about
+        2 n 2^-53 of the bound, in D and in D'. More than that is added for both."""
+        tau = self.distance * (1 + (self.d + 8) * 2.0**-53)
+        return min(tau * self.selection.sensitivity + self.users * self.bound * 2.0**-50, 2 * self.bound)
+
+    @property
+    def noise(self) -> float:
+        """sigma of a coordinate of an answer, but for the grid."""
+        return self.sensitivity * math.sqrt(self.queries) / self.mu
+
+    @cached_property
+    def answer(self) -> Gaussian:
+        """The noise of one answer."""
+        budget = GaussianDP(self.mu / math.sqrt(self.queries))
+        mechanism: Gaussian = calibrated(Gaussian, budget, self.bound, self.sensitivity)
+        return mechanism
+
+
+class Answers:
+    """One run of at most T queries. Not to be copied: a second run with the same users spends a second budget."""
+
+    def __init__(self, mean: ConcentratedMean, rng: Rng) -> None:
+        self._mean, self._rng, self._left = mean, rng, mean.queries
+        self._level = mean.test.level(rng)
+
+    def of(self, points: np.ndarray) -> np.ndarray | None:
+        """The answer (d,) to a query with the vectors points (n, d), or None where the test failed: then it was the
+        last. Raises `QueriesExhaustedError` for a query after the last, `ConfigError` for points of another shape."""
+        mean = self._mean
+        if self._left == 0:
+            raise QueriesExhaustedError(f"a run of {mean.queries} queries is over, or its test has failed")
+        if points.shape != (mean.users, mean.d):
+            raise ConfigError(f"expected vectors of shape ({mean.users}, {mean.d}), got {points.shape}")
+        self._left -= 1
+        near = near_counts(points, mean.distance)
+        if not mean.test.passes(float(near.mean()), self._level, self._rng):
+            self._left = 0
+            return None
+        weights = mean.selection.weights(points, mean.distance, near, self._rng)
+        centre = weights @ points / max(1e-300, float(weights.sum()))
+        answer: np.ndarray = mean.answer.randomize(centre, self._rng)
+        return answer
+
+
+_TEST_SHARES = tuple(float(share) for share in np.geomspace(0.03, 0.9, 16))
+_UNSAFE_SHARES = (0.01, 0.1, 0.4)
+
+
+@lru_cache(maxsize=4096)
+def _largest_mu(epsilon: float, delta: float) -> float:
+    return GaussianDP.from_approx(ApproxDP(epsilon, float(round_down(np.array(delta))))).mu
+
+
+@lru_cache(maxsize=4096)
+def far_share(chance: float, users: int, risk: float) -> float:
+    """At most this share of the pairs of n independent users is far, but for a probability of `risk`, where one pair is
+    with probability `chance`: P(share >= q) <= exp(-floor(n/2) KL(q, chance)), as the pairs can be cut into rounds of
+    floor(n/2) pairs each that share nobody (Hoeffding 1963, section 5). 1 where no q will do."""
+    target = -math.log(risk) / (users // 2)
+    low, high = chance, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        divergence = rel_entr(middle, chance) + rel_entr(1 - middle, 1 - chance)
+        low, high = (low, middle) if divergence >= target else (middle, high)
+    return high

@@ -1,0 +1,347 @@
+"""The mean of vectors that lie close together, one vector a user, for a curator who sees them all.
+
+Source: Bassily and Sun, "User-level private stochastic convex optimization with optimal rates", 2023, Algorithms 1 and
+6 and Theorem 4.1, after Levy, Sun, Amin, Kale, Kulesza, Mohri, Suresh, "Learning with user-level privacy", 2021.
+
+1. *PrivateRange*: vectors are rotated (random signs, then the Hadamard transform, padded with zeros to D, a power of
+   two), and each coordinate is cut into t bins. With below(x) and above(x) the numbers of users in the bins on either
+   side of x, the exponential mechanism chooses a bin with probability proportional to e^(-b c(x)), where c(x) =
+   max(below(x), above(x)): close to the median. The bins' middles, turned back, are the centre.
+2. Offsets from the centre are cut to norm C and added up; the sum gets Gaussian noise. The answer is the centre plus
+   the noisy sum over the number of users who are expected.
+
+Users are all there are (rate 1), or each is drawn on its own with a public probability, the rate; who was drawn is a
+secret, and so is how many were: the sum is divided by rate * n. Neighbours, accordingly: one user's vector is replaced
+(rate 1), or left out (rate below 1; `accounting.subsampling` says what follows where it is replaced).
+
+The argument. Nothing is assumed about the vectors but that none is longer than `bound`.
+* Costs. A user adds 1 to below(x) for all x above its bin and 1 to above(x) for all x under it. Left out, each of the
+  two falls by 0 or 1, so c(x) falls by 0 or 1. Moved from one bin to another, one of them rises by at most 1 and the
+  other falls by at most 1, so c(x) changes by -1, 0 or 1.
+* Range. Weights e^(-b c) then change by factors between 1 and e^b (left out), or e^-b and e^b (replaced); all of them
+  are divided by one sum. So the logarithms of the ratios of all probabilities lie in an interval of length r = b or r =
+  2b that holds 0: the mechanism has r-bounded range (Dong, Durfee, Rogers, "Optimal differential privacy composition
+  for exponential mechanisms", 2020).
+* An r-bounded range implies mu-GDP for mu = 2 Phi^-1(1 / (1 + e^(-r/2))), that of (r/2)-DP (`GaussianDP.from_pure`),
+  and for no less. Two distributions whose ratio lies in [e^(s-r), e^s] come out of two coins by one randomised map (the
+  ratio is a mixture of the two ends): coins with heads of probability p and q, p/q = e^s, (1-p)/(1-q) = e^(s-r). Their
+  trade-off curve is two chords with the corner (q, 1-p); G_mu is convex, so it lies below them where mu >= Phi^-1(p) -
+  Phi^-1(q). Now logit p - logit q = r. So with h(y) = Phi^-1(1 / (1 + e^-y)) it is to show that h(y + r/2) - h(y - r/2)
+  is largest at y = 0. h is odd; so it suffices that h' = Phi (1-Phi) / phi, at z = h, falls for z > 0, which means that
+  k = (2 Phi - 1) phi - z Phi (1-Phi) > 0 there. k is 0 at 0 and at infinity; k' = 2 phi^2 - Phi (1-Phi) is positive at
+  0 and ends at 0 from below; k'' = phi (2 Phi - 1 - 4 z phi), whose second factor is 0 at 0, falls up to z = 1/sqrt(2)
+  and then grows to 1, is first negative, then positive. So k' falls from above 0 to below and comes back to 0 without
+  crossing it: k rises, then falls to 0, and is positive between. QED
+* Sum. Cut to the ball of radius C around the centre, an offset has norm at most C: left out, it moves the sum by that.
+  Replaced, by at most min(2 C, S), since the projection brings no two vectors further apart. Offsets are rounded to
+  multiples of h = 2^(floor(log2 C) - 20), which adds sqrt(d) h, and added as whole numbers, without a rounding error;
+  then `mechanisms` applies. In between, the centre is an answer like others: composition is adaptive.
+* Together: D choices and the Gaussian are mu-GDP for mu^2 = D mu_choice^2 + mu_sum^2 (Dong, Roth, Su 2022).
+* Arithmetic. A bin is where a word of 53 bits falls among the cumulative weights, computed in doubles: a choice has the
+  probabilities above up to a distance of 2t 2^-52, from the sum of t terms, their exponentials and the word. Who counts
+  the arithmetic as part of the mechanism adds that to delta for each choice.
+
+What differs from the paper, and why.
+* Weights e^(-eps c/2) give eps-DP, and Levy et al. compose that. The range is eps for replaced users as well, and half
+  of it for those left out; bounded range costs half the mu that eps-DP does.
+* How near the centre is. The paper asks all users to be within tau of the mean on every coordinate, by a union bound
+  over users and coordinates with a factor of 10. A majority is enough, and no assumption about single coordinates: with
+  probability 1 - `failure`, every chosen bin has c(x) <= (1/2 + u) k, k the users there are,
+
+      u = ln(3 D t / failure) / (b k),
+
+  because the median's bin has c <= k/2, and any bin that is j worse has at most e^(-b j) of its probability. So at
+  least (1/2 - u) k users are at or above the bin's lower edge; by Cantelli's inequality that edge is at most a =
+  sqrt((1/2 + u) / (1/2 - u)) root mean squares of the coordinate above the mean, and likewise the upper edge below it.
+  Squares of coordinates add up to the same whatever the rotation, so the centre is within
+
+      w sqrt(D) + a s
+
+  of the users' mean, w half a bin and s the root mean square distance from it (`spread`). It takes u < 1/2: k > 2
+  ln(3 D t / failure) / b users, with b about mu / sqrt(D), which is the theorem's sqrt(d) / epsilon. Another third of
+  `failure` is for the mean to have a coordinate beyond `reach` (Hoeffding, for the signs), the last one for fewer drawn
+  than k = rate n - sqrt(2 rate n ln(3 / failure)) (Chernoff).
+* C = w sqrt(D) + a s + s (1 + v), v = sqrt(2 ln(rate n)). The last term holds all but one in rate n of the users: where
+  averages of m gradients of norm L have s = L / sqrt(m), P(distance > s (1 + v)) <= e^(-v^2/2) (McDiarmid 1989; see
+  `user_mean`). The rest is cut by little, so the mean moves by at most s e^(-v^2/2) / v, the integral of that tail.
+* Where C is not well below L, the choices are not worth their share of the budget: `RangeMean.planned` makes them only
+  where that lowers the noise; else offsets are cut to L around zero.
+All of these numbers but mu concern accuracy; a vector far from all others is protected as well, and only pulled in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from streamdp.aggregation.local_mean import pure_epsilon
+from streamdp.errors import ConfigError
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import GaussianDP
+from streamdp.privacy.mechanisms import Gaussian
+
+Rng = Entropy | SeededEntropy
+
+MOST_USERS = 2**31
+_MOST_BINS = 4096
+_TABLE = 2**24  # bins of all coordinates together
+_HALF_BIN = 0.5  # in root mean squares of a coordinate: costs a twentieth of C, and bins only count by their logarithm
+_GRID_BITS = 20  # with MOST_USERS, whole-number sums stay below 2^53
+_CELLS = 2**22  # of the arrays with a row for each user
+_SHARES = np.geomspace(0.02, 0.9, 20)
+
+
+@dataclass(frozen=True)
+class RangeMean:
+    """How a mean is taken; public. Make one by `planned`.
+
+    Parameters
+    ----------
+    mu
+        What one mean spends: mu-GDP for a user who is replaced (rate 1), or left out (rate below 1).
+    bound
+        L, from 1e-60 to 1e60: the l2 norm that no vector passes.
+    sensitivity
+        S: the largest l2 distance of two vectors, at most 2 L.
+    d
+        Coordinates, from 1 to 10^6.
+    users
+        n, from 1 to 2^31.
+    rate
+        In (0, 1]: each user's probability of being drawn.
+    spread
+        s, in (0, L]: the root mean square distance of a user's vector from the mean. Accuracy only.
+    share
+        Of mu^2, what the choices of bins spend, in [0, 1); 0: none are made, and the centre is zero.
+    failure
+        In (0, 1): how likely the centre may be further off than promised. Accuracy only.
+
+    Raises `ConfigError` for parameters out of range, and where a share is given that n users cannot use.
+    """
+
+    mu: float
+    bound: float
+    sensitivity: float
+    d: int
+    users: int
+    rate: float
+    spread: float
+    share: float = 0.0
+    failure: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not (1e-60 <= self.bound <= 1e60 and 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-9)):
+            raise ConfigError("bound: expected from 1e-60 to 1e60, and a sensitivity of at most twice that")
+        if not 1 <= self.d <= 10**6 or not 1 <= self.users <= MOST_USERS:
+            raise ConfigError("expected d from 1 to 10^6 and users from 1 to 2^31")
+        if not (0 < self.rate <= 1 and 0 < self.failure < 1 and self.mu > 0):
+            raise ConfigError("expected a rate in (0, 1], a failure in (0, 1) and a positive mu")
+        if not 1e-60 <= self.spread <= self.bound * (1 + 1e-9):
+            raise ConfigError(f"spread: expected from 1e-60 to the bound {self.bound:g}, got {self.spread}")
+        if not 0 <= self.share < 1 or (self.share and not self.slack < 0.5):
+            raise ConfigError("share: expected from 0 to 1, and enough users to choose bins by it")
+
+    @classmethod
+    def planned(
+        cls,
+        mu: float,
+        bound: float,
+        sensitivity: float,
+        d: int,
+        users: int,
+        rate: float,
+        spread: float,
+        failure: float = 0.01,
+    ) -> RangeMean:
+        """The share with the least variance, which is none where the choices do not pay."""
+        plain = cls(mu, bound, sensitivity, d, users, rate, min(spread, bound), 0.0, failure)
+        usable = [replace(plain, share=float(share)) for share in _SHARES if plain._slack_of(float(share)) < 0.5]
+        return min([plain, *usable], key=lambda mean: mean.variance)
+
+    # -- what follows ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def padded(self) -> int:
+        """D, the least power of two that is at least d."""
+        return 1 << (self.d - 1).bit_length()
+
+    @property
+    def batch(self) -> float:
+        """rate n, the users who are expected."""
+        return self.rate * self.users
+
+    @cached_property
+    def reach(self) -> float:
+        """The bins of every coordinate go from -reach to reach; what is beyond counts in the last ones."""
+        return self.bound * min(1.0, math.sqrt(2 * math.log(6 * self.padded / self.failure) / self.padded))
+
+    @cached_property
+    def bins(self) -> int:
+        """t, from 2 to 4096; fewer, and wider ones, where a table of them would be too large."""
+        most = min(_MOST_BINS, max(2, _TABLE // self.padded))
+        return max(2, min(most, math.ceil(self.reach * math.sqrt(self.padded) / (_HALF_BIN * self.spread))))
+
+    @property
+    def steepness(self) -> float:
+        """b of the weights e^(-b c)."""
+        return self._steepness_of(self.share)
+
+    def _steepness_of(self, share: float) -> float:
+        choice = GaussianDP(self.mu * math.sqrt(share / self.padded))
+        length = 2 * pure_epsilon(choice) * (1 - 2.0**-30)  # of the range; below any rounding error
+        return length / 2 if self.rate == 1 else length
+
+    @property
+    def slack(self) -> float:
+        """u: with probability 1 - `failure` every chosen bin has c(x) <= (1/2 + u) k."""
+        return self._slack_of(self.share)
+
+    def _slack_of(self, share: float) -> float:
+        least = self.batch
+        if self.rate < 1:
+            least -= math.sqrt(2 * self.batch * math.log(3 / self.failure))
+        if least <= 0:
+            return math.inf
+        return math.log(3 * self.padded * self.bins / self.failure) / (self._steepness_of(share) * least)
+
+    @property
+    def offset(self) -> float:
+        """How far the centre may be from the mean of those drawn, but for a chance of `failure`."""
+        if not self.share:
+            return self.bound
+        half_bin = self.reach / self.bins
+        tail = math.sqrt((0.5 + self.slack) / (0.5 - self.slack))
+        return half_bin * math.sqrt(self.padded) + tail * self.spread
+
+    @property
+    def _deviation(self) -> float:
+        return math.sqrt(2 * math.log(max(2.0, self.batch)))  # v
+
+    @cached_property
+    def radius(self) -> float:
+        """C: offsets are cut to this norm."""
+        if not self.share:
+            return self.bound
+        return min(self.offset + self.spread * (1 + self._deviation), 2 * self.bound)
+
+    @property
+    def grid(self) -> float:
+        """h: offsets are rounded to its multiples."""
+        return 2.0 ** (math.floor(math.log2(self.radius)) - _GRID_BITS)
+
+    @cached_property
+    def noise(self) -> Gaussian:
+        """The noise on the sum of offsets."""
+        rounding = math.sqrt(self.d) * self.grid
+        moved = min(2 * self.radius, self.sensitivity) if self.rate == 1 else self.radius
+        most = (self.radius + rounding) * self.users
+        return Gaussian(GaussianDP(self.mu * math.sqrt(1 - self.share)), most, min(moved + rounding, 2 * most))
+
+    @property
+    def variance(self) -> float:
+        """The most that E||error||^2 can be but for the `bias`, as an estimate of the mean of all n users' vectors: the
+        noise, and who is drawn, which moves the sum by as much as offsets are long."""
+        length = self.offset + self.spread if self.share else self.bound
+        return self.noise.variance(self.d) / self.batch**2 + (1 - self.rate) / self.batch * length**2
+
+    @property
+    def bias(self) -> float:
+        """How far cutting offsets to C may move the mean."""
+        return self.spread * math.exp(-(self._deviation**2) / 2) / self._deviation if self.share else 0.0
+
+    # -- the curator's side ------------------------------------------------------------------------------------------
+
+    def counts(self, vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
+        """How many of the vectors (k, d) are in each bin (D, t), rotated by the signs (D,)."""
+        from streamdp.aggregation.user_kernels import transform
+
+        counts = np.zeros(self.padded * self.bins, dtype=np.int64)
+        first = np.arange(self.padded) * self.bins
+        rows = max(1, _CELLS // self.padded)
+        for begin in range(0, len(vectors), rows):
+            part = vectors[begin : begin + rows]
+            rotated = np.zeros((len(part), self.padded))
+            rotated[:, : self.d] = part * signs[: self.d]
+            transform(rotated)
+            rotated += self.reach
+            rotated *= self.bins / (2 * self.reach)
+            np.clip(rotated, 0, self.bins - 1, out=rotated)
+            places = rotated.astype(np.int64)
+            places += first
+            counts += np.bincount(places.ravel(), minlength=len(counts))
+            rotated[...] = 0
+            places[...] = 0
+        return counts.reshape(self.padded, self.bins)
+
+    @staticmethod
+    def costs(counts: np.ndarray) -> np.ndarray:
+        """c (D, t) from how many users are in each bin (D, t)."""
+        up_to = np.cumsum(counts, axis=1)
+        return np.maximum(up_to - counts, up_to[:, -1:] - up_to)
+
+    def choose(self, costs: np.ndarray, rng: Rng) -> np.ndarray:
+        """A bin (D,) for every row of costs (D, t), by the exponential mechanism."""
+        least = costs.min(axis=1, keepdims=True)
+        cumulative = np.cumsum(np.exp(-self.steepness * (costs - least)), axis=1)
+        points = (_words(len(costs), rng) >> np.uint64(11)).astype(float) * 2.0**-53
+        chosen = np.count_nonzero(cumulative <= points[:, None] * cumulative[:, -1:], axis=1)
+        return np.minimum(chosen, costs.shape[1] - 1)
+
+    def centre(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
+        """The centre (d,) of vectors (k, d): the middles of the chosen bins, turned back and taken to the ball that
+        all vectors are in."""
+        from streamdp.aggregation.user_kernels import transform
+
+        signs = 1.0 - 2.0 * np.unpackbits(_words((self.padded + 63) // 64, rng).view(np.uint8))[: self.padded]
+        bins = self.choose(self.costs(self.counts(vectors, signs)), rng)
+        middles = ((2 * bins[None, :] + 1) / self.bins - 1) * self.reach
+        transform(middles)
+        centre = (middles[0] * signs)[: self.d]
+        return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
+
+    def estimate(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
+        """The private mean (d,) of the vectors (k, d) of those drawn, which are wiped.
+
+        Raises `ConfigError` where a vector is longer than the bound or not finite.
+        """
+        if vectors.ndim != 2 or vectors.shape[1] != self.d or len(vectors) > self.users:
+            raise ConfigError(f"expected at most {self.users} vectors of {self.d} numbers")
+        norms, centre = np.zeros(len(vectors)), np.zeros(self.d)
+        try:
+            _measure(vectors, norms)
+            if not np.all(norms <= self.bound * (1 + 1e-9)):
+                raise ConfigError(f"vectors must be finite and of l2 norm at most {self.bound:g}")
+            if self.share:
+                centre = self.centre(vectors, rng)
+                vectors -= centre
+                _measure(vectors, norms)
+            vectors *= (np.minimum(1.0, self.radius / np.maximum(norms, 1e-300)) / self.grid)[:, None]
+            total = np.rint(vectors, out=vectors).sum(axis=0) * self.grid
+        finally:
+            vectors[...] = 0
+            norms[...] = 0
+        return centre + self.noise.randomize(total, rng) / self.batch
+
+
+def _measure(vectors: np.ndarray, out: np.ndarray) -> None:
+    """Write the l2 norms of vectors (k, d) into out (k,)."""
+    np.sqrt(np.einsum("ij,ij->i", vectors, vectors, out=out), out=out)
+
+
+def _words(count: int, rng: Rng) -> np.ndarray:
+    """(count,) new random words."""
+    out = np.empty(count, dtype=np.uint64)
+    done = 0
+    with rng.lock:
+        while done < count:
+            if rng.position == len(rng.words):
+                rng.refill()
+            words = rng.words[rng.position : rng.position + count - done]
+            out[done : done + len(words)] = words
+            done += len(words)
+            rng.words[0] += np.uint64(len(words))
+            words[:] = 0
+    return out

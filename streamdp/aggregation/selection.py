@@ -1,0 +1,153 @@
+"""Which of n vectors count in a mean when outliers are left out, and how much one user can change it.
+
+Both kinds serve `concentrated_mean`, which has the words: D and D' differ in user 1, C is the other n - 1 users, near
+is within tau, and a query is good where at most `far` ordered pairs of C are not near.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from scipy.stats import binom
+
+from streamdp.aggregation.pairwise import near_counts
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.samplers import compiled, use_words
+
+Rng = Entropy | SeededEntropy
+
+
+@dataclass(frozen=True)
+class WeightedMean:
+    """Each user weighs w(d), d the number of users far from it: 1 up to `full`, 0 from `zero`, linear between.
+
+    The mean is sum w_i x_i / sum w_i. Sensitivity at a good query, F <= `far` being the far pairs of C:
+    1. zero < n/2 + 1, so two users with positive weights in D have more than n/2 users near each, and share one: any
+       two of D are within 2 tau, and any two of D'.
+    2. u_i = min(w_i, w'_i) for i in C, U = sum u_i, m the u-weighted mean. A user of positive weight in D, with d users
+       of D far from it, is within tau of the others and within 2 tau of those of the d that count in m, so it is within
+       tau (1 + d / U) of m.
+    3. mean - m = sum (w_i - u_i)(x_i - m) / sum w_i, with u_1 = 0; likewise for D'. The sums of weights are at least U,
+       so the two means are within (tau / U) (2 A + B): A for the first user in D or D', at most the largest w(d) (1 +
+       d / U); B = sum_C |w_i - w'_i| (1 + d_i / U), d_i taken where i weighs more.
+    4. w(d) (1 + d / U) grows up to `full` and is concave from there on, with its peak at (zero - U) / 2.
+    5. With f_i the users of C that are far from i in C (sum f_i = F), i has f_i or f_i + 1 users far in D and in D'.
+       Its weight changes by at most 1 / (zero - full), only where f_i >= full, so for N = min(n - 1, F / full) users at
+       most, and d_i is f_i, as it weighs more there: B <= (N + F / U) / (zero - full).
+    6. u_i >= w(f_i + 1) >= 1 - f_i / (zero - 1), so U >= n - 1 - F / (zero - 1); A, B and the bound fall with U.
+    `full` is where the bound is least. Without outliers (F = 0) it is 2 tau / (n - 1), about, which a user at one end
+    and then at the other reaches; nothing is drawn, so nothing can fail. Nearness counts at tau, as in FriendlyCore
+    (Tsfadia et al. 2022), with whom two that are kept share a near one; the paper counts at 2 tau.
+    """
+
+    users: int
+    far: float
+    failure: float = 0.0
+    name: ClassVar[str] = "weighted"
+
+    @property
+    def zero(self) -> int:
+        return (self.users + 1) // 2
+
+    @cached_property
+    def full(self) -> int:
+        return min((max(1, self.zero * twentieths // 20) for twentieths in range(11)), key=self._moved)
+
+    @property
+    def sensitivity(self) -> float:
+        return self._moved(self.full)
+
+    def _moved(self, full: int) -> float:
+        """The bound for this ramp."""
+        if self.zero <= full:
+            return math.inf
+        common = self.users - 1 - self.far / (self.zero - 1)
+        if common <= 0:
+            return math.inf
+        peak, width = max(full, (self.zero - common) / 2), self.zero - full
+        first = (self.zero - peak) / width * (1 + peak / common)
+        others = (min(self.users - 1, self.far / full) + self.far / common) / width
+        return (2 * first + others) / common
+
+    def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
+        return np.clip((self.zero - (self.users - near)) / (self.zero - self.full), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class SampledMean:
+    """The paper's selection: user i counts with probability p(f_i), f_i the users within 2 tau of it; p is 0 up to n/2,
+    1 from 2n/3, linear between. The mean of the selected.
+
+    Sensitivity at a good query:
+    1. Some x in C has at most far / (n - 1) users of C far from it, so K = n - 1 - floor(far / (n - 1)) within tau,
+       itself included: H. Any two of H are within 2 tau; K >= 2n/3, so all of H are selected in D and in D'.
+    2. One user moves f_i by 1 and p_i by 6/n at most. So ||p - p'||_1 <= 1 + 6 = 7 in general (the paper says 2), and
+       of C only n - 1 - K users have a p that can move. Let both draws compare p_i to the same random number: then at
+       most k users of C are selected in one draw only, but for a probability of `failure`, k being the quantile of
+       Bin(n - 1 - K, 6/n), which dominates the sum of those coins.
+    3. As in `WeightedMean`, with 2 tau for tau: two users that can be selected in D have more than n/2 users within
+       2 tau each, so they are within 4 tau. With m the mean of the U >= K selected in both draws, each is within
+       r = 2 tau (1 + (n - 1) / (2 U)) of m, and the two means are within r (k + 2) / U.
+    A draw outside of that coupling has a probability of `failure` a query, which counts against delta like zeta.
+    """
+
+    users: int
+    far: float
+    failure: float
+    name: ClassVar[str] = "sampled"
+
+    @property
+    def core(self) -> int:
+        """K."""
+        return self.users - 1 - math.floor(self.far / max(1, self.users - 1))
+
+    @property
+    def differing(self) -> int:
+        """k."""
+        chance = min(1.0, 6 / self.users * (1 + 1e-9))
+        return int(binom.isf(self.failure, self.users - 1 - self.core, chance))
+
+    @property
+    def sensitivity(self) -> float:
+        if self.far > (self.users / 3 - 1) * (self.users - 1):
+            return math.inf
+        return (2 + (self.users - 1) / self.core) * (self.differing + 2) / self.core
+
+    @cached_property
+    def chances(self) -> np.ndarray:
+        """p(f) (n + 1,) in units of 2^-64, rounded down; what would be 1 is 2^64 - 1."""
+        n = self.users
+        return np.array([min(max(0, (6 * f - 3 * n) * 2**64 // n), 2**64 - 1) for f in range(n + 1)], dtype=np.uint64)
+
+    def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
+        chances = self.chances[near_counts(points, 2 * distance)]
+        out, done = np.zeros(self.users), 0
+        with rng.lock:
+            while True:
+                done += _select(chances[done:], out[done:], rng.words)
+                if done == self.users:
+                    return out
+                rng.refill()
+
+
+@compiled
+def _select(chances: np.ndarray, out: np.ndarray, words: np.ndarray) -> int:
+    """Write 1 into out (n,) with the probability chances (n,) 2^-64, never for 0 and always for 2^64 - 1. Returns how
+    many were done before `words` ran out."""
+    for i in range(chances.shape[0]):
+        at = np.int64(words[0])
+        if at >= words.shape[0]:
+            return i
+        out[i] = 1.0 if chances[i] > 0 and words[at] <= chances[i] else 0.0
+        if not use_words(words, at, at + 1):
+            return i
+    return chances.shape[0]
+
+
+Selection = WeightedMean | SampledMean
+
+SELECTIONS = (WeightedMean.name, SampledMean.name)

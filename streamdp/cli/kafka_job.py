@@ -1,0 +1,256 @@
+"""What the commands do for a job that reads Kafka: run a worker, produce a file, ask for the lag."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from streamdp.data.records import Position, Shard
+from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
+from streamdp.store.snapshot import Snapshot
+
+_UNHEARD = logging.NullHandler()
+
+if TYPE_CHECKING:
+    from streamdp.config.job import JobConfig
+    from streamdp.config.kafka import KafkaSourceConfig
+    from streamdp.serving.publish import Publisher
+
+
+def run_worker(
+    config: JobConfig,
+    *,
+    max_records: int | None = None,
+    idle_seconds: float | None = None,
+    metrics_port: int | None = None,
+) -> None:
+    """Run one worker of the job's group, as `streamdp run` does, until it is told to stop or `idle_seconds` pass."""
+    from streamdp.privacy.guarantees import amount, parse_budget
+    from streamdp.runtime.worker import Worker
+    from streamdp.runtime.worker_progress import worker_display
+    from streamdp.serving.holdout import Holdout
+    from streamdp.serving.publish import Publisher
+    from streamdp.store.store import Store
+
+    logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows what the worker gets over
+    kafka = kafka_source(config)
+    _need_clients()
+    with ExitStack() as stack:
+        holdout = None if config.holdout is None else Holdout(config)
+        store = stack.enter_context(
+            Store(
+                config.store_path,
+                config.job,
+                config.fingerprint(),
+                cap=config.cap_budget,
+                config=config.text(),
+                shared=True,
+            )
+        )
+        if not config.build_estimator(store.ledger).guarantee.private:
+            _say("warning: this model is NOT private: it has a seed, or no mechanism")
+        key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
+        source = _patiently_built(kafka, config, key_is_subject)
+        display = stack.enter_context(worker_display(source.lag))
+        observers: list[Any] = [display]
+        if metrics_port is not None:
+            from streamdp.runtime.prometheus import Metrics
+
+            metrics = Metrics(amount(parse_budget(config.model.budget)), source.lag)
+            try:
+                display.metrics(metrics.serve(metrics_port))
+            except OSError as error:
+                reason = (error.strerror or "cannot listen").lower()
+                raise ConfigError(f"--metrics-port {metrics_port}: {reason}") from None
+            observers.append(metrics)
+        publish: list[Any] = []
+        if (topic := kafka.build_snapshot_topic()) is not None:
+            stack.callback(topic.close)
+            publish.append(_to_topic(topic))
+        if config.publish is not None or holdout is not None:
+            publisher = Publisher(config.publish, holdout, (display.measured,))
+            publish.append(lambda snapshots: _publish_whole(publisher, config))
+        dead_letters: Any = kafka.build_dead_letters()
+        if dead_letters is not None:
+            stack.callback(dead_letters.close)
+
+        def build() -> Any:
+            return config.build_estimator(store.ledger)
+
+        worker = Worker(
+            source,
+            build,
+            store,
+            commit_records=config.commit.records,
+            commit_seconds=config.commit.seconds,
+            max_bad_in_a_row=kafka.max_bad_in_a_row,
+            max_bad_share=kafka.max_bad_share,
+            dead_letters=dead_letters,
+            observers=observers,
+            publish=publish,
+        )
+        records = worker.run(max_records, idle_seconds)
+        display.finished(records, "stopped" if worker.stopping else "done")
+
+
+def kafka_source(config: JobConfig) -> KafkaSourceConfig:
+    """The job's source; raises `ConfigError` where it is none of Kafka's."""
+    from streamdp.config.kafka import KafkaSourceConfig
+
+    if not isinstance(config.source, KafkaSourceConfig):
+        if config.source.type == "shuffle":
+            raise ConfigError("a job with a source of type: shuffle is run by `streamdp shuffle`, see its --help")
+        raise ConfigError("expected a job with a source of type: kafka")
+    return config.source
+
+
+def _patiently_built(kafka: KafkaSourceConfig, config: JobConfig, key_is_subject: bool) -> Any:
+    """The source, as soon as there is a broker: one that is down at the start is waited for."""
+    import time
+
+    while True:
+        try:
+            return kafka.build_source(config.job, config.build_schema(), key_is_subject)
+        except SourceUnavailableError as error:
+            _say(f"{_naming(error, kafka.servers)}; trying again")
+            time.sleep(1.0)
+
+
+def _naming(error: SourceUnavailableError, brokers: str) -> SourceUnavailableError:
+    """The error with where we looked, for the client does not say."""
+    return error if brokers in str(error) else SourceUnavailableError(f"{error}; brokers: {brokers}")
+
+
+def _to_topic(topic: Any) -> Any:
+    from streamdp.serving.snapshots import snapshot_to_json
+
+    def publish(snapshots: list[Snapshot]) -> None:
+        topic.publish(snapshots[0].job, {s.shard: snapshot_to_json(s) for s in snapshots})
+
+    return publish
+
+
+def _publish_whole(publisher: Publisher, config: JobConfig) -> None:
+    """The job's model over all shards, those of other workers too."""
+    from streamdp.serving.snapshots import combined
+    from streamdp.store.store import Store
+
+    shown = None
+    for _ in range(3):  # another worker may have published meanwhile, and what it wrote would be replaced by older
+        snapshot = combined(Store.snapshots(config.store_path, config.job))
+        if snapshot.seq == shown:
+            return
+        publisher(snapshot)
+        shown = snapshot.seq
+
+
+def _need_clients() -> None:
+    """Raises `ConfigError` where the extra `kafka` is not installed."""
+    from importlib.util import find_spec
+
+    if not all(map(find_spec, ("kafka", "tenacity", "prometheus_client"))):
+        raise ConfigError("Kafka needs further packages: pip install 'streamdp[kafka]'")
+
+
+def _say(message: str) -> None:
+    import sys
+
+    print(f"streamdp: {message}", file=sys.stderr, flush=True)
+
+
+def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Position]) -> dict[Shard, int]:
+    """How many records the broker has after these positions, and in all partitions of these topics that have none.
+
+    Raises `SourceError` for positions in what is no topic of these brokers.
+    """
+    _need_clients()
+    from kafka import TopicPartition
+
+    from connectors.kafka import connect, kafka_errors
+
+    if any("offset" not in position for position in positions.values()):
+        raise SourceError("this job does not read Kafka")
+    try:
+        consumer = connect(brokers, None, dict(options))
+    except SourceUnavailableError as error:
+        raise _naming(error, brokers) from None
+    try:
+        with kafka_errors():
+            shards = set()
+            for topic in {shard.topic for shard in positions}:
+                numbers = consumer.partitions_for_topic(topic)
+                if not numbers:
+                    raise SourceError(f"there is no topic {topic!r}, or we may not read it")
+                shards |= {Shard(topic, number) for number in numbers}
+            ends = consumer.end_offsets([TopicPartition(*shard) for shard in shards])
+            new = [TopicPartition(*shard) for shard in shards - set(positions)]
+            begun = {Shard(*key): first for key, first in consumer.beginning_offsets(new).items()} if new else {}
+    finally:
+        consumer.close(autocommit=False)
+    begun |= {shard: position["offset"] for shard, position in positions.items()}
+    return {shard: max(0, ends[TopicPartition(*shard)] - begun[shard]) for shard in sorted(shards)}
+
+
+def produce(
+    path: str, topic: str, brokers: str, key: str | None, partitions: int | None = None, delimiter: str = ","
+) -> int:
+    """Send the rows of a CSV file (`-`: standard input) as JSON objects of text; returns how many.
+
+    `key` names the column that becomes the message's key, so that a subject's records share a partition. Raises
+    `SchemaError` for a column that is not there or a row of another length.
+    """
+    _need_clients()
+    from connectors.kafkasink import TopicWriter, make_topic, send_all
+
+    try:
+        if partitions is not None:
+            make_topic(topic, brokers, partitions)
+        writer = TopicWriter(topic, brokers)
+    except SourceUnavailableError as error:
+        raise _naming(error, brokers) from None
+    try:
+        return send_all(writer, _messages(path, key, delimiter))
+    finally:
+        writer.close()
+
+
+def _messages(path: str, key: str | None, delimiter: str) -> Iterator[tuple[bytes | None, bytes]]:
+    import csv
+    import sys
+
+    import orjson
+
+    with ExitStack() as stack:
+        try:
+            where: Any = sys.stdin.fileno() if path == "-" else path
+            file = stack.enter_context(open(where, encoding="utf-8-sig", newline="", closefd=path != "-"))
+        except OSError as error:
+            raise SourceError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+        csv.field_size_limit(2**31 - 1)
+        rows = csv.reader(file, delimiter=delimiter)
+        sent = 0
+        try:
+            header = [name.strip() for name in next(rows, [])]
+            if not header:
+                raise SourceError(f"{path}: expected a header line")
+            if len(set(header)) < len(header):
+                raise SchemaError(f"{path}: the header has a column twice")
+            if key is not None and key not in header:
+                raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
+            place = None if key is None else header.index(key)
+            for row in rows:
+                if not row:
+                    continue
+                if len(row) != len(header):
+                    raise SchemaError(
+                        f"{path}, line {rows.line_num}: expected {len(header)} fields, got {len(row)};"
+                        f" the {sent:,} records before it were sent"
+                    )
+                value = orjson.dumps(dict(zip(header, row, strict=True)))
+                yield None if place is None else row[place].encode(), value
+                sent += 1
+        except (csv.Error, UnicodeDecodeError) as error:
+            what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not CSV"
+            raise SourceError(f"{path}, after line {rows.line_num}: {what}; {sent:,} records were sent") from None

@@ -1,0 +1,206 @@
+"""What the commands of `streamdp shuffle` do: each plays one of the three parties until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any
+
+from streamdp.cli.kafka_job import _naming, _need_clients, _say
+from streamdp.config.shuffle import ShuffleSourceConfig
+from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
+from streamdp.privacy.guarantees import amount, parse_budget
+from streamdp.runtime.signals import stopped_by_signals
+
+if TYPE_CHECKING:
+    from connectors.topiclog import TopicLog, TopicOutlet
+    from streamdp.config.job import JobConfig
+    from streamdp.protocol.agreement import Agreement
+
+Stopping = Callable[[], bool]
+
+
+def load(path: str) -> JobConfig:
+    """The job. Raises `ConfigError`, also where its parties do not meet over Kafka."""
+    from streamdp.config.job import load_config
+
+    config = load_config(path)
+    source = _source(config)
+    _need_clients()
+    source.servers  # noqa: B018 - raises where nobody named the brokers
+    return config
+
+
+def _source(config: JobConfig) -> ShuffleSourceConfig:
+    if not isinstance(config.source, ShuffleSourceConfig):
+        raise ConfigError("expected a job with a source of type: shuffle")
+    return config.source
+
+
+def agreement(config: JobConfig) -> Agreement:
+    """What the parties of this job agree on. Raises `ConfigError`."""
+    from streamdp.protocol.agreement import Agreement
+
+    about = json.dumps([config.job, config.fingerprint()])
+    estimator: Any = config.build_estimator()
+    if not estimator.guarantee.private:
+        _say("warning: this job is NOT private: it has a seed")
+    return Agreement(estimator, _source(config).minimum_share, about)
+
+
+def make_topics(config: JobConfig) -> None:
+    """One partition each; nothing is deleted for its age, as the shuffler deletes what it has forwarded."""
+    from connectors.kafkasink import make_topic
+
+    source = _source(config)
+    for topic, settings in (
+        (source.points, {"cleanup.policy": "compact"}),
+        (source.messages, {"retention.ms": "-1"}),
+        (source.shuffled, {"retention.ms": "-1"}),
+    ):
+        try:
+            make_topic(topic, source.servers, 1, source.security_options(), **settings)
+        except SourceUnavailableError as error:
+            raise _naming(error, source.servers) from None
+
+
+def run_devices(
+    config: JobConfig,
+    data: str,
+    *,
+    notes: str | None = None,
+    per_batch: int | None = None,
+    delimiter: str | None = None,
+) -> None:
+    """Play the devices of the people in a file."""
+    from streamdp.config.file import FileSourceConfig
+    from streamdp.protocol.devices import DeviceSimulator, Notes
+
+    if data == "-":
+        raise ConfigError("expected a file: who has answered is noted by its rows")
+    source, agreed = _source(config), agreement(config)
+    lines = data.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+    if lines and delimiter is not None:
+        raise ConfigError("--delimiter is for CSV files")
+    file = FileSourceConfig(type="jsonl" if lines else "csv", path=data, delimiter=delimiter)
+    remembered = Notes(f"{data}.answered" if notes is None else notes, agreed)
+    file.build(config.build_schema()).close()  # what is wrong with it is said before anything is waited for
+
+    def attempt(stopping: Stopping) -> None:
+        with ExitStack() as stack:
+            records = stack.enter_context(closing(file.build(config.build_schema())))
+            points = stack.enter_context(closing(_log(source, source.points)))
+            messages = stack.enter_context(closing(_outlet(source, source.messages)))
+            crowd = DeviceSimulator(
+                agreed,
+                records,
+                points,
+                messages,
+                remembered,
+                per_batch=per_batch,
+                budget=amount(parse_budget(config.model.budget)),
+                tell=_tell,
+            )
+            crowd.run(stopping)
+
+    reason = _patiently(source, attempt)
+    _tell("end", reason=reason, answered=remembered.answered, declined=remembered.declined, dead=remembered.dead)
+
+
+def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
+    """The shuffler, with a store of its own."""
+    from streamdp.protocol.shuffler import Mixer
+    from streamdp.store.store import Store
+
+    source, agreed = _source(config), agreement(config)
+    path = source.shuffler_store
+    assert path is not None, "load_config fills it in"
+    wait = math.inf if source.wait_seconds is None else source.wait_seconds
+    with Store(path, config.job, agreed.digest) as store:
+
+        def attempt(stopping: Stopping) -> None:
+            with ExitStack() as stack:
+                messages = stack.enter_context(closing(_log(source, source.messages)))
+                shuffled = stack.enter_context(closing(_outlet(source, source.shuffled)))
+                mixer = Mixer(agreed, messages, shuffled, store, wait_seconds=wait, tell=_tell)
+                mixer.run(stopping, idle_seconds)
+                if not messages.forgets:
+                    _say("the broker does not let us delete forwarded messages: set the topic's retention")
+                last.update(waiting=mixer.waiting, late=mixer.counts.refused, dead=mixer.counts.dead)
+
+        last: dict[str, int] = {}
+        reason = _patiently(source, attempt)
+        snapshot = store.load()
+    _tell("end", reason=reason, forwarded=0 if snapshot is None else snapshot.counts.learned, **last)
+
+
+def run_learner(config: JobConfig, idle_seconds: float | None = None) -> None:
+    """The learner, with the job's store."""
+    from streamdp.protocol.learner import Learner
+    from streamdp.serving.holdout import Holdout
+    from streamdp.serving.publish import Publisher
+    from streamdp.store.snapshot import Snapshot
+    from streamdp.store.store import Store
+
+    source, agreed = _source(config), agreement(config)
+    holdout = None if config.holdout is None else Holdout(config)
+
+    def measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        if measures is not None:
+            _tell("measured", learned=snapshot.counts.learned, holdout=measures)
+
+    publisher = Publisher(config.publish, holdout, (measured,))
+    with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
+
+        def attempt(stopping: Stopping) -> None:
+            with ExitStack() as stack:
+                shuffled = stack.enter_context(closing(_log(source, source.shuffled)))
+                points = stack.enter_context(closing(_outlet(source, source.points)))
+                estimator: Any = config.build_estimator()
+                learner = Learner(agreed, estimator, shuffled, points, store, publish=[publisher], tell=_tell)
+                learner.run(stopping, idle_seconds)
+
+        reason = _patiently(source, attempt)
+        snapshot = store.load()
+    _tell("end", reason=reason, learned=0 if snapshot is None else snapshot.counts.learned)
+
+
+def _log(source: ShuffleSourceConfig, topic: str) -> TopicLog:
+    from connectors.topiclog import TopicLog
+
+    return TopicLog(topic, source.servers, source.client_options(), source.security_options())
+
+
+def _outlet(source: ShuffleSourceConfig, topic: str) -> TopicOutlet:
+    from connectors.topiclog import TopicOutlet
+
+    return TopicOutlet(topic, source.servers, source.security_options())
+
+
+def _patiently(source: ShuffleSourceConfig, attempt: Callable[[Stopping], None]) -> str:
+    """Try until it ends; a broker or a database that is away is waited for. Returns why it ended."""
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    with stopped_by_signals(stop, lambda: stopped):
+        while not stopped:
+            try:
+                attempt(lambda: stopped)
+                break
+            except SourceUnavailableError as error:
+                _say(f"{_naming(error, source.servers)}; trying again")
+            except StoreUnavailableError as error:
+                _say(f"{error}; trying again")
+            time.sleep(1.0)
+    return "stopped" if stopped else "done"
+
+
+def _tell(event: str, **numbers: Any) -> None:
+    """One line of JSON."""
+    print(json.dumps({"event": event} | numbers), flush=True)

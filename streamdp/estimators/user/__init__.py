@@ -1,0 +1,1 @@
+"""User-level local learning: one noisy report on all records of a user."""

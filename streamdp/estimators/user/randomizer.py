@@ -1,0 +1,146 @@
+"""The user's half of user-level learning: what a device needs that holds all records of one user, and what it sends.
+
+Whatever leaves the device is one `UserReport` on all of them; it protects them together, with its budget, against
+everyone, the learner included (the argument is in `user_mean`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamdp.aggregation.local_mean import UserMean
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.optim.losses import Loss
+from streamdp.optim.user_averages import average_gradients
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import Budget
+
+MOST_ITEMS = 2**20
+
+
+def sensitivity_of_average(loss: Loss, items: int) -> float:
+    """The largest distance of two averages of up to `items` gradients: that of two gradients, as averages stay within
+    their convex hull; times what rounding may add when so many are summed."""
+    return min(loss.sensitivity * (1 + items * 2.0**-52), 2 * loss.bound)
+
+
+def averages(
+    spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: Sequence[int]
+) -> np.ndarray:
+    """The average gradient (k, d) of each of k users whose records, `sizes` of them, follow one another in X, y."""
+    return average_gradients(spec, loss, point, X, y, np.cumsum([0, *sizes]), np.arange(len(sizes)))
+
+
+@dataclass(frozen=True)
+class UserReport:
+    """What leaves a user's side: an answer to one question, and which one.
+
+    To the coarse question, (t,) ones where an interval of `coordinate` is named; to the fine one (`coordinate` is
+    None), a noisy offset (d,) from the centre. `private` is False where it was made with a seed.
+    """
+
+    answer: np.ndarray
+    coordinate: int | None
+    batch: tuple[int, int, int]
+    budget: Budget
+    private: bool = True
+
+
+@dataclass(frozen=True)
+class UserRandomizer:
+    """The user's half for one question. Holds nothing of anyone; a client can hold it. Threads may share one.
+
+    Parameters
+    ----------
+    point
+        (d,), where gradients are taken; it may come from anywhere.
+    envelope
+        1/beta of the Moreau envelope whose gradient is taken, for non-smooth losses; 0: the loss's own.
+    loss, features, intercept
+        As the learner has them; a user checks that the loss is the one it agreed to, for the bound follows from it.
+    mean
+        The agreed mean: its budget is what the report spends.
+    batch
+        Which batch the report is for, (epoch, phase, step) of the learner; it fixes the rotation's signs.
+    coordinate
+        The coordinate of the rotation that the coarse question asks about, or None for the fine question.
+    centre
+        (d,) of the fine question; it may come from anywhere.
+    items
+        The most records of one report.
+
+    Calling it with records gives a `UserReport`. Raises `ConfigError` for parameters that do not fit one another or
+    give less noise than the loss needs.
+    """
+
+    point: np.ndarray
+    envelope: float
+    loss: Loss
+    features: tuple[Any, ...]
+    intercept: bool
+    mean: UserMean
+    batch: tuple[int, int, int]
+    coordinate: int | None
+    centre: np.ndarray
+    items: int
+    rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("point", "centre"):
+            value = np.array(getattr(self, name), dtype=float)
+            if value.shape != (self.mean.d,) or not np.isfinite(value).all():
+                raise ConfigError(f"{name}: expected {self.mean.d} finite numbers")
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
+        self.loss.check_theta(self.point, self._columns)
+        if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
+            raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
+        least = sensitivity_of_average(self.loss, self.items)
+        if self.mean.bound < self.loss.bound or self.mean.sensitivity < least * (1 - 1e-12):
+            raise ConfigError("the agreed mean is not of gradients of this loss: its bound or sensitivity is too small")
+        if self.coordinate is not None and not (self.mean.coarse and 0 <= self.coordinate < self.mean.padded):
+            raise ConfigError(
+                f"coordinate: expected from 0 to {self.mean.padded - 1}, where there is a coarse question"
+            )
+
+    @property
+    def _columns(self) -> int:
+        return len(self.features) + bool(self.intercept)
+
+    @property
+    def spec(self) -> np.ndarray:
+        """The loss for the compiled loops; made here, so that no one else can widen its bound."""
+        from streamdp.optim import loops as k
+
+        spec = self.loss.spec()
+        spec[k.INTERCEPT], spec[k.ENVELOPE] = bool(self.intercept), self.envelope
+        return spec
+
+    def __call__(self, records: Sequence[tuple[Mapping[Any, Any], float]]) -> UserReport:
+        """One report on all of a user's records: (x, y) pairs, x by feature name, y a number (for classifiers the index
+        of the class).
+
+        Raises `SchemaError` for no record or more than `items`, and where a value is not a finite number or y is no
+        class.
+        """
+        if not 1 <= len(records) <= self.items:
+            raise SchemaError(f"expected from 1 to {self.items} records of one user, got {len(records)}")
+        try:
+            X = np.array([[x.get(name, 0.0) for name in self.features] for x, _ in records], dtype=float)
+            y = np.array([target for _, target in records], dtype=float)
+        except (TypeError, ValueError, AttributeError):
+            raise SchemaError("records: expected (x, y) pairs of numbers") from None
+        if y.shape != (len(X),) or not (np.isfinite(X).all() and np.isfinite(y).all()):
+            raise SchemaError("records: expected finite numbers, got NaN or an infinity")
+        self.loss.check_targets(y, max(2, len(self.point) // self._columns))
+        vectors = averages(self.spec, self.loss, self.point, X, y, [len(X)])
+        if self.coordinate is None:
+            answer = self.mean.answer_fine(vectors, self.centre, self.rng)[0]
+        else:
+            signs = self.mean.signs(self.batch)
+            answer = self.mean.answer_coarse(vectors, np.array([self.coordinate]), signs, self.rng)[0]
+        return UserReport(answer, self.coordinate, self.batch, self.mean.budget, self.rng.private)

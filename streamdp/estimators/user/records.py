@@ -1,0 +1,91 @@
+"""What estimators share that collect raw records by subject: their parameters, and how records come in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.bounded import BoundedModel, is_number
+from streamdp.estimators.user.randomizer import MOST_ITEMS, sensitivity_of_average
+from streamdp.privacy.guarantees import Budget, parse_budget
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
+
+_MOST_WINDOW = 2**31
+
+
+class UserRecords(BoundedModel):
+    """Collecting by subject; a subclass brings `_gather`."""
+
+    items_per_user: int
+    window: int
+    spread: float | None
+
+    def _check_users(self) -> None:
+        """Raise `ConfigError` for parameters out of range."""
+        for name, value, most in (
+            ("items_per_user", self.items_per_user, MOST_ITEMS),
+            ("window", self.window, _MOST_WINDOW),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+                raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
+        if self.spread is not None and not (is_number(self.spread) and 1e-60 <= self.spread < math.inf):
+            raise ConfigError(f"spread: expected a finite number of at least 1e-60, or None, got {self.spread!r}")
+
+    def _spread(self) -> float:
+        """The root mean square distance of a user's average gradient from the mean, for plans."""
+        usual = self._loss.bound / math.sqrt(self.items_per_user)  # of the average of independent records
+        return min(self._loss.bound, usual if self.spread is None else self.spread)
+
+    @property
+    def _sensitivity(self) -> float:
+        """The largest distance of two users' average gradients."""
+        return sensitivity_of_average(self._loss, int(self.items_per_user))
+
+    def learn_one(
+        self, x: Mapping[Any, Any], y: Any, *, budget: Budget | str | None = None, subject: Subject | None = None
+    ) -> None:
+        """Take up one record of a subject; without a subject it is a user of its own. A record that completes a report
+        or a window makes it, which for a window takes as long as its method does.
+
+        A record is refused and counted where its `budget` allows less than the estimator spends, where its subject is
+        over its cap, and where a window has all the records of the subject that it takes. Raises `SchemaError` for a
+        bad record or subject, `BudgetError` for a budget of another kind, and `TooFewUsersError` before the first
+        record where no window could have the users that its method needs.
+        """
+        if budget is not None and not self._allowed(parse_budget(budget)):
+            self.n_refused += 1
+            return
+        if not self._looked:
+            self._look_upstream()
+        with self._rng.lock:
+            try:
+                self._pack(x, self._encode_target(y))
+                _check_subjects([subject])
+                self._gather(self._row, self._target, [subject])
+            finally:
+                self._view[:] = self._blank
+
+    def _learn_shared(
+        self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
+    ) -> np.ndarray | None:
+        people = [None] * len(X) if subjects is None else subjects
+        if len(people) != len(X):
+            raise SchemaError(f"subjects: expected {len(X)}, got {len(people)}")
+        _check_subjects(people)
+        self._check_rows(X, y)
+        return self._gather(X, y, people)
+
+    def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
+        """Take up clean records; as `_learn_batch`."""
+        raise NotImplementedError
+
+
+def _check_subjects(people: Sequence[Subject | None]) -> None:
+    if not all(issubclass(kind, (str, bytes, type(None))) for kind in set(map(type, people))):
+        raise SchemaError("subject: expected text or bytes, or None for a user of its own")

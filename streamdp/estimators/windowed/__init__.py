@@ -1,0 +1,1 @@
+"""User-level learning by a trusted operator: windows of users."""

@@ -1,0 +1,129 @@
+"""Raw records of a window of users: held in memory until the window ends, and nowhere else.
+
+A window begins with the first record that is taken: before it there is nothing that a state would have to hold. A user
+is a subject with at least one record in the window; a record without a subject is a user of its own. A user gives up to
+`items` records, and further ones are refused. Nothing of this depends on values. A copy or pickle of the collection is
+empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
+
+_NEW, _REFUSED = -1, -2
+
+
+class Gathering:
+    """The collection; `items` and `window` as `estimators.windowed` has them."""
+
+    def __init__(self, items: int, window: int) -> None:
+        self.items, self.window = int(items), int(window)
+        self._rows = np.zeros((0, 0))
+        self._places = np.zeros(0, dtype=np.int64)
+        self._filled = 0
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget the window, and whom it refused."""
+        self.at = 0
+        """Records of the window so far, refused ones included."""
+        self._next = 0  # the number of the next user
+        self._rows[: self._filled] = 0.0
+        self._filled = 0
+        self._index: dict[Subject, int] = {}
+        self._counts = np.zeros(1024, dtype=np.int64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Gathering, (self.items, self.window)
+
+    @property
+    def held(self) -> int:
+        """Records that are in memory."""
+        return self._filled
+
+    @property
+    def room(self) -> int:
+        """Records until the window may end: after each `window` of them."""
+        return self.window - self.at % self.window
+
+    @property
+    def users(self) -> int:
+        """Users with records in memory."""
+        return len(self._sizes())
+
+    def _sizes(self) -> np.ndarray:
+        """How many records each user has, in the order of their numbers."""
+        sizes = np.bincount(self._places[: self._filled])
+        return sizes[sizes > 0]
+
+    def begun(self, subjects: Sequence[Subject | None]) -> list[Subject]:
+        """Who would come into the window with these records, each once. Nothing changes."""
+        known = self._index
+        return list(dict.fromkeys(s for s in subjects if s is not None and s not in known))
+
+    def refuse(self, subjects: Sequence[Subject]) -> None:
+        """Take no record of these until the window ends."""
+        self._index.update(zip(subjects, repeat(_REFUSED)))
+
+    def take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray:
+        """Take up to `room` records; the mask (n,) of those that were taken, the others being refused."""
+        known: dict[Any, int] = self._index
+        users = np.fromiter(map(known.get, subjects, repeat(_NEW)), dtype=np.int64, count=len(X))
+        for i in np.flatnonzero(users == _NEW).tolist():
+            subject = subjects[i]
+            user = self._next if subject is None else self._index.setdefault(subject, self._next)
+            self._next += user == self._next
+            users[i] = user
+        if self._next > len(self._counts):
+            self._counts = np.append(self._counts, np.zeros(self._next, dtype=np.int64))
+        taken = users >= 0
+        taken[taken] = (_ranks(users) + self._counts[users])[taken] < self.items
+        self._store(X, y, users, taken)
+        np.add.at(self._counts, users[taken], 1)
+        if self.at:
+            self.at += len(X)
+        elif self._filled:
+            self.at = len(X) - int(np.argmax(taken))
+        else:
+            self.discard()
+        return taken
+
+    def _store(self, X: np.ndarray, y: np.ndarray, users: np.ndarray, taken: np.ndarray) -> None:
+        begin, end = self._filled, self._filled + int(np.count_nonzero(taken))
+        if begin == end:
+            return
+        if end > len(self._rows):
+            size = max(end, 2 * len(self._rows))
+            rows, places = np.zeros((size, X.shape[1] + 1)), np.zeros(size, dtype=np.int64)
+            rows[:begin], places[:begin] = self._rows[:begin] if begin else 0.0, self._places[:begin]
+            self._rows[...] = 0.0
+            self._rows, self._places = rows, places
+        self._filled = end
+        self._rows[begin:end, :-1], self._rows[begin:end, -1] = X[taken], y[taken]
+        self._places[begin:end] = users[taken]
+
+    def close(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """End the window: X (N, p), y (N,), one user's records after another's, and how many each user has (n,)."""
+        order = np.argsort(self._places[: self._filled], kind="stable")
+        X, y, sizes = self._rows[:, :-1].take(order, axis=0), self._rows[:, -1].take(order), self._sizes()
+        self.discard()
+        return X, y, sizes
+
+
+def _ranks(users: np.ndarray) -> np.ndarray:
+    """How many of the records before (n,) are of the same user."""
+    n = len(users)
+    if n == 1:
+        return np.zeros(1, dtype=np.int64)
+    order = np.argsort(users, kind="stable")
+    first = np.flatnonzero(np.diff(users[order], prepend=_REFUSED - 1))  # where each one's records begin
+    ranks = np.empty(n, dtype=np.int64)
+    ranks[order] = np.arange(n) - np.repeat(first, np.diff(first, append=n))
+    return ranks

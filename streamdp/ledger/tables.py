@@ -1,0 +1,35 @@
+"""The tables of spends in each kind of database.
+
+An SQLite file has `spend_pages` and `spend_log` (see `sqlite_pages`). A PostgreSQL database has `spends`, one row for
+each subject (see `postgres_rows`), so that workers that write different subjects do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table
+
+
+def add_tables(metadata: MetaData) -> None:
+    """Declare the tables of each kind of database."""
+    Table(
+        "spends",
+        metadata,
+        Column("subject", LargeBinary(16), primary_key=True),
+        Column("spend", LargeBinary, nullable=False),
+        info={"only": "postgresql"},
+    )
+    Table(
+        "spend_pages",
+        metadata,
+        Column("page", Integer, primary_key=True),
+        Column("subjects", Integer, nullable=False),
+        Column("spends", LargeBinary, nullable=False),
+        info={"only": "sqlite"},
+    )
+    Table(
+        "spend_log",
+        metadata,
+        Column("entry", Integer, primary_key=True),
+        Column("spends", LargeBinary, nullable=False),
+        info={"only": "sqlite"},
+    )

@@ -1,0 +1,57 @@
+"""Compiled loops that average the gradients of each user's records."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamdp.optim.loops import gradient, gradient_of_classes
+from streamdp.privacy.samplers import compiled
+
+
+@compiled
+def average_gradients(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    starts: np.ndarray,
+    users: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write the average gradient at theta of each of the users (k,) into the rows of out (k, d), for losses of one
+    linear predictor. User u has the rows starts[u] to starts[u + 1] of X (N, p), y (N,)."""
+    g = np.zeros(theta.shape[0] + 1)
+    for k in range(users.shape[0]):
+        begin, end = starts[users[k]], starts[users[k] + 1]
+        out[k, :] = 0.0
+        for i in range(begin, end):
+            gradient(spec, theta, X, y, i, g)
+            for j in range(theta.shape[0]):
+                out[k, j] += g[j]
+        for j in range(theta.shape[0]):
+            out[k, j] /= end - begin
+    g[:] = 0.0
+
+
+@compiled
+def average_gradients_of_classes(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    starts: np.ndarray,
+    users: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """As `average_gradients`, for the multinomial loss."""
+    g = np.zeros(theta.shape[0])
+    for k in range(users.shape[0]):
+        begin, end = starts[users[k]], starts[users[k] + 1]
+        out[k, :] = 0.0
+        for i in range(begin, end):
+            gradient_of_classes(spec, theta, X, y, i, g)
+            for j in range(theta.shape[0]):
+                out[k, j] += g[j]
+        for j in range(theta.shape[0]):
+            out[k, j] /= end - begin
+    g[:] = 0.0

@@ -1,0 +1,1 @@
+"""Budgets and guarantees, mechanisms and their samplers, randomness, amplification and statements."""

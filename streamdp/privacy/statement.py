@@ -1,0 +1,84 @@
+"""The guarantee in words, as a user would hand it to the people whose records are learned from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP
+
+_NO_BOUND = 20.0  # e^20 is half a billion
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a guarantee protects, in words: a single one, one and the others of a comparison, several of a person."""
+
+    single: str
+    one: str
+    other: str
+    several: str
+
+
+RECORD = Unit("single record", "one record", "any other in its place", "records")
+WINDOW = Unit("single user of a window", "the records of one user of a window", "any others in their place", "windows")
+REPORT = Unit("single report of a user", "the records of one report", "any others in their place", "reports")
+
+
+def _up(value: float, digits: int) -> str:
+    """A number in so many digits, rounded up: a promise must not be rounded to a stronger one."""
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
+
+
+def in_words(budget: Budget, unit: Unit = RECORD) -> str:
+    """One sentence on what a budget means; numbers are rounded up.
+
+    >>> in_words(PureDP(1.0))
+    'epsilon = 1: no output is more than 2.72 times as likely with one record as with any other in its place'
+    """
+    match budget:
+        case PureDP(epsilon):
+            if epsilon > _NO_BOUND:
+                return f"epsilon = {_up(epsilon, 6)}: puts no useful bound on what an output tells about {unit.one}"
+            return (
+                f"epsilon = {_up(epsilon, 6)}: no output is more than {_up(math.exp(epsilon), 3)} times as likely with "
+                f"{unit.one} as with {unit.other}"
+            )
+        case ApproxDP(epsilon, delta):
+            e, mass = _up(epsilon, 6), _up(delta, 6)
+            return f"(epsilon, delta) = ({e}, {mass}): epsilon = {e} but for a mass of {mass}"
+        case GaussianDP(mu):
+            m = _up(mu, 6)
+            return (
+                f"mu = {m} (Gaussian DP): as hard to tell {unit.one} from {unit.other} as one draw of N(0, 1) "
+                f"from one of N({m}, 1); implies epsilon = {_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
+            )
+
+
+def statement(
+    guarantee: Guarantee,
+    *,
+    learned: int,
+    refused: int,
+    per_subject: str,
+    caveats: tuple[str, ...] = (),
+    unit: Unit = RECORD,
+) -> str:
+    """The statement of an estimator: what is promised to whom, against whom, and what is not.
+
+    `per_subject` says what holds for a person with several records.
+    """
+    lines = [f"Privacy statement after {learned:,} records learned and {refused:,} refused."]
+    if not guarantee.private:
+        lines.append("NOT PRIVATE: no promise is made to anyone.")
+    elif not guarantee.budgets:
+        lines.append("Nothing has been learned, so nothing has been spent.")
+    else:
+        lines.append(f"The strongest spend of any {unit.single}:")
+        lines += [f"  - {in_words(budget, unit)}." for budget in guarantee.budgets]
+    lines.append(f"Neighbours: {guarantee.neighbours}.")
+    lines.append(f"Whom to trust: {guarantee.trust}.")
+    lines.append(f"One person, several {unit.several}: {per_subject}.")
+    lines += [f"Note: {caveat}." for caveat in caveats]
+    return "\n".join(lines)

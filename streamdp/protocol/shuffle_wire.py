@@ -1,0 +1,206 @@
+"""What travels: announcements as JSON, messages and mixed batches as bytes; all of it is checked when it is read."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamdp.aggregation.shuffled_sum import Shuffled, VectorSum
+from streamdp.errors import SchemaError
+from streamdp.privacy.guarantees import ApproxDP, parse_budget
+
+Place = tuple[int, int, int]
+"""Which batch: (epoch, phase, step)."""
+
+NONCE_BYTES = 16
+PART_BYTES = 512 * 1024
+"""Of a mixed batch in one message, about half of what brokers take by default."""
+
+_FORMAT = 1
+_MOST_BYTES = 64 << 20
+_SUM = ("bound", "users", "d", "g", "b", "calibration", "sensitivity")
+_HEAD = struct.Struct(">4s16s3Q16s2IQ")  # magic, agreement, batch, which forwarding, part, parts, users
+_MAGIC = b"sdm1"
+
+
+def place_text(place: Place) -> str:
+    return "/".join(map(str, place))
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What the learner shows before a batch. `agreement` is the digest of what all parties have in common."""
+
+    agreement: str
+    batch: Place
+    point: np.ndarray
+    loss: str
+    features: tuple[str, ...]
+    params: VectorSum
+
+
+def write_announcement(said: Announcement) -> bytes:
+    params = said.params
+    return json.dumps(
+        {
+            "format": _FORMAT,
+            "agreement": said.agreement,
+            "batch": list(said.batch),
+            "point": said.point.tolist(),
+            "loss": said.loss,
+            "features": list(said.features),
+            "sum": {"budget": str(params.budget)} | {name: getattr(params, name) for name in _SUM},
+        }
+    ).encode()
+
+
+def read_announcement(text: bytes) -> Announcement:
+    """Raises `SchemaError` for what is none, `ConfigError` and `BudgetError` for a sum that cannot be or does not keep
+    its budget.
+    """
+    try:
+        if len(text) > _MOST_BYTES:
+            raise SchemaError("an announcement is too long")
+        said = json.loads(text)
+        epoch, phase, step = map(_whole, _fields(said, "batch", list))
+        point = [_number(value) for value in _fields(said, "point", list)]
+        features = _fields(said, "features", list)
+        if _fields(said, "format", int) != _FORMAT or not all(isinstance(name, str) for name in features):
+            raise SchemaError("expected an announcement of another format")
+        agreed = _fields(said, "sum", dict)
+        budget = parse_budget(_fields(agreed, "budget", str))
+        if not isinstance(budget, ApproxDP):
+            raise SchemaError("an announcement has a budget of another kind")
+        given = {name: agreed[name] for name in _SUM}
+        for name in ("bound", "sensitivity"):
+            given[name] = _number(given[name])
+        for name in ("users", "d", "g", "b"):
+            given[name] = _whole(given[name])
+        agreement, loss = _fields(said, "agreement", str), _fields(said, "loss", str)
+        if given["calibration"] not in ("tight", "paper"):
+            raise SchemaError("an announcement has no such calibration")
+    except (TypeError, KeyError, ValueError, RecursionError) as error:  # ours are kinds of ValueError
+        if isinstance(error, SchemaError):
+            raise
+        raise SchemaError("expected an announcement, got something else") from None
+    params = VectorSum(budget, **given)
+    return Announcement(agreement, (epoch, phase, step), np.array(point), loss, tuple(features), params)
+
+
+def _fields(said: Any, name: str, kind: type) -> Any:
+    if not isinstance(said, dict) or not isinstance(said[name], kind):
+        raise SchemaError(f"an announcement lacks its {name}")
+    return said[name]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise SchemaError("an announcement has something else where a whole number is expected")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise SchemaError("an announcement has something else where a number is expected")
+    return float(value)
+
+
+# -- one person's message --------------------------------------------------------------------------------------------
+
+
+def message_key(agreement: str, place: Place) -> bytes:
+    return f"{agreement}/{place_text(place)}".encode()
+
+
+def read_key(key: bytes | None, agreement: str) -> Place:
+    """Which batch a message is for. Raises `SchemaError` where it is not of this agreement."""
+    try:
+        whose, *numbers = (key or b"").decode("ascii").split("/")
+        epoch, phase, step = (int(text) for text in numbers if text.isdigit() and len(text) < 19)
+    except ValueError:
+        raise SchemaError("a message has no batch") from None
+    place = epoch, phase, step
+    if whose != agreement or message_key(agreement, place) != key:
+        raise SchemaError("a message is of another agreement")
+    return place
+
+
+def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
+    """The random bytes and the packed bits (d w bytes). Raises `SchemaError` where they are not of this sum."""
+    if value is None or len(value) != NONCE_BYTES + params.message_bytes:
+        raise SchemaError(f"expected a message of {NONCE_BYTES + params.message_bytes} bytes")
+    bits = value[NONCE_BYTES:]
+    width = params.message_bytes // params.d
+    past = (1 << (8 * width - params.g - params.b)) - 1
+    if past and any(last & past for last in bits[width - 1 :: width]):
+        raise SchemaError("a message has ones past its bits")
+    return value[:NONCE_BYTES], bits
+
+
+# -- a mixed batch ---------------------------------------------------------------------------------------------------
+
+
+def cut(shuffled: Shuffled, agreement: str, place: Place, name: bytes, size: int = PART_BYTES) -> Iterator[bytes]:
+    """The parts of a mixed batch; `name` is 16 random bytes, the same for all, another whenever it is forwarded."""
+    data = shuffled.bits.tobytes()
+    parts = max(1, -(-len(data) // size))
+    for part in range(parts):
+        head = _HEAD.pack(_MAGIC, bytes.fromhex(agreement), *place, name, part, parts, shuffled.users)
+        yield head + data[part * size : (part + 1) * size]
+
+
+@dataclass(frozen=True)
+class MixedPart:
+    """One of the parts that `cut` made."""
+
+    place: Place
+    name: bytes
+    part: int
+    parts: int
+    users: int
+    data: bytes
+
+
+def read_part(value: bytes | None, agreement: str) -> MixedPart:
+    """Raises `SchemaError` for what is no part, or of another agreement."""
+    if value is None or len(value) < _HEAD.size:
+        raise SchemaError("expected a part of a mixed batch")
+    magic, whose, epoch, phase, step, name, part, parts, users = _HEAD.unpack_from(value)
+    if magic != _MAGIC or whose.hex() != agreement or part >= parts:
+        raise SchemaError("expected a part of a mixed batch of this agreement")
+    return MixedPart((epoch, phase, step), name, part, parts, users, value[_HEAD.size :])
+
+
+class Assembly:
+    """Puts the parts of one batch together. A forwarding that a crash cut off is forgotten for the next one."""
+
+    _most = 4
+
+    def __init__(self, params: VectorSum) -> None:
+        self._params = params
+        self._found: dict[bytes, list[bytes]] = {}
+
+    def add(self, part: MixedPart) -> Shuffled | None:
+        """The whole batch, once its last part has come. Raises `SchemaError` for a part that does not fit."""
+        params = self._params
+        width = (part.users * (params.g + params.b) + 7) // 8
+        pieces = self._found.setdefault(part.name, [])
+        whole = sum(map(len, pieces)) + len(part.data)
+        complete = part.part == part.parts - 1
+        fits = 1 <= part.users <= params.users and part.part == len(pieces) and whole <= params.d * width
+        if not fits or (complete and whole != params.d * width):
+            self._found.pop(part.name)
+            raise SchemaError("a part of a mixed batch does not fit the others")
+        pieces.append(part.data)
+        if complete:
+            data = b"".join(self._found.pop(part.name))
+            return Shuffled(np.frombuffer(data, np.uint8).reshape(params.d, width), part.users)
+        while len(self._found) > self._most:
+            self._found.pop(next(iter(self._found)))
+        return None

@@ -1,0 +1,196 @@
+"""The shuffler: collects messages, decides which a batch has, mixes and forwards them. See the package's text."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamdp.aggregation.shuffled_sum import Shuffler
+from streamdp.errors import SchemaError, SourceError
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.logs import Entry, Log, Outlet, Tell, silent
+from streamdp.protocol.shuffle_wire import NONCE_BYTES, PART_BYTES, Place, cut, place_text, read_key, read_message
+from streamdp.store.snapshot import Counts
+
+_POLL_S = 0.2
+_ANOTHER = "the topic of messages is not the one that this shuffler has read: it was made anew"
+
+
+class Mixer:
+    """Goes on where its store says; an error on the way (a broker or a database that is away) needs a new one.
+
+    Parameters
+    ----------
+    agreement, messages, shuffled, store
+        `store` is a `Store` of the shuffler's own, under the fingerprint `agreement.digest`. Its counts are: learned,
+        messages in batches that were decided on; refused, messages for batches that were decided on before; dead,
+        malformed ones, ones of other jobs and repetitions.
+    wait_seconds
+        How long after the first message of a batch to wait for all, before fewer will do.
+    tell
+        Is told of batches by number.
+
+    Raises `SourceError` where the store is new but the topic it forwards to is not.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        messages: Log,
+        shuffled: Outlet,
+        store: Any,
+        *,
+        wait_seconds: float = math.inf,
+        tell: Tell = silent,
+        clock: Callable[[], float] = time.monotonic,
+        rng: Entropy | SeededEntropy | None = None,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._agreement = agreement
+        self._messages = messages
+        self._shuffled = shuffled
+        self._store = store
+        self._wait = wait_seconds
+        self._tell = tell
+        self._clock = clock
+        self._rng = rng
+        self._part_bytes = part_bytes
+        self._place: Place = agreement.first
+        self._batch: dict[bytes, bytes] = {}
+        self._begun_at = 0.0
+        self._offset = self._next = 0
+        self._counts = [0, 0, 0]
+        self._start()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a shuffler holds people's messages: it is neither copied nor stored")
+
+    def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
+        """Until told to stop, or until no message came for so long and no batch waits for its time."""
+        heard = self._clock()
+        while not stopping():
+            if self.step(_POLL_S):
+                heard = self._clock()
+            elif idle_seconds is not None and self._clock() - heard >= idle_seconds and not self._may_close_later:
+                return
+
+    def step(self, timeout_s: float) -> bool:
+        """Take what has come, and forward what is complete; False where nothing came."""
+        entries = self._messages.poll(timeout_s)
+        for entry in entries:
+            if self._take(entry) and len(self._batch) == self._agreement.params(self._place).users:
+                self._close()
+        if self._may_close_later and self._clock() - self._begun_at >= self._wait:
+            self._close()
+        return bool(entries)
+
+    @property
+    def waiting(self) -> int:
+        """How many have answered of the batch that is open."""
+        return len(self._batch)
+
+    @property
+    def counts(self) -> Counts:
+        """So far; what came after the last commit is counted again after a crash."""
+        return Counts(*self._counts)
+
+    @property
+    def _may_close_later(self) -> bool:
+        return bool(self._batch) and len(self._batch) >= self._agreement.needed(self._place) and self._wait < math.inf
+
+    def _start(self) -> None:
+        snapshot = self._store.load()
+        if snapshot is None:
+            if self._shuffled.end():
+                raise SourceError(
+                    "batches were forwarded to this topic before, and this store knows nothing of it: give the store"
+                    " that does, or begin anew with other topics"
+                )
+            self._offset = self._next = self._messages.seek(0)
+            return
+        counts, position = snapshot.counts, snapshot.position
+        self._counts = [counts.learned, counts.refused, counts.dead]
+        epoch, phase, step = position["batch"]
+        self._place, self._offset, decided = (epoch, phase, step), position["offset"], position["decided"]
+        if decided is not None:
+            self._again(decided, position["answered"])
+        else:
+            self._offset = self._next = self._messages.seek(self._offset)
+
+    def _again(self, decided: int, answered: int) -> None:
+        """Forward the batch that was decided on once more: a crash may have come before or after it was."""
+        first = self._messages.seek(self._offset)
+        counts = list(self._counts)  # these messages are counted already
+        if first > self._offset:
+            self._tell("gone", batch=place_text(self._place), answered=answered)
+            self._offset = self._next = self._messages.seek(max(first, decided))
+            self._commit(None)
+            return
+        if self._messages.end() < decided:
+            raise SourceError(_ANOTHER)
+        self._next = self._offset
+        while self._next < decided:
+            for entry in self._messages.poll(_POLL_S):
+                if entry.offset < decided:
+                    self._take(entry)
+                self._next = entry.offset + 1
+        self._counts, self._next = counts, decided
+        if len(self._batch) != answered:
+            raise SourceError(_ANOTHER)
+        self._forward()
+        self._messages.seek(decided)
+
+    def _take(self, entry: Entry) -> bool:
+        """Whether it is a message of the batch that is open; what is not is counted."""
+        self._next = entry.offset + 1
+        try:
+            place = read_key(entry.key, self._agreement.digest)
+            if place < self._place:
+                self._counts[1] += 1
+                return False
+            if place > self._place:
+                raise SchemaError("a message for a batch that has not been announced")
+            nonce, bits = read_message(entry.value, self._agreement.params(place))
+            if nonce in self._batch:
+                raise SchemaError("a message came twice")
+        except SchemaError:
+            self._counts[2] += 1
+            return False
+        if not self._batch:
+            self._begun_at = self._clock()
+        self._batch[nonce] = bits
+        return True
+
+    def _close(self) -> None:
+        """Decide: the batch has these messages and no others, whatever happens. Only then forward."""
+        self._counts[0] += len(self._batch)
+        self._commit(self._next)
+        self._forward()
+
+    def _forward(self) -> None:
+        place, params = self._place, self._agreement.params(self._place)
+        shuffler = Shuffler(params, self._agreement.needed(place), self._rng)
+        answered = len(self._batch)
+        bits = np.frombuffer(b"".join(self._batch.values()), np.uint8)
+        shuffler.collect(bits.reshape(answered, params.d, -1))
+        key = place_text(place).encode()
+        for part in cut(shuffler.forward(), self._agreement.digest, place, os.urandom(NONCE_BYTES), self._part_bytes):
+            self._shuffled.send(key, part)
+        self._shuffled.flush()
+        self._batch.clear()
+        self._place, self._offset = self._agreement.after(place), self._next
+        self._commit(None)
+        self._messages.forget(self._offset)
+        late, dead = self._counts[1:]
+        self._tell("forwarded", batch=place_text(place), answered=answered, late=late, dead=dead)
+
+    def _commit(self, decided: int | None) -> None:
+        """`decided`: the offset after the last message of the batch, whose first is at or after `offset`."""
+        position = {"batch": list(self._place), "offset": self._offset, "decided": decided}
+        self._store.commit({}, position | {"answered": len(self._batch)}, self.counts)

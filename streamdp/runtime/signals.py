@@ -1,0 +1,29 @@
+"""SIGINT and SIGTERM ask a run to stop after its next commit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None], stopping: Callable[[], bool]) -> Iterator[None]:
+    """Call `stop` on SIGINT and SIGTERM, and restore the handlers that were there; a second SIGINT raises."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may install handlers; whoever runs others calls `stop`
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stopping():
+            raise KeyboardInterrupt
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

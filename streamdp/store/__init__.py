@@ -1,0 +1,1 @@
+"""State, position, counts and spends of a job, committed in one transaction."""

@@ -1,0 +1,120 @@
+"""The tables of a store, the same in SQLite and PostgreSQL, and how older SQLite files come to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    and_,
+    literal,
+    text,
+)
+
+from streamdp.data.records import Shard
+from streamdp.database.interface import Format
+from streamdp.ledger.spends import add_caps
+from streamdp.ledger.tables import add_tables
+
+_metadata = MetaData()
+add_tables(_metadata)  # what a job's ledger writes
+JOBS = Table(
+    "jobs",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("config", Text, nullable=False),
+    Column("key_fingerprint", LargeBinary(16)),  # NULL: no cap, no spends
+)
+
+
+def _shard_columns() -> tuple[Column[Any], ...]:
+    return (
+        Column("topic", Text, primary_key=True),
+        Column("partition", Integer, primary_key=True, autoincrement=False),
+    )
+
+
+def _commit_columns() -> tuple[Column[Any], ...]:
+    return (
+        Column("committed_at", Double, nullable=False),
+        Column("learned", BigInteger, nullable=False),
+        Column("refused", BigInteger, nullable=False),
+        Column("dead", BigInteger, nullable=False),
+        Column("position", Text, nullable=False),
+    )
+
+
+SHARDS = Table(  # since format 3; before, there was one shard to a job
+    "shards",
+    _metadata,
+    *_shard_columns(),
+    Column("epoch", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),  # 0: claimed, and nothing committed yet
+    *_commit_columns(),
+    Column("state", Text, nullable=False),
+    Column("checksum", LargeBinary(32), nullable=False),
+)
+COMMITS = Table(  # since format 2
+    "commits",
+    _metadata,
+    *_shard_columns(),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    *_commit_columns(),
+)
+EMPTY = {
+    "seq": 0,
+    "committed_at": 0.0,
+    "learned": 0,
+    "refused": 0,
+    "dead": 0,
+    "position": "",
+    "state": "",
+    "checksum": b"",
+}
+NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
+
+
+ADD_SHARD = text(
+    f"INSERT INTO shards (topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"
+    f" VALUES (:topic, :partition, 0, {', '.join(f':{name}' for name in NAMES)}, :state, :checksum)"
+    " ON CONFLICT (topic, partition) DO NOTHING"
+)
+
+
+def _add_commits(connection: Connection) -> None:
+    """Format 1 kept no history: begin it with the snapshot there is."""
+    connection.execute(text("CREATE TABLE commits AS SELECT " + ", ".join(NAMES) + " FROM snapshot"))
+
+
+def _add_shards(connection: Connection) -> None:
+    """Format 2 knew one shard."""
+    connection.execute(text("ALTER TABLE commits RENAME TO old_commits"))
+    SHARDS.create(connection)
+    COMMITS.create(connection)
+    names = ", ".join(NAMES)
+    connection.execute(text(f"INSERT INTO commits (topic, partition, {names}) SELECT '', 0, {names} FROM old_commits"))
+    connection.execute(
+        text(
+            f"INSERT INTO shards (topic, partition, epoch, {names}, state, checksum)"
+            f" SELECT '', 0, 0, {names}, state, checksum FROM snapshot"
+        )
+    )
+    for table in ("old_commits", "snapshot"):
+        connection.execute(text(f"DROP TABLE {table}"))
+
+
+MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps}
+STORE_FORMAT = Format("store", 0x73445073, 4, _metadata, MIGRATIONS)
+
+
+def is_shard(table: Table, shard: Shard) -> Any:
+    return and_(table.c.topic == literal(shard.topic), table.c.partition == shard.partition)

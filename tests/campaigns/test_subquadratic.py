@@ -1,0 +1,65 @@
+"""What `benchmarks.subquadratic` says: its window, its rival, and that queries grow slower than the square of n."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.subquadratic import GROWTH, D, NoisySGD, Window, growth, measured, slope, task
+from benchmarks.theory import mean_and_error
+from streamdp.optim.losses import Hinge
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.subsampling import noise_multiplier
+
+
+def test_the_least_loss_of_the_window_is_what_it_is_said_to_be() -> None:
+    """It is reached, and subgradient steps from anywhere find nothing less."""
+    window = Window(400, 6, 1)
+    best = np.eye(6)[0]
+    assert window.excess(best) == pytest.approx(0, abs=1e-12)
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        theta = window.project(best + rng.standard_normal(6))
+        for t in range(1, 1000):
+            assert window.excess(theta) >= -1e-12
+            theta = window.project(theta - 0.5 / np.sqrt(t) * window.gradients(theta).mean(axis=0))
+        assert window.excess(theta) < 0.1
+
+
+def test_gradients_are_those_of_the_hinge_loss() -> None:
+    window, theta = Window(100, 5, 3), np.full(5, 0.3)
+    plain = [Hinge().gradient(theta, x, float(y)) for x, y in zip(window.X, window.y, strict=True)]
+    np.testing.assert_allclose(window.gradients(theta), plain, atol=1e-12)
+    np.testing.assert_allclose(window.gradients(theta, None, 1e-9), plain, atol=1e-12)
+
+
+def test_the_rival_keeps_its_bound_and_is_not_wasteful() -> None:
+    target = 0.15
+    sgd = NoisySGD.planned(task(1000), target)
+    assert 0.9 * target < sgd.run.excess < 1.1 * target
+    for rate in (0.5 * sgd.run.rate, 2 * sgd.run.rate):  # with as many queries, other batches have a larger bound
+        steps = sgd.run.queries / (rate * 1000)
+        square = NoisySGD.square(task(1000), rate, noise_multiplier(task(1000).budget, rate, round(steps)))
+        assert np.sqrt(square / steps) > 0.98 * sgd.run.excess
+    window = Window(1000, D, 1)
+    assert window.excess(sgd.learn(window, D, SeededEntropy(1, 1 << 16))) < target
+
+
+def test_queries_grow_slower_than_those_of_sgd() -> None:
+    rows = [growth(n, D) for n in GROWTH]
+    ours, theirs = (slope(GROWTH, [getattr(row, name) for row in rows]) for name in ("erm", "sgd"))
+    assert ours < 1.7
+    assert theirs > 1.85
+    assert rows[-1].erm < rows[-1].sgd / 3
+    served = [row for row in rows if row.sco is not None]
+    assert len(served) >= 3
+    assert slope([row.n for row in served], [row.sco or 0.0 for row in served]) < 1.4
+
+
+@pytest.mark.campaign
+def test_fewer_queries_at_the_same_measured_excess() -> None:
+    row = measured(8000, 3, seed=50)
+    (ours, a), (theirs, b) = mean_and_error(row.excess), mean_and_error(row.sgd_excess)
+    assert row.smoothed.queries < row.sgd.run.queries
+    assert ours < 1.05 * theirs + 5 * np.hypot(a, b)
+    assert ours < row.smoothed.excess

@@ -1,0 +1,658 @@
+"""Every public estimator passes River's own checks, works in River's pipelines, and keeps its promises around them."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn  # noqa: F401  River leaves checks out without pandas and scikit-learn: fail rather than pass fewer
+from river import compose, evaluate, metrics, preprocessing
+from river.base import Regressor
+
+from streamdp import (
+    ApproxDP,
+    GaussianDP,
+    Huber,
+    L2Ball,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDClassifier,
+    LDPSGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    PureDP,
+    Quantile,
+    ShuffleClassifier,
+    ShuffleRegressor,
+    Squared,
+)
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
+from streamdp.estimators.base import SchemaWarning, StreamEstimator
+from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
+
+SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
+
+LDP: dict[str, Callable[[], Any]] = {
+    "sgd huber": lambda: LDPSGDRegressor(),
+    "asgd huber": lambda: LDPASGDRegressor(),
+    "asgd huber object": lambda: LDPASGDRegressor(loss=Huber(c=1.0), budget=GaussianDP(1)),
+    "sgd squared": lambda: LDPSGDRegressor(loss="squared", budget="eps=1,delta=1e-6"),
+    "asgd squared bounded": lambda: LDPASGDRegressor(
+        loss=Squared(clip=None, target_bound=5.0, radius=2.0), domain=L2Ball(2.0)
+    ),
+    "sgd quantile": lambda: LDPSGDRegressor(loss=Quantile(tau=0.9), mechanism="laplace", intercept=False),
+    "sgd logistic": lambda: LDPSGDClassifier(),
+    "asgd logistic": lambda: LDPASGDClassifier(budget=GaussianDP(2)),
+    "sgd hinge": lambda: LDPSGDClassifier(loss="hinge"),
+    "asgd hinge": lambda: LDPASGDClassifier(loss="hinge"),
+    "sgd multiclass": lambda: LDPSGDClassifier(classes=SEGMENTS),
+    "asgd multiclass": lambda: LDPASGDClassifier(classes=SEGMENTS),
+}
+PAN: dict[str, Callable[[], Any]] = {
+    "pan huber": lambda: PanPrivateRegressor(),
+    "pan huber in batches": lambda: PanPrivateRegressor(batch_size=3, budget=GaussianDP(1)),
+    "pan quantile": lambda: PanPrivateRegressor(loss=Quantile(tau=0.9), intercept=False, horizon=100),
+    "pan squared bounded": lambda: PanPrivateRegressor(
+        loss=Squared(clip=None, target_bound=5.0, radius=2.0), domain=L2Ball(2.0), strong_convexity=0.1
+    ),
+    "pan logistic": lambda: PanPrivateClassifier(),
+    "pan logistic in batches": lambda: PanPrivateClassifier(batch_size=7, budget="eps=2,delta=1e-6"),
+    "pan hinge": lambda: PanPrivateClassifier(loss="hinge", batch_size=2),
+    "pan multiclass": lambda: PanPrivateClassifier(classes=SEGMENTS),
+    "pan multiclass in batches": lambda: PanPrivateClassifier(classes=SEGMENTS, batch_size=5),
+}
+SHUFFLE: dict[str, Callable[[], Any]] = {
+    "shuffle huber": lambda: ShuffleRegressor(),
+    "shuffle quantile in batches": lambda: ShuffleRegressor(loss=Quantile(tau=0.9), batch_size=3, intercept=False),
+    "shuffle logistic sgd": lambda: ShuffleClassifier(method="sgd", batch_size=7),
+    "shuffle hinge": lambda: ShuffleClassifier(loss="hinge", horizon=100),
+    "shuffle multiclass in batches": lambda: ShuffleClassifier(classes=SEGMENTS, batch_size=5, strong_convexity=0.1),
+}
+MODELS = LDP | PAN | SHUFFLE
+every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
+
+
+def numbers(model: Any) -> np.ndarray:
+    """What it has learned up to the last boundary."""
+    state: np.ndarray = model._walk.points if hasattr(model, "_walk") else model._state
+    return state
+
+
+@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+def test_river_checks(make: Callable[[], Any], number: int) -> None:
+    run_check(make, number)
+
+
+@every
+def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
+    assert_none_vanishes(make)
+
+
+def test_every_public_estimator_is_checked() -> None:
+    import streamdp
+
+    public = {v for v in vars(streamdp).values() if isinstance(v, type) and issubclass(v, StreamEstimator)}
+    here = {type(make()) for make in MODELS.values()}
+    user_level = {streamdp.UserLevelLDPRegressor, streamdp.UserLevelLDPClassifier}  # test_user_level.py
+    windowed = {streamdp.WindowedRegressor, streamdp.WindowedClassifier}  # test_windowed_methods.py
+    assert public == here | user_level | windowed
+
+
+# --- in pipelines
+
+WEIGHTS = np.array([1.0, -2.0, 0.5])
+
+
+def records(n: int, classes: tuple[Any, ...] | None = None, seed: int = 3) -> list[tuple[dict[str, float], Any]]:
+    """(x, y) of a linear model, or of classes by its sign (and size)."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    u = X @ WEIGHTS
+    if classes is None:
+        targets: list[Any] = (u + rng.normal(0, 0.1, n)).tolist()
+    else:
+        index = np.digitize(u, np.linspace(-1, 1, len(classes) + 1)[1:-1])
+        targets = [classes[i] for i in index]
+    return [(dict(zip("abc", row, strict=True)), y) for row, y in zip(X.tolist(), targets, strict=True)]
+
+
+def data_for(model: Any, n: int, seed: int = 3) -> list[tuple[dict[str, float], Any]]:
+    return records(n, getattr(model, "_labels", None), seed)
+
+
+def test_a_pipeline_learns() -> None:
+    """Accuracy over a stream of 4,000 at eps = 4; guessing gives one half. Seeded."""
+    model = compose.Pipeline(
+        compose.Select("a", "b", "c"),
+        LDPASGDClassifier(features=["a", "b", "c"], budget=PureDP(4), seed=1, eta=1.0),
+    )
+    score = evaluate.progressive_val_score(iter(records(4000, (False, True))), model, metrics.Accuracy())
+    assert score.get() > 0.8
+    assert model[-1].n_seen == 4000
+
+
+def test_budgets_come_with_the_streams_third_element() -> None:
+    """`progressive_val_score` hands {"budget": ...} to learn_one; the guarantee is the widest, and noise follows it."""
+
+    def run(epsilon: float) -> LDPASGDRegressor:
+        model = compose.Pipeline(
+            compose.Select("a", "b", "c"), LDPASGDRegressor(features=["a", "b", "c"], budget=PureDP(0.5), seed=2)
+        )
+        stream = ((x, y, {"budget": PureDP(epsilon if i % 2 else 0.25)}) for i, (x, y) in enumerate(records(400)))
+        evaluate.progressive_val_score(stream, model, metrics.MAE())
+        return model[-1]
+
+    model = run(3.0)
+    assert model.guarantee.budgets == (PureDP(3.0),)
+    assert model.n_seen == 400
+    direct = LDPASGDRegressor(features=["a", "b", "c"], budget=PureDP(0.5), seed=2)
+    for i, (x, y) in enumerate(records(400)):
+        direct.learn_one(x, y, budget=PureDP(3.0 if i % 2 else 0.25))
+    assert np.array_equal(direct._state, model._state)
+    assert not np.array_equal(run(2.0)._state, model._state)
+
+
+def test_budgets_of_other_kinds_in_one_stream() -> None:
+    model = LDPASGDRegressor(features=["a", "b", "c"])
+    spends = ["eps=2", GaussianDP(1), ApproxDP(1, 1e-6), None, ApproxDP(0.5, 1e-5)]
+    for (x, y), spend in zip(records(5), spends, strict=True):
+        model.learn_one(x, y, budget=spend)
+    assert model.guarantee.budgets == (PureDP(2), ApproxDP(1, 1e-5), GaussianDP(1))
+
+
+def test_one_by_one_and_mini_batches_in_a_pipeline() -> None:
+    frame = pd.DataFrame([{**x, "y": y} for x, y in records(300)])
+    model = LDPASGDRegressor(features=["a", "b", "c"], seed=3)
+    other = compose.Pipeline(compose.Select("a", "b", "c"), model.clone())
+    for x, y in records(300):
+        model.learn_one(x, y)
+    other.learn_many(frame[["a", "b", "c"]], frame["y"])
+    assert np.array_equal(model._state, other[-1]._state)
+    assert other.predict_many(frame[["a", "b", "c"]]).tolist() == pytest.approx(
+        [model.predict_one(x) for x, _ in records(300)]
+    )
+
+
+def test_in_a_pipeline_with_a_transformer_of_river() -> None:
+    model = preprocessing.OneHotEncoder() | LDPASGDRegressor(features=["k_u", "k_v"], intercept=False, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a one-hot record lacks a category; the encoder learns categories
+        for i in range(10):
+            model.learn_one({"k": "uv"[i % 2]}, float(i % 2))
+    assert model[-1].n_seen == 10
+
+
+# --- predictions
+
+
+@every
+def test_predictions_before_and_after_learning(make: Callable[[], Any]) -> None:
+    model = make()
+    data = data_for(model, 50)
+    x = data[0][0]
+    if isinstance(model, Regressor):
+        assert model.predict_one(x) == 0.0
+    else:
+        assert model.predict_one(x) == model._labels[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SchemaWarning)
+        for row, y in data:
+            model.learn_one(row, y)
+    if isinstance(model, Regressor):
+        weights = model.weights
+        direct = weights.get("(intercept)", 0.0) + sum(weights[name] * x[name] for name in "abc")
+        assert model.predict_one(x) == pytest.approx(direct)
+        return
+    if model._loss.name == "hinge":
+        with pytest.raises(NotImplementedError):
+            model.predict_proba_one(x)
+        assert model.predict_one(x) in model._labels
+        return
+    chances = model.predict_proba_one(x)
+    assert tuple(chances) == model._labels
+    assert sum(chances.values()) == pytest.approx(1)
+    assert model.predict_one(x) == max(chances, key=chances.__getitem__)
+
+
+def test_predicting_learns_nothing() -> None:
+    model = LDPASGDRegressor(features=["a", "b", "c"])
+    x, y = records(1)[0]
+    model.learn_one(x, y)
+    before, words = model._state.copy(), model._rng.position
+    model.predict_one(x, budget=PureDP(1), subject="ann")
+    assert np.array_equal(before, model._state)
+    assert model._rng.position == words
+    assert model.n_seen == 1
+
+
+# --- what it says
+
+
+@every
+def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None:
+    model = make()
+    assert model.guarantee.budgets == ()
+    assert "Nothing has been learned" in model.statement()
+    with pytest.warns(SchemaWarning):
+        model.learn_one(*data_for(model, 1)[0])
+    assert model.guarantee.budgets == (model._budget,)
+    assert model.guarantee.private
+    said = model.statement()
+    assert "after 1 records learned" in said
+    assert "replace-one" in said
+    assert "NOT PRIVATE" not in said
+    assert "first record's names" in said
+    assert model.at_boundary == (model.to_boundary == 0)
+    assert model.at_boundary or hasattr(model, "_walk")
+    model.close_batch()
+    assert model.at_boundary
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
+def test_what_is_not_private_says_so(options: dict[str, Any]) -> None:
+    model = LDPASGDRegressor(features=["a", "b", "c"], **options)
+    model.learn_one(*records(1)[0])
+    assert not model.guarantee.private
+    assert str(model.guarantee) == "not private"
+    assert "NOT PRIVATE" in model.statement()
+
+
+# --- schema
+
+
+def caught(act: Callable[[], Any]) -> list[str]:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        act()
+    return [str(w.message) for w in seen if issubclass(w.category, SchemaWarning)]
+
+
+def test_schema_warnings_come_once() -> None:
+    model = LDPASGDRegressor(features=["a", "b"])
+
+    def learn(x: dict[str, float]) -> Callable[[], None]:
+        return lambda: [model.learn_one(x, 1.0) for _ in range(3)] and None
+
+    assert caught(learn({"a": 1.0, "b": 2.0})) == []
+    assert len(caught(learn({"a": 1.0}))) == 1
+    assert len(caught(learn({"a": 1.0, "b": 1.0, "z": 1.0}))) == 1
+    assert caught(learn({"a": 1.0})) == caught(learn({"a": 1.0, "b": 1.0, "z": 1.0})) == []
+
+
+def test_an_undeclared_schema_is_adopted_sorted_with_a_warning() -> None:
+    model = LDPASGDRegressor()
+    assert len(caught(lambda: model.learn_one({"b": 1.0, "a": 2.0}, 1.0))) == 1
+    assert list(model.weights) == ["a", "b", "(intercept)", "(scale)"]
+
+
+def test_missing_features_count_as_zero_and_unknown_ones_not_at_all() -> None:
+    rows = [{"a": 0.5, "b": 0.0}, {"a": 0.5}, {"a": 0.5, "b": 0.0, "z": 9.0}, {"a": 0.5, "z": 9.0}]
+    states = []
+    for row in rows:
+        model = LDPASGDRegressor(features=["a", "b"], seed=4)
+        caught(lambda model=model, row=row: model.learn_one(row, 1.0))
+        states.append(model._state)
+    assert all(np.array_equal(states[0], other) for other in states)
+
+
+def kept(model: Any) -> Any:
+    """All that a record can change: the state, an open batch, the unused words."""
+    return [
+        numbers(model),
+        getattr(model, "_total", None),
+        getattr(model, "_taken", 0),
+        getattr(model._rng, "words", 0),
+    ]
+
+
+SECRET = "55512.345"
+BAD: list[tuple[str, Callable[[Any], Any], type[StreamDPError]]] = [
+    ("text in a feature", lambda m: m.learn_one({"a": SECRET, "b": 1.0}, 1), SchemaError),
+    ("nan in a feature", lambda m: m.learn_one({"a": float("nan"), "b": float(SECRET)}, 1), SchemaError),
+    ("infinity in a feature", lambda m: m.learn_one({"a": float(SECRET), "b": float("inf")}, 1), SchemaError),
+    ("opposite infinities", lambda m: m.learn_one({"a": float("-inf"), "b": float("inf")}, 1), SchemaError),
+    ("None in a feature", lambda m: m.learn_one({"a": None, "b": float(SECRET)}, 1), SchemaError),
+    ("an integer too large", lambda m: m.learn_one({"a": 10**400, "b": float(SECRET)}, 1), SchemaError),
+    ("a bad target", lambda m: m.learn_one({"a": 1.0, "b": 1.0}, "x" + SECRET), SchemaError),
+    ("a target that is a list", lambda m: m.learn_one({"a": 1.0, "b": 1.0}, [SECRET]), SchemaError),
+    ("a bad budget", lambda m: m.learn_one({"a": float(SECRET), "b": 1.0}, 1, budget="lots"), BudgetError),
+    ("text in a frame", lambda m: m.learn_many(pd.DataFrame({"a": [SECRET + "x"], "b": [1.0]}), [1]), SchemaError),
+    ("nan in a frame", lambda m: m.learn_many(pd.DataFrame({"a": [1.0, None], "b": 1.0}), [1, 1]), SchemaError),
+    ("nan in arrays", lambda m: m.learn_arrays([[float(SECRET), float("nan")]], [1.0]), SchemaError),
+    ("infinity in arrays", lambda m: m.learn_arrays([[1.0, 1.0], [1.0, float("inf")]], [1.0, 1.0]), SchemaError),
+    ("columns", lambda m: m.learn_arrays([[1.0, 1.0, 1.0]], [1.0]), SchemaError),
+    ("rows", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0, 1.0]), SchemaError),
+    ("one dimension", lambda m: m.learn_arrays([1.0, 1.0], [1.0, 1.0]), SchemaError),
+    ("nan target in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [float("nan")]), SchemaError),
+    ("a budget of 0", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[0.0]), SchemaError),
+    ("a budget of infinity", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[np.inf]), SchemaError),
+    ("too many budgets", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], budgets=[1.0, 1.0]), SchemaError),
+    ("text in a prediction", lambda m: m.predict_one({"a": SECRET, "b": 1.0}), SchemaError),
+]
+
+
+@pytest.mark.parametrize(("act", "kind"), [pytest.param(a, e, id=name) for name, a, e in BAD])
+@pytest.mark.parametrize("make", [LDPASGDRegressor, LDPASGDClassifier, PanPrivateRegressor, PanPrivateClassifier])
+def test_errors_are_typed_show_no_value_and_change_nothing(
+    make: Callable[..., Any], act: Callable[[Any], Any], kind: type[StreamDPError]
+) -> None:
+    model = make(features=["a", "b"])
+    model.learn_one({"a": 1.0, "b": 1.0}, 1)
+    before, spent = pickle.dumps(kept(model)), model.guarantee
+    with pytest.raises(kind) as error:
+        act(model)
+    shown = "".join(traceback.format_exception_only(error.value))
+    cause = error.value.__cause__ or (None if error.value.__suppress_context__ else error.value.__context__)
+    assert SECRET not in shown
+    assert SECRET not in str(cause)
+    assert pickle.dumps(kept(model)) == before
+    assert (model.n_seen, model.n_refused, model.guarantee) == (1, 0, spent)
+
+
+@pytest.mark.parametrize("kind", [LDPASGDClassifier, PanPrivateClassifier])
+def test_an_undeclared_class_is_refused_by_every_way_in(kind: Any) -> None:
+    model = kind(features=["a"], classes=("u", "v", "w"))
+    for act in (
+        lambda: model.learn_one({"a": 1.0}, "z"),
+        lambda: model.learn_many(pd.DataFrame({"a": [1.0, 1.0]}), pd.Series(["u", "z"])),
+        lambda: model.learn_arrays([[1.0]], [3.0]),
+        lambda: model.learn_arrays([[1.0]], [-1.0]),
+        lambda: model.learn_arrays([[1.0]], [0.5]),
+    ):
+        with pytest.raises(SchemaError):
+            act()
+    assert model.n_seen == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error"),
+    [
+        (LDPASGDRegressor, {"loss": "logistic"}, ConfigError),
+        (LDPASGDRegressor, {"loss": "absolute"}, ConfigError),
+        (LDPASGDClassifier, {"loss": "huber"}, ConfigError),
+        (LDPASGDClassifier, {"loss": "hinge", "classes": ("u", "v", "w")}, ConfigError),
+        (LDPASGDClassifier, {"classes": ("u",)}, ConfigError),
+        (LDPASGDClassifier, {"classes": ("u", "u")}, ConfigError),
+        (LDPASGDRegressor, {"eta": 0}, ConfigError),
+        (LDPASGDRegressor, {"alpha": 1}, ConfigError),
+        (LDPASGDRegressor, {"alpha": -0.1}, ConfigError),
+        (LDPASGDRegressor, {"mechanism": "uniform"}, ConfigError),
+        (LDPASGDRegressor, {"features": []}, ConfigError),
+        (LDPASGDRegressor, {"features": ["a", "a"]}, ConfigError),
+        (LDPASGDRegressor, {"budget": "eps=-1"}, BudgetError),
+        (LDPASGDRegressor, {"budget": GaussianDP(1), "mechanism": "laplace"}, BudgetError),
+        (LDPASGDRegressor, {"budget": PureDP(1), "mechanism": "gaussian"}, BudgetError),
+        (LDPASGDRegressor, {"loss": Squared(clip=None, target_bound=1.0, radius=1.0)}, ConfigError),
+        (
+            LDPASGDRegressor,
+            {"loss": Squared(clip=None, target_bound=1.0, radius=1.0), "domain": L2Ball(2)},
+            ConfigError,
+        ),
+    ],
+)
+def test_bad_settings_are_refused_at_once(kind: type, options: dict[str, Any], error: type[StreamDPError]) -> None:
+    with pytest.raises(error):
+        kind(**options)
+
+
+# --- state
+
+
+def declared(make: Callable[[], Any], **more: Any) -> Any:
+    return make().clone({"features": ["a", "b", "c"], **more})
+
+
+@every
+def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
+    """Stop after 200 of 400, put the state into a new estimator with the same words to come: the same end."""
+    model = declared(make, seed=6)
+    data = data_for(model, 400)
+    for x, y in data[:200]:
+        model.learn_one(x, y)
+    model.close_batch()
+    other = declared(make, seed=6)
+    other.load_state_dict(model.state_dict())
+    other._rng = model._rng.__class__(99)
+    model._rng = model._rng.__class__(99)
+    for x, y in data[200:]:
+        model.learn_one(x, y)
+        other.learn_one(x, y)
+    assert np.array_equal(numbers(model), numbers(other))
+    assert (model.n_seen, model.guarantee, model.statement()) == (other.n_seen, other.guarantee, other.statement())
+    if hasattr(model, "interval"):
+        assert np.array_equal(model.interval(), other.interval())
+
+
+@every
+def test_the_state_is_plain_and_a_copy(make: Callable[[], Any]) -> None:
+    model = declared(make)
+    for x, y in data_for(model, 20):
+        model.learn_one(x, y)
+    model.close_batch()
+    state = model.state_dict()
+    kept = state["state"].copy()
+
+    def plain(value: Any) -> bool:
+        if isinstance(value, list):
+            return all(map(plain, value))
+        return isinstance(value, int | float | str | bool | np.ndarray)
+
+    assert all(map(plain, state.values()))
+    for x, y in data_for(model, 20):
+        model.learn_one(x, y)
+    assert np.array_equal(state["state"], kept)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 99},
+        {"estimator": "LDPSGDRegressor"},
+        {"loss": "squared"},
+        {"features": ["a", "b", "z"]},
+        {"state": np.zeros((4, 4))},
+        {"state": np.full((4, 5), np.nan)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[str, Any]) -> None:
+    model = declared(LDPASGDRegressor)
+    for x, y in records(10):
+        model.learn_one(x, y)
+    state, before, n = {**model.state_dict(), "n_seen": 77, **change}, model._state.copy(), model.n_seen
+    with pytest.raises(ConfigError):
+        model.load_state_dict(state)
+    assert np.array_equal(before, model._state)
+    assert model.n_seen == n
+
+
+@pytest.mark.parametrize("change", [{"state": np.zeros((4, 4))}, {"spent": ["eps=lots"]}, {"loss": None}])
+def test_an_undeclared_estimator_is_left_alone_by_a_bad_state(change: dict[str, Any]) -> None:
+    full = declared(LDPASGDRegressor)
+    for x, y in records(10):
+        full.learn_one(x, y)
+    state = {k: v for k, v in {**full.state_dict(), **change}.items() if v is not None}
+    model = LDPASGDRegressor()
+    with pytest.raises(StreamDPError):
+        model.load_state_dict(state)
+    assert model.weights == {}
+    assert model.n_seen == 0
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
+def test_a_state_that_was_not_private_does_not_become_so(options: dict[str, Any]) -> None:
+    taken = declared(LDPASGDRegressor, **options)
+    taken.learn_one(*records(1)[0])
+    model = declared(LDPASGDRegressor)
+    model.load_state_dict(taken.state_dict())
+    assert not model.guarantee.private
+
+
+def test_a_state_for_other_classes_is_refused() -> None:
+    model = LDPASGDClassifier(features=["a"], classes=("no", "yes"))
+    model.learn_one({"a": 1.0}, "yes")
+    with pytest.raises(ConfigError):
+        LDPASGDClassifier(features=["a"], classes=("yes", "no")).load_state_dict(model.state_dict())
+
+
+def test_no_state_before_features_are_known() -> None:
+    model = LDPASGDRegressor()
+    for act in (model.state_dict, model.interval, lambda: model.theta, lambda: model.randomizer):
+        with pytest.raises(NotAvailableError):
+            act()
+    assert model.weights == {}
+
+
+# --- merged and clone
+
+
+@every
+def test_merged_is_the_average_by_records(make: Callable[[], Any]) -> None:
+    parts = [declared(make) for _ in range(3)]
+    sizes = (10, 40, 50)
+    for i, (part, n) in enumerate(zip(parts, sizes, strict=True)):
+        for x, y in data_for(part, n, seed=i):
+            part.learn_one(x, y)
+        part.close_batch()
+    before = [numbers(part).copy() for part in parts]
+    together = parts[0].merged(*parts[1:])
+    expected = sum(part.theta * n / 100 for part, n in zip(parts, sizes, strict=True))
+    assert together.theta == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert together.n_seen == 100
+    assert together.guarantee.budgets == (parts[0]._budget,)
+    for part, state in zip(parts, before, strict=True):
+        assert np.array_equal(numbers(part), state)
+    if hasattr(together, "interval"):
+        with pytest.raises(NotAvailableError):
+            together.interval()
+    together.learn_one(*data_for(together, 1)[0])
+    assert together.n_seen == 101
+
+
+def test_merged_takes_the_widest_budget() -> None:
+    one, other = (LDPASGDRegressor(features=["a", "b", "c"], budget=PureDP(e)) for e in (1, 2))
+    for model in (one, other):
+        model.learn_one(*records(1)[0])
+    assert one.merged(other).guarantee.budgets == (PureDP(2),)
+
+
+def test_merged_refuses_other_models() -> None:
+    model = declared(LDPASGDRegressor)
+    for other in (
+        declared(LDPSGDRegressor),
+        declared(LDPASGDRegressor, loss="squared"),
+        LDPASGDRegressor(features=["a", "b"]),
+    ):
+        with pytest.raises(ConfigError):
+            model.merged(other)
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
+def test_merged_with_what_is_not_private_is_not_private(options: dict[str, Any]) -> None:
+    parts = declared(LDPASGDRegressor), declared(LDPASGDRegressor, **options)
+    for part in parts:
+        part.learn_one(*records(1)[0])
+    assert not parts[0].merged(parts[1]).guarantee.private
+
+
+@pytest.mark.parametrize("other", [{"classes": ("yes", "no")}, {"intercept": False, "features": ["a", "b"]}])
+def test_merged_refuses_other_outputs(other: dict[str, Any]) -> None:
+    model = LDPASGDClassifier(features=["a", "b"], classes=("no", "yes"))
+    with pytest.raises(ConfigError):
+        model.merged(model.clone(other))
+
+
+@every
+def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
+    model = declared(make)
+    for x, y in data_for(model, 20):
+        model.learn_one(x, y)
+    other = model.clone()
+    assert other.n_seen == 0
+    assert other.guarantee.budgets == ()
+    assert np.array_equal(numbers(other), numbers(declared(make)))
+    assert repr(other) == repr(model)
+    assert np.array_equal(other._spec, declared(make)._spec)
+    assert other._rng is not model._rng
+
+
+# --- the two halves
+
+
+@every_ldp
+def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
+    """Under one seed, bit for bit; some records bring their own budget."""
+    whole, halves = declared(make, seed=8), declared(make, seed=8)
+    for i, (x, y) in enumerate(data_for(whole, 500)):
+        spend = None if i % 3 else str(whole._budget).replace("=1", "=0.7").replace("=2", "=1.3")
+        whole.learn_one(x, y, budget=spend)
+        report = halves.randomizer(x, halves._encode_target(y), budget=spend)
+        halves.absorb(report)
+    assert np.array_equal(whole._state, halves._state)
+    assert (whole.n_seen, whole.guarantee) == (halves.n_seen, halves.guarantee)
+
+
+@pytest.mark.parametrize("p", [1, 8, 17, 40])
+def test_the_two_halves_also_for_many_features(p: int) -> None:
+    """Where sums are long enough for vector instructions to reorder."""
+    names = [f"f{j}" for j in range(p)]
+    X = np.random.default_rng(p).standard_normal((400, p))
+    whole, halves = (LDPASGDRegressor(features=names, seed=9, budget=GaussianDP(1)) for _ in range(2))
+    for row in X.tolist():
+        x = dict(zip(names, row, strict=True))
+        whole.learn_one(x, row[0])
+        halves.absorb(halves.randomizer(x, row[0]))
+    assert np.array_equal(whole._state, halves._state)
+
+
+def test_a_randomizer_stands_by_itself() -> None:
+    """It holds theta as it was, has words of its own, and knows nothing of records."""
+    model = declared(LDPASGDRegressor)
+    for x, y in records(20):
+        model.learn_one(x, y)
+    randomizer = model.randomizer
+    kept = randomizer.theta.copy()
+    model.learn_one(*records(1)[0])
+    assert np.array_equal(randomizer.theta, kept)
+    assert randomizer.rng is not model._rng
+    x, y = records(1)[0]
+    assert not np.array_equal(randomizer(x, y).gradient, randomizer(x, y).gradient)
+    report = randomizer(x, y, budget="eps=2")
+    assert report.budget == PureDP(2)
+    model.absorb(report)
+    assert model.guarantee.budgets == (PureDP(2),)
+
+
+@pytest.mark.parametrize("bad", [np.zeros(3), np.zeros((1, 5)), np.full(5, np.nan), np.full(5, np.inf)])
+def test_absorb_refuses_what_is_no_gradient(bad: np.ndarray) -> None:
+    model = declared(LDPASGDRegressor)
+    report = model.randomizer(*records(1)[0])
+    before = model._state.copy()
+    with pytest.raises(SchemaError):
+        model.absorb(type(report)(bad, report.budget))
+    assert np.array_equal(before, model._state)
+    assert model.n_seen == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"a": float("nan")},
+        {"a": float("inf")},
+        {"a": SECRET + "x"},
+        {"a": None},
+    ],
+)
+def test_a_randomizer_refuses_what_is_no_record(bad: dict[str, Any]) -> None:
+    randomizer = declared(LDPASGDRegressor).randomizer
+    with pytest.raises(SchemaError) as error:
+        randomizer(bad, 1.0)
+    assert SECRET not in str(error.value)

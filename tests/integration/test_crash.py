@@ -1,0 +1,312 @@
+"""SIGKILL at random instants of `streamdp run`: no record is lost or counted twice, no subject goes over its cap.
+
+The stream is replayed in plain Python with nothing of the library: after each record, how many were learned, refused
+and dead, and what each subject had spent. Every commit that ever was must show exactly the replay's numbers at its
+position, and whatever was published or printed must have been committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from streamdp import PureDP
+from streamdp.config.job import load_config
+from streamdp.serving.snapshots import restore
+from streamdp.store.snapshot import Commit, Counts
+from streamdp.store.store import HISTORY, Store
+from tests.support.paths import ROOT
+
+ROWS = 100_000
+CAP = 3.0
+COMMAND = [sys.executable, "-m", "streamdp", "run", "job.yaml"]
+
+JOB = """
+job: crash
+source: {{path: stream.csv, max_bad_share: 0.2, dead_letters: dead.jsonl}}
+schema:
+  features: {{x1: [-1, 1], x2: [a, b, c]}}
+  target: {{column: y, bounds: [-2, 2]}}
+  subject: person
+  budget: epsilon
+model: {{estimator: LDPASGDRegressor, budget: eps=1}}
+cap: eps={cap}
+commit: {{records: {records}}}
+publish: model.json
+"""
+
+
+def make_stream(path: Path, rng: random.Random) -> list[tuple[str, float] | None]:
+    """Write the stream; returns subject and epsilon of each row, None for a bad one."""
+    rows: list[tuple[str, float] | None] = []
+    with path.open("w") as file:
+        file.write("x1,x2,y,person,epsilon\n")
+        for _ in range(ROWS):
+            fields = [f"{rng.uniform(-1, 1):.3f}", rng.choice("abc"), f"{rng.gauss(0, 1):.3f}"]
+            person, epsilon = f"p{rng.randrange(20_000)}", rng.choice(["", "0.1", "0.7", "1.5"])
+            fields += [person, epsilon]
+            rows.append((person, float(epsilon or 1)))
+            if rng.random() < 0.03:
+                rows[-1] = None
+                match rng.randrange(5):
+                    case 0:
+                        fields[0] = "n/a"
+                    case 1:
+                        fields[1] = "d"
+                    case 2:
+                        fields[2] = "nan"
+                    case 3:
+                        fields[4] = "-1"
+                    case 4:
+                        fields.pop()
+            file.write(",".join(fields) + "\n")
+    return rows
+
+
+class Replay:
+    """The job by plain Python: `counts[n]` after n rows, and the spends after any number of rows."""
+
+    def __init__(self, rows: list[tuple[str, float] | None]) -> None:
+        self._rows = rows
+        self.admitted: list[bool] = []
+        outcomes = []
+        spent: dict[str, float] = {}
+        for row in rows:
+            fits = row is not None and spent.get(row[0], 0.0) + row[1] <= CAP * (1 + 1e-9)
+            if fits and row is not None:
+                spent[row[0]] = spent.get(row[0], 0.0) + row[1]
+            self.admitted.append(fits)
+            outcomes.append((1, 0, 0) if fits else (0, 0, 1) if row is None else (0, 1, 0))
+        add = lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2])  # noqa: E731
+        self.counts = [Counts(*c) for c in accumulate(outcomes, add, initial=(0, 0, 0))]
+
+    def spent(self, n: int) -> dict[str, float]:
+        spent: dict[str, float] = {}
+        for row, admitted in zip(self._rows[:n], self.admitted, strict=False):
+            if row is not None:
+                spent[row[0]] = spent.get(row[0], 0.0) + (row[1] if admitted else 0.0)
+        return spent
+
+
+class Campaign:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.rng = random.Random(seed)
+        self.replay = Replay(make_stream(folder / "stream.csv", self.rng))
+        self.history: dict[int, Commit] = {}
+        self.printed = 0
+
+    def start(self, records: int) -> subprocess.Popen[bytes]:
+        (self.folder / "job.yaml").write_text(JOB.format(cap=CAP, records=records))
+        with (self.folder / "out.jsonl").open("wb") as out:
+            return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=environment())
+
+    def kill_once(self, records: int) -> bool:
+        """Kill a run at a random instant; whether it had learned and committed something by then."""
+        process = self.start(records)
+        out = self.folder / "out.jsonl"
+        if self.rng.random() < 0.25:
+            time.sleep(self.rng.uniform(0.1, 2.5))  # start-up, loading and opening included
+        else:
+            deadline = time.monotonic() + 60
+            while not out.stat().st_size and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(self.rng.uniform(0, 0.8))
+        # Code 0 here: the stream was over before the kill; use fewer records a commit.
+        assert process.poll() is None, f"the run ended by itself, with code {process.returncode}"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.check()
+        return out.stat().st_size > 0
+
+    def check(self) -> None:
+        """Everything on disk, at rest after a crash."""
+        path = self.folder / "crash.db"
+        if not path.exists():
+            return
+        commits = Store.history(path, HISTORY)
+        new = [commit for commit in commits if commit.seq not in self.history]
+        self.history |= {commit.seq: commit for commit in new}
+        for commit in new:
+            n = commit.position["row"] - 1
+            assert commit.counts == self.replay.counts[n]
+        for line in (self.folder / "out.jsonl").read_text().splitlines(keepends=True):
+            if line.endswith("\n") and (shown := json.loads(line))["event"] == "commit":
+                self.printed += 1
+                counts = Counts(shown["learned"], shown["refused"], shown["dead"])
+                assert counts == self.history[shown["commit"]].counts
+        if (self.folder / "model.json").exists():
+            shown = json.loads((self.folder / "model.json").read_text())
+            commit = self.history[shown["commit"]]
+            assert Counts(**shown["counts"]) == commit.counts
+            assert shown["position"] == commit.position
+        self.check_spends(200)
+
+    def check_spends(self, most: int | None = None) -> int:
+        """The ledger has exactly the spends of the records up to the committed position, none over the cap."""
+        config = load_config(self.folder / "job.yaml")
+        with Store(config.store_path, config.job, config.fingerprint(), cap=PureDP(CAP), config=config.text()) as store:
+            snapshot = store.load()
+            n = 0 if snapshot is None else snapshot.position["row"] - 1
+            expected = self.replay.spent(n)
+            people = list(expected)
+            assert store.ledger is not None
+            for person in self.rng.sample(people, min(most or len(people), len(people))):
+                assert store.ledger.spent(person).epsilon == expected[person] <= CAP * (1 + 1e-9)
+            assert store.ledger.n_subjects == sum(value > 0 for value in expected.values())
+        return n
+
+
+def environment() -> dict[str, str]:
+    root = str(ROOT)
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+
+
+def kill_and_finish(folder: Path, kills: int, records: tuple[int, ...], seed: int) -> None:
+    campaign = Campaign(folder, seed)
+    landed = sum(campaign.kill_once(campaign.rng.choice(records)) for _ in range(kills))
+    before = len(campaign.history)
+    assert campaign.start(10_000).wait(timeout=120) == 0
+    campaign.check()
+    assert campaign.check_spends() == ROWS
+    snapshot = Store.snapshot(folder / "crash.db")
+    assert snapshot is not None
+    counts = snapshot.counts
+    assert counts == campaign.replay.counts[ROWS]
+    assert counts.learned + counts.refused + counts.dead == ROWS
+    assert min(counts.learned, counts.refused, counts.dead) > 1000
+    assert snapshot.position["row"] == ROWS + 1
+    assert sorted(campaign.history) == list(range(1, snapshot.seq + 1))  # every commit that ever was has been checked
+    letters = [json.loads(line)["position"] for line in (folder / "dead.jsonl").read_text().splitlines()]
+    assert len(set(letters)) == counts.dead
+    print(f"\n{kills} kills, {landed} after a commit of their run, {before} commits before the last run")
+    assert landed >= kills / 2
+
+
+def test_twenty_kills(tmp_path: Path) -> None:
+    kill_and_finish(tmp_path, 20, (3, 7, 20), seed=1)
+
+
+@pytest.mark.campaign
+def test_two_hundred_kills(tmp_path: Path) -> None:
+    kill_and_finish(tmp_path, 200, (1, 2, 4), seed=2)
+
+
+# --- in batches
+
+
+BATCHED_JOB = """
+job: crash
+source: {{path: stream.csv, dead_letters: dead.jsonl}}
+schema:
+  features: {{x1: [-1, 1], x2: [-1, 1]}}
+  target: {{column: y, classes: ["0", "1"]}}
+  subject: person
+model: {{estimator: {estimator}, budget: "eps=1,delta=1e-6", batch_size: {batch}}}
+cap: eps=3,delta=1e-5
+commit: {{records: {records}}}
+publish: model.json
+"""
+
+
+class InBatches:
+    """A job that learns in batches, by plain Python: a position is a boundary where all before it fills batches."""
+
+    def __init__(self, folder: Path, estimator: str, batch: int, seed: int) -> None:
+        self.folder, self.estimator, self.batch, self.rng = folder, estimator, batch, random.Random(seed)
+        self.rows: list[str | None] = []
+        with (folder / "stream.csv").open("w") as file:
+            file.write("x1,x2,y,person\n")
+            for _ in range(ROWS):
+                person, bad = f"p{self.rng.randrange(25_000)}", self.rng.random() < 0.03
+                x = f"{self.rng.uniform(-1, 1):.3f}"
+                file.write(f"{'n/a' if bad else x},{x},{self.rng.randrange(2)},{person}\n")
+                self.rows.append(None if bad else person)
+        records: dict[str, int] = {}
+        self.counts, self.admitted = [Counts()], []
+        batch_of: set[str] = set()
+        for person in self.rows:
+            now, fits = self.counts[-1], person is not None and records.get(person, 0) < 3 and person not in batch_of
+            if person is not None and fits:
+                records[person] = records.get(person, 0) + 1
+                batch_of.add(person)
+                if len(batch_of) == batch:
+                    batch_of = set()
+            self.admitted.append(fits)
+            refused = person is not None and not fits
+            self.counts.append(Counts(now.learned + fits, now.refused + refused, now.dead + (person is None)))
+        self.seen: set[int] = set()
+
+    def start(self, records: int) -> subprocess.Popen[bytes]:
+        (self.folder / "job.yaml").write_text(
+            BATCHED_JOB.format(estimator=self.estimator, batch=self.batch, records=records)
+        )
+        with (self.folder / "out.jsonl").open("wb") as out:
+            return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=environment())
+
+    def kill_once(self, records: int) -> bool:
+        process, out = self.start(records), self.folder / "out.jsonl"
+        deadline = time.monotonic() + 60
+        while not out.stat().st_size and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(self.rng.uniform(0, 0.4))
+        assert process.poll() is None, f"the run ended by itself, with code {process.returncode}"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.check()
+        return out.stat().st_size > 0
+
+    def check(self, last: bool = False) -> None:
+        """Every commit is at a boundary and shows the replay's numbers; spends are those of what was learned."""
+        config = load_config(self.folder / "job.yaml")
+        commits = [c for c in Store.history(config.store_path, HISTORY) if c.seq not in self.seen]
+        for commit in commits:
+            n = commit.position["row"] - 1
+            assert commit.counts == self.counts[n]
+            assert commit.counts.learned % self.batch == 0 or (last and n == ROWS)
+        self.seen |= {commit.seq for commit in commits}
+        with Store(
+            config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text()
+        ) as store:
+            snapshot = store.load()
+            n = 0 if snapshot is None else snapshot.position["row"] - 1
+            spent = Counter(person for person, fits in zip(self.rows[:n], self.admitted, strict=False) if fits)
+            assert store.ledger is not None
+            assert store.ledger.n_subjects == len(spent)
+            assert max(spent.values(), default=0) <= 3
+            for person in self.rng.sample(sorted(filter(None, spent)), min(100, len(spent))):
+                assert store.ledger.spent(person).records == spent[person]
+        if snapshot is not None:
+            assert snapshot.state["n_seen"] == snapshot.counts.learned
+            model = restore(snapshot).estimator
+            assert model.at_boundary
+
+
+@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier"])
+def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path, estimator: str) -> None:
+    batch = 173
+    job = InBatches(tmp_path, estimator, batch, seed=4)
+    landed = sum(job.kill_once(job.rng.choice([2, 30, 333])) for _ in range(3))
+    assert job.start(10_000).wait(timeout=120) == 0
+    job.check(last=True)
+    snapshot = Store.snapshot(tmp_path / "crash.db")
+    assert snapshot is not None
+    counts = snapshot.counts
+    assert counts == job.counts[ROWS]
+    assert counts.learned + counts.refused + counts.dead == ROWS
+    assert min(counts.learned, counts.refused, counts.dead) > 1000
+    assert counts.learned % batch  # the last batch was closed
+    assert snapshot.position["row"] == ROWS + 1
+    letters = [json.loads(line)["position"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert len(set(letters)) == counts.dead
+    assert landed >= 2

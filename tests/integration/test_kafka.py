@@ -1,0 +1,598 @@
+"""Workers on a real broker: what is counted, who may commit, what happens to bad messages and to bad connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import kafka
+import pytest
+
+from connectors.kafka import KafkaSource
+from servers.broker import Broker, create_topic
+from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
+from streamdp.data.records import Batch, DeadLetter, Shard
+from streamdp.data.schema import Schema
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StoreDamagedError, TooManyBadRecordsError
+from streamdp.runtime.worker import Observer, Worker
+from streamdp.store.snapshot import Counts, Part
+from streamdp.store.store import Store
+
+CAP = PureDP(3.0)
+SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
+
+
+def fields(i: int) -> dict[str, Any]:
+    return {"a": (i % 7) / 7, "b": (i % 3) - 1.0, "y": i % 5 / 5, "extra": "x"}
+
+
+def produce(
+    bootstrap: str, topic: str, messages: Iterable[tuple[str | None, Any]], partition: int | None = None, **options: Any
+) -> None:
+    """JSON values, or bytes as they are; keys are spread over the partitions by Kafka's rule unless one is given."""
+    given = {"linger_ms": 20, "batch_size": 1 << 20, "max_request_size": 20_000_000} | options
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, **given)
+    for key, value in messages:
+        data = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
+        producer.send(topic, data, key=None if key is None else key.encode(), partition=partition)
+    producer.flush()
+    producer.close()
+
+
+def source(bootstrap: str, topic: str, **options: Any) -> KafkaSource:
+    client = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 300} | options.pop("options", {})
+    given = {"group": f"g-{topic}", "key_is_subject": True, "options": client} | options
+    return KafkaSource(topic, given.pop("schema", SCHEMA), bootstrap_servers=bootstrap, **given)
+
+
+def model(store: Store) -> LDPASGDRegressor:
+    return LDPASGDRegressor(features=["a", "b"], budget="eps=1", ledger=store.ledger)
+
+
+def in_batches(store: Store) -> PanPrivateRegressor:
+    return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=70, ledger=store.ledger)
+
+
+def work(path: Path | str, source: KafkaSource, count: int | None = None, **options: Any) -> int:
+    """Learn `count` records, or until there are no more."""
+    with Store(path, "job", "f", cap=CAP, shared=True) as store:
+        return Worker(source, lambda: model(store), store, **options).run(count, 1.5 if count is None else 30.0)
+
+
+def summed(path: Path | str) -> Counts:
+    found = [snapshot.counts for snapshot in Store.snapshots(path, "job")]
+    return Counts(*(sum(getattr(c, name) for c in found) for name in ("learned", "refused", "dead")))
+
+
+class Letters:
+    """Dead letters in memory."""
+
+    def __init__(self) -> None:
+        self.found: list[DeadLetter] = []
+
+    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
+        self.found += letters
+
+    def commit(self) -> None: ...
+
+
+class Watcher(Observer):
+    """An observer that remembers; `on_learned` is called with each batch."""
+
+    def __init__(self, on_learned: Callable[[], object] = lambda: None) -> None:
+        self.mine: tuple[Shard, ...] = ()
+        self.troubles: list[tuple[str, str]] = []
+        self._on_learned = on_learned
+
+    def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
+        self._on_learned()
+
+    def committed(self, parts: dict[Shard, Part], seconds: float) -> None: ...
+
+    def assigned(self, shards: Iterable[Shard]) -> None:
+        self.mine = tuple(shards)
+
+    def on_retry(self, kind: str, message: str) -> None:
+        self.troubles.append((kind, message))
+
+
+class Colleague:
+    """A worker with a store of its own, in a thread."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        source: KafkaSource,
+        watcher: Watcher | None = None,
+        make: Callable[[Store], Any] = model,
+        cap: PureDP | GaussianDP = CAP,
+        **options: Any,
+    ) -> None:
+        self.watcher = watcher or Watcher()
+        self._make, self._cap = make, cap
+        self.done = 0
+        self.error: BaseException | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(path, source, options))
+        self._thread.start()
+        assert self._ready.wait(20)
+
+    def _run(self, path: Path | str, source: KafkaSource, options: dict[str, Any]) -> None:
+        try:
+            with Store(path, "job", "f", cap=self._cap, shared=True) as store:
+                self.store = store
+                self.worker = Worker(source, lambda: self._make(store), store, observers=[self.watcher], **options)
+                self._ready.set()
+                self.done = self.worker.run()
+        except BaseException as error:
+            self.error = error
+            self._ready.set()
+
+    def leave(self) -> None:
+        """Stop it; its failure is ours."""
+        self.worker.stop()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        assert self.error is None
+
+    def __enter__(self) -> Colleague:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if hasattr(self, "worker"):
+            self.worker.stop()
+        self._thread.join(30)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.05)
+
+
+def positions(path: Path | str) -> dict[int, int]:
+    return {s.shard.partition: s.position["offset"] for s in Store.snapshots(path, "job")}
+
+
+def admin(broker: Broker) -> kafka.KafkaAdminClient:
+    return kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+
+
+def group_offsets(broker: Broker, topic: str) -> dict[int, int]:
+    """What a lag tool sees."""
+    client = admin(broker)
+    try:
+        (found,) = client.list_group_offsets([f"g-{topic}"]).values()
+        return {partition.partition: said.offset for partition, said in found.items()}
+    finally:
+        client.close()
+
+
+def test_every_record_counts_once_over_restarts(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic = make_topic(4)
+    produce(broker.bootstrap, topic, [(f"s{i % 500}", fields(i)) for i in range(1000)])
+    path = tmp_path / "job.db"
+    assert work(path, source(broker.bootstrap, topic), 1000, commit_records=100) == 1000
+    assert summed(path) == Counts(1000, 0, 0)
+    assert group_offsets(broker, topic) == positions(path)
+    produce(broker.bootstrap, topic, [(f"s{i % 500}", fields(i)) for i in range(1000)])
+    assert work(path, source(broker.bootstrap, topic), 1000, commit_records=100) == 1000
+    assert summed(path) == Counts(1500, 500, 0)  # each subject has 3, and 4 records
+    shards = {snapshot.shard: snapshot.position for snapshot in Store.snapshots(path)}
+    assert set(shards) == {Shard(topic, i) for i in range(4)}
+    assert sum(position["offset"] for position in shards.values()) == 2000
+    assert group_offsets(broker, topic) == positions(path)
+
+
+GOOD = json.dumps(fields(1)).encode()
+BAD: dict[str, tuple[bytes | None, str, str | None]] = {  # by what it is: the message, its reason, the column
+    "not UTF-8": (b'{"a": 0.5, "b": 0, "y": "\xff"}', "not_utf8", None),
+    "not JSON": (b"a=1;b=2", "not_json", None),
+    "half": (GOOD[:20], "not_json", None),
+    "NaN": (b'{"a": NaN, "b": 0, "y": 1}', "not_json", None),
+    "Infinity": (b'{"a": 1, "b": -Infinity, "y": 1}', "not_json", None),
+    "text nan": (b'{"a": "nan", "b": 0, "y": 1}', "not_finite", "a"),
+    "too large": (b'{"a": 1, "b": "1e999", "y": 1}', "not_finite", "b"),
+    "a list": (b"[1, 2, 3]", "not_an_object", None),
+    "null": (b"null", "not_an_object", None),
+    "missing field": (b'{"a": 0.5, "y": 1}', "missing", "b"),
+    "null field": (b'{"a": 0.5, "b": null, "y": 1}', "missing", "b"),
+    "nested": (b'{"a": {"v": 1}, "b": 0, "y": 1}', "nested", "a"),
+    "nested list": (b'{"a": 1, "b": 0, "y": [1]}', "nested", "y"),
+    "deep": (b"[" * 5000 + b"]" * 5000, "not_json", None),
+    "wrong type": (b'{"a": "many", "b": 0, "y": 1}', "not_a_number", "a"),
+    "boolean": (b'{"a": 1, "b": true, "y": 1}', "not_a_number", "b"),
+    "twice": (b'{"a": 1, "b": 0, "y": 1, "a": 2}', "duplicate_key", None),
+    "empty": (b"", "empty_line", None),
+    "blank": (b"  \n", "empty_line", None),
+    "tombstone": (None, "tombstone", None),
+    "null key": (GOOD, "missing", "key"),
+}
+
+
+def test_no_bad_message_stops_the_good_ones(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic, rounds = make_topic(2), 4762
+    huge = b'{"a": 1, "b": 0, "y": 1, "extra": "' + b"x" * 10_000_000 + b'"}'
+
+    def messages() -> Iterable[tuple[str | None, Any]]:
+        for i in range(rounds):
+            for kind, (message, _, _) in BAD.items():
+                if kind != "deep" or i < 50:
+                    yield (None if kind == "null key" else f"bad{i}"), message
+            yield f"s{i}", fields(i)
+            if i in (10, 4000):
+                yield "huge", huge
+
+    produce(broker.bootstrap, topic, messages(), compression_type="gzip")
+    letters = Letters()
+    total = (len(BAD) - 1) * rounds + 50 + rounds + 2
+    begun = time.monotonic()
+    assert work(tmp_path / "job.db", source(broker.bootstrap, topic), total, dead_letters=letters) == total
+    assert time.monotonic() - begun < 60
+    expected: Counter[tuple[str, str | None]] = Counter({("too_long", None): 2})
+    for kind, (_, reason, column) in BAD.items():
+        expected[reason, column] += 50 if kind == "deep" else rounds
+    assert Counter((letter.reason, letter.column) for letter in letters.found) == expected
+    assert sum(expected.values()) > 90_000
+    assert summed(tmp_path / "job.db") == Counts(rounds, 0, total - rounds)
+    assert all(letter.payload is None for letter in letters.found)
+
+
+def test_payloads_are_kept_where_asked_for(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic = make_topic()
+    produce(broker.bootstrap, topic, [("s", fields(0)), ("s", b"\xff{"), (None, GOOD), ("s", fields(2)), ("s", None)])
+    letters = Letters()
+    work(tmp_path / "job.db", source(broker.bootstrap, topic, keep_payload=True), 5, dead_letters=letters)
+    assert [(d.position, d.reason, d.column, d.payload) for d in letters.found] == [
+        (1, "not_utf8", None, b"\xff{"),
+        (2, "missing", "key", GOOD),
+        (4, "tombstone", None, None),
+    ]
+
+
+def test_a_budget_may_come_in_a_header(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic = make_topic()
+    schema = Schema(SCHEMA.features, "y", target_bounds=(0, 1), budget="eps")
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
+    body = json.dumps(fields(1) | {"eps": 1000}).encode()  # what the body says does not count
+    for subject, header in (
+        (b"ann", [("eps", b"2.5")]),
+        (b"ann", [("other", b"9")]),  # the default, which no more fits
+        (b"bob", []),
+        (b"cee", [("eps", b"much")]),
+        (b"dee", [("eps", b"\xff")]),
+        (b"eve", [("eps", b"-1")]),
+        (b"fay", [("eps", b"")]),
+    ):
+        producer.send(topic, body, key=subject, headers=header)
+    producer.close()
+    letters = Letters()
+    path = tmp_path / "job.db"
+    budgeted = source(broker.bootstrap, topic, schema=schema, budget_header="eps")
+    with Store(path, "job", "f", cap=CAP, shared=True) as store:
+        Worker(budgeted, lambda: model(store), store, dead_letters=letters).run(7, 1.5)
+        assert store.ledger is not None
+        assert [store.ledger.spent(s).epsilon for s in (b"ann", b"bob", b"cee", b"fay")] == [2.5, 1.0, 0.0, 1.0]
+    assert [(d.position, d.reason, d.column) for d in letters.found] == [(i, "bad_budget", "eps") for i in (3, 4, 5)]
+    assert summed(path) == Counts(3, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("limit", "match"),
+    [({"max_bad_in_a_row": 50}, "51 records on end.*'not_json'"), ({"max_bad_share": 0.05}, "over the share of 0.05")],
+)
+def test_too_many_bad_records_stop_after_a_commit(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, limit: dict[str, Any], match: str
+) -> None:
+    topic = make_topic()
+    produce(broker.bootstrap, topic, [("s", b"bad")] * 50 + [(f"s{i}", fields(i)) for i in range(100)])
+    path = tmp_path / "job.db"
+    assert work(path, source(broker.bootstrap, topic), 150, **limit) == 150  # just within
+    produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(20)] + [("s", b"bad")] * 51)
+    with pytest.raises(TooManyBadRecordsError, match=match):
+        work(path, source(broker.bootstrap, topic), 71 if "max_bad_in_a_row" in limit else None, **limit)
+    assert summed(path) == Counts(120, 0, 101)
+    assert positions(path) == {0: 221}
+
+
+def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
+    work(path, source(broker.bootstrap, topic), 100)
+    produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(100)])
+    client = admin(broker)
+    client.delete_records({kafka.TopicPartition(topic, 0): 150})
+    with pytest.raises(
+        SourceError, match=r"50 records are lost.* --on-missing earliest .* --on-missing latest "
+    ) as caught:
+        work(path, source(broker.bootstrap, topic))
+    assert not isinstance(caught.value, SourceUnavailableError)
+    assert positions(path) == {0: 100}
+    assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 50) == 50
+    assert (summed(path), positions(path)) == (Counts(150, 0, 0), {0: 200})
+
+    produce(broker.bootstrap, topic, [("u", fields(1))] * 10)
+    client.delete_records({kafka.TopicPartition(topic, 0): 205})
+    latest = Watcher()
+    with Colleague(path, source(broker.bootstrap, topic, on_missing="latest"), latest) as colleague:
+        wait_until(lambda: latest.mine)
+        time.sleep(0.5)
+        produce(broker.bootstrap, topic, [(f"v{i}", fields(i)) for i in range(5)])
+        wait_until(lambda: colleague.worker._pending == 5)
+        colleague.leave()
+    assert (summed(path), positions(path)) == (Counts(155, 0, 0), {0: 215})
+
+    client.delete_topics([topic])
+    time.sleep(0.5)
+    create_topic(broker.bootstrap, topic)
+    client.close()
+    with pytest.raises(SourceError, match="has 0 to 0: the topic was cut or made anew"):
+        work(path, source(broker.bootstrap, topic))
+    produce(broker.bootstrap, topic, [(f"w{i}", fields(i)) for i in range(5)])
+    assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 5) == 5
+    assert (summed(path), positions(path)) == (Counts(160, 0, 0), {0: 5})
+
+
+@pytest.mark.parametrize("on_missing", ["stop", "earliest"])
+def test_records_that_go_while_they_are_read(
+    broker: Broker,
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_missing: str,
+) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(10)])
+    reader = source(broker.bootstrap, topic, on_missing=on_missing)
+    turn, poll = threading.Lock(), reader.poll
+
+    def poll_in_turn(max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
+        with turn:
+            return poll(max_records, timeout_s)
+
+    monkeypatch.setattr(reader, "poll", poll_in_turn)
+    with Colleague(path, reader, commit_seconds=0.2) as colleague:
+        wait_until(lambda: path.exists() and positions(path) == {0: 10})
+        with turn:  # of our own making: the client stands at an offset that is no more
+            produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(10)])
+            client = admin(broker)
+            client.delete_records({kafka.TopicPartition(topic, 0): 16})
+            client.close()
+            reader._consumer.seek(kafka.TopicPartition(topic, 0), 12)
+        if on_missing == "earliest":
+            wait_until(lambda: positions(path) == {0: 20})
+            colleague.leave()
+            assert summed(path) == Counts(14, 0, 0)
+        else:
+            wait_until(lambda: colleague.error)
+            assert isinstance(colleague.error, SourceError)
+            assert "4 records are lost" in str(colleague.error)
+
+
+def test_a_position_that_is_none_and_a_topic_that_is_not_there(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    with pytest.raises(SourceError, match="there is no topic 'absent'"):
+        work(tmp_path / "job.db", source(broker.bootstrap, "absent"))
+    topic = make_topic()
+    for position, match in (({"offset": 7}, "cut or made anew"), ({"row": 7}, "position of a topic")):
+        path = tmp_path / f"{match}.db"
+        with Store(path, "job", "f", cap=CAP, shared=True) as store:
+            store.claim([Shard(topic, 0)])
+            store.commit_parts({Shard(topic, 0): Part(model(store).state_dict(), position, Counts(1))})
+        with pytest.raises(SourceError, match=match):
+            work(path, source(broker.bootstrap, topic))
+
+
+def test_a_partition_may_begin_at_its_end(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    produce(broker.bootstrap, topic, [("s", fields(1))] * 10)
+    with Colleague(path, source(broker.bootstrap, topic, start="latest")) as colleague:
+        wait_until(lambda: colleague.watcher.mine)
+        time.sleep(0.5)
+        produce(broker.bootstrap, topic, [("t", fields(1))] * 2)
+        wait_until(lambda: colleague.worker._pending == 2)
+        colleague.leave()
+    assert positions(path) == {0: 12}
+    produce(broker.bootstrap, topic, [("u", fields(1))] * 3)
+    assert work(path, source(broker.bootstrap, topic, start="latest"), 3) == 3  # from where it was, not from the end
+    assert (summed(path), positions(path)) == (Counts(5, 0, 0), {0: 15})
+
+
+def test_two_workers_share_and_hand_over(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic, path = make_topic(4), tmp_path / "job.db"
+    options = {"commit_records": 150, "commit_seconds": 0.5}
+    with (
+        Colleague(path, source(broker.bootstrap, topic), **options) as first,
+        Colleague(path, source(broker.bootstrap, topic), **options) as second,
+    ):
+        wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 2)
+        assert {*first.watcher.mine, *second.watcher.mine} == {Shard(topic, i) for i in range(4)}
+        produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(1000)])
+        wait_until(lambda: first.worker._polled and second.worker._polled)
+        first.leave()  # commits what it has learned
+        assert first.done == first.worker._polled
+        produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(1000)])
+        wait_until(lambda: sum(positions(path).values()) == 2000)
+        assert len(second.watcher.mine) == 4
+        with pytest.raises(ConfigError, match="ledger"):
+            Worker(
+                source(broker.bootstrap, topic), lambda: LDPASGDRegressor(features=["a"], budget="eps=1"), second.store
+            )
+        second.leave()
+    assert summed(path) == Counts(2000, 0, 0)
+    assert first.done + second.done >= 2000
+    assert group_offsets(broker, topic) == positions(path)
+    assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
+
+
+def test_batches_are_closed_where_shards_are_taken_away(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A worker has all shards within a batch when another one comes; then it leaves, and the other finishes."""
+    topic, path = make_topic(4), tmp_path / "job.db"
+    cap = GaussianDP(2.0)  # four records of mu = 1
+    options: dict[str, Any] = {"make": in_batches, "cap": cap, "commit_seconds": 60.0}
+    subjects = [f"s{i}" for i in range(400)]  # a partition's batch has none of them twice
+
+    def learned() -> list[int]:
+        return [snapshot.state["n_seen"] for snapshot in Store.snapshots(path, "job")]
+
+    with Colleague(path, source(broker.bootstrap, topic), **options) as first:
+        wait_until(lambda: len(first.watcher.mine) == 4)
+        produce(broker.bootstrap, topic, [(subjects[i % 400], fields(i)) for i in range(500)])
+        wait_until(lambda: first.worker._polled == 500)
+        with Colleague(path, source(broker.bootstrap, topic), **options) as second:
+            wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 2)
+            taken = [s for s in Store.snapshots(path, "job") if s.shard in second.watcher.mine]
+            assert sum(s.counts.learned for s in taken) == sum(s.position["offset"] for s in taken) > 0
+            assert any(s.state["n_seen"] % 70 for s in taken)
+            produce(broker.bootstrap, topic, [(subjects[i % 400], fields(i)) for i in range(500)])
+            wait_until(lambda: first.worker._polled + second.worker._polled == 1000)
+            first.leave()
+            wait_until(lambda: len(second.watcher.mine) == 4)
+            second.leave()
+    assert summed(path) == Counts(1000, 0, 0)
+    assert sum(learned()) == 1000
+    assert sum(positions(path).values()) == 1000
+    assert group_offsets(broker, topic) == positions(path)
+    with Store(path, "job", "f", cap=cap) as store:
+        assert store.ledger is not None
+        assert [store.ledger.spent(subject).records for subject in subjects] == [4] * 100 + [2] * 300
+    assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
+
+
+def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, path = make_topic(2), tmp_path / "job.db"
+    both = threading.Barrier(2)
+
+    def meet() -> None:  # both have read the same spends before either commits
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(3)
+
+    with (
+        Colleague(path, source(broker.bootstrap, topic), Watcher(meet), commit_seconds=0.3) as first,
+        Colleague(path, source(broker.bootstrap, topic), Watcher(meet), commit_seconds=0.3) as second,
+    ):
+        wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 1)
+        time.sleep(0.5)
+        for partition in (0, 1):
+            produce(broker.bootstrap, topic, [(f"s{i % 50}", fields(i)) for i in range(100)], partition)
+        wait_until(lambda: sum(positions(path).values()) == 200)
+        first.leave()
+        second.leave()
+        told = [kind for kind, _ in first.watcher.troubles + second.watcher.troubles]
+    assert "conflict" in told
+    assert summed(path) == Counts(150, 50, 0)  # 50 subjects with room for 3 records, and 4 records of each
+    with Store(path, "job", "f", cap=CAP) as store:
+        assert store.ledger is not None
+        assert [store.ledger.spent(f"s{i}").records for i in range(50)] == [3] * 50
+
+
+def test_stopping_commits_and_leaves_the_group(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(30)])
+    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as colleague:
+        wait_until(lambda: colleague.worker._polled == 30)
+        assert set(positions(path).values()) <= {0}
+        colleague.leave()
+    assert positions(path) == group_offsets(broker, topic) == {0: 30}
+    client = admin(broker)
+    (described,) = client.describe_groups([f"g-{topic}"]).values()
+    client.close()
+    assert "Empty" in str(described)  # not waiting for a member that is gone
+    produce(broker.bootstrap, topic, [("t", fields(1))])
+    begun = time.monotonic()
+    assert work(path, source(broker.bootstrap, topic), 1) == 1
+    assert time.monotonic() - begun < 5
+
+
+def test_a_worker_that_was_fenced_by_mistake_claims_again(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A claim that reached the database late, from one who has lost the shard, must not leave it without an owner."""
+    topic, path = make_topic(), tmp_path / "job.db"
+    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.2) as colleague:
+        wait_until(lambda: colleague.watcher.mine)
+        with Store(path, "job", "f", cap=CAP, shared=True) as late:
+            late.claim([Shard(topic, 0)])
+        produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(20)])
+        wait_until(lambda: positions(path) == {0: 20}, 15)
+        colleague.leave()
+    assert [kind for kind, _ in colleague.watcher.troubles] == ["fenced"]
+    assert summed(path) == Counts(20, 0, 0)
+
+
+def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_broker(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, path = make_topic(2), tmp_path / "job.db"
+    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as first:
+        wait_until(lambda: len(positions(path)) == 2)  # the commit of where they begin is behind us
+
+        def broken(parts: object) -> None:
+            raise StoreDamagedError("the database is damaged")
+
+        monkeypatch.setattr(first.store, "commit_parts", broken)
+        produce(broker.bootstrap, topic, [("s", fields(1))])
+        wait_until(lambda: first.worker._pending)
+        with Colleague(path, source(broker.bootstrap, topic)):
+            wait_until(lambda: first.error)
+    assert isinstance(first.error, StoreDamagedError)
+
+
+def test_what_is_committed_while_shards_are_taken_away_is_no_lag(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, path = make_topic(2), tmp_path / "job.db"
+    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as first:
+        wait_until(lambda: len(first.watcher.mine) == 2)
+        produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(40)])
+        wait_until(lambda: first.worker._polled == 40)
+        assert set(positions(path).values()) <= {0}
+        with Colleague(path, source(broker.bootstrap, topic)) as second:
+            wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 1)
+            assert sum(positions(path).values()) == 40
+            wait_until(lambda: group_offsets(broker, topic) == positions(path), 5)
+            first.leave()
+            second.leave()
+    assert summed(path) == Counts(40, 0, 0)
+
+
+def test_options_that_are_ours_unknown_or_wrong(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = []
+    for options in (
+        {"enable_auto_commit": True},
+        {"group_id": "hush"},
+        {"sasl_plain_pasword": "hush"},
+        {"security_protocol": "SASL", "sasl_plain_password": "hush"},
+        {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN-HUSH", "sasl_plain_password": "hush"},
+        {"security_protocol": "SSL", "ssl_cafile": "/absent.pem", "ssl_password": "hush"},
+    ):
+        with pytest.raises((ConfigError, SourceError)) as caught:
+            source(broker.bootstrap, "t", options={"bootstrap_timeout_ms": 700} | options)
+        said += traceback.format_exception(caught.value)
+    for wrong in ({"start": "middle"}, {"on_missing": "ignore"}):
+        with pytest.raises(ConfigError, match="earliest or latest"):
+            source(broker.bootstrap, "t", **wrong)
+    assert "hush" not in "".join(line for line in said if "{" not in line)
+    assert "hush" not in caplog.text
+
+
+def test_a_broker_that_is_not_there() -> None:
+    begun = time.monotonic()
+    with pytest.raises(SourceUnavailableError, match="no answer from the Kafka broker"):
+        source("127.0.0.1:1", "t")
+    assert time.monotonic() - begun < 10

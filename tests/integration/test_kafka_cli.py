@@ -1,0 +1,733 @@
+"""The commands for Kafka as a user types them, against a real broker: produce, run, status, and what they say."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import select
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from connectors.kafkasink import read_topic
+from servers.broker import Broker, create_topic
+from servers.process import free_ports
+from streamdp import load_snapshot
+from streamdp.cli.kafka_job import lags, produce
+from streamdp.cli.main import main
+from streamdp.data.records import Batch, DeadLetter, Shard
+from streamdp.errors import NotAvailableError
+from streamdp.runtime.prometheus import Metrics
+from streamdp.serving.publish import committed, weights
+from streamdp.serving.snapshots import newest
+from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.store.store import Store
+from tests.support.paths import ROOT
+
+SECRET = "4711.25"
+"""A value of a record, which nothing but a kept payload may show."""
+PEOPLE = 97
+KEY = "5a" * 32
+TOTAL = 2040
+DEAD = 40
+
+JOB = """job: JOBNAME
+source:
+  type: kafka
+  topic: TOPIC
+  dead_letter_topic: DEADTOPIC
+  publish_topic: MODELS
+  options:
+    session_timeout_ms: 10000
+    heartbeat_interval_ms: 500
+schema:
+  features:
+    delay: [-30, 60]
+    origin: [EWR, JFK]
+  target: {column: late, classes: ["False", "True"]}
+  subject: tail
+  budget: eps
+model:
+  estimator: LDPASGDClassifier
+  budget: eps=1
+cap: eps=3
+commit: {seconds: 0.3}
+store: STORE
+publish: model.json
+holdout: data.csv
+"""
+
+Quick = Callable[..., tuple[int, str, str]]
+
+
+def rows(n: int) -> str:
+    """Every 50th cannot be decoded."""
+    rng = np.random.default_rng(0)
+    lines = ["delay,origin,late,tail,eps"]
+    for i in range(n):
+        delay = rng.uniform(-30, 60)
+        late = delay + rng.normal(0, 10) > 15
+        lines.append(f"{delay:.2f},{('EWR', 'JFK')[i % 2]},{late},t{i % PEOPLE},{('', '0.5')[i % 2]}")
+        if i % 50 == 7:
+            lines.append(f"{SECRET},XXX,False,t1,1")
+    return "\n".join(lines) + "\n"
+
+
+def environment(bootstrap: str | None, **more: str) -> dict[str, str]:
+    given = {key: value for key, value in os.environ.items() if not key.startswith("STREAMDP_")}
+    given |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | more
+    return given if bootstrap is None else given | {"STREAMDP_KAFKA": bootstrap}
+
+
+class Command:
+    """A `streamdp` command in a process of its own, whose lines are read as they come."""
+
+    def __init__(self, folder: Path, bootstrap: str | None, *arguments: str, **more: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "streamdp", *arguments],
+            cwd=folder,
+            env=environment(bootstrap, **more),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.events: list[dict[str, Any]] = []
+        self.errors: list[str] = []
+        self._threads = [
+            threading.Thread(
+                target=self._read, args=(self.process.stdout, lambda t: self.events.append(json.loads(t)))
+            ),
+            threading.Thread(target=self._read, args=(self.process.stderr, self.errors.append)),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, stream: Any, keep: Callable[[str], None]) -> None:
+        for line in stream:
+            keep(line)
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.end()
+
+    def end(self, timeout: float = 60.0) -> int:
+        code = self.process.wait(timeout)
+        for thread in self._threads:
+            thread.join()
+        return code
+
+    def until(self, what: Callable[[], Any], timeout: float = 60.0) -> Any:
+        """Wait until something is so."""
+        deadline = time.monotonic() + timeout
+        while not (found := what()):
+            assert self.process.poll() is None, self.errors
+            assert time.monotonic() < deadline, (self.events[-3:], self.errors)
+            time.sleep(0.05)
+        return found
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Quick:
+    """Run the command in this process: exit code, standard output, standard error; by default without brokers."""
+
+    def run(*arguments: str, folder: Path = tmp_path, bootstrap: str | None = None, **more: str) -> Any:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
+        monkeypatch.delenv("STREAMDP_SUBJECT_KEY", raising=False)
+        monkeypatch.delenv("STREAMDP_KAFKA", raising=False)
+        for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as caught:
+            main.main()
+        return caught.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def messages(bootstrap: str, topic: str) -> list[Any]:
+    return [json.loads(value) for value in read_topic(bootstrap, topic, {})]
+
+
+def send(bootstrap: str, topic: str, *values: bytes) -> None:
+    import kafka
+
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, max_request_size=20_000_000)
+    for value in values:
+        producer.send(topic, value, key=b"t1")
+    producer.flush()
+    producer.close()
+
+
+def counts(store: str | Path, job: str | None = None) -> Counts:
+    found = [snapshot.counts for snapshot in Store.snapshots(store, job)]
+    return Counts(*(sum(getattr(c, name) for c in found) for name in ("learned", "refused", "dead")))
+
+
+class Trained:
+    """Topics with data, and a job of which two workers have learned all of it."""
+
+    def __init__(self, folder: Path, bootstrap: str, make_topic: Callable[..., str]) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.topic = f"flights-{folder.name}-{os.getpid()}"
+        self.dead = make_topic()
+        self.models = make_topic(1, {"cleanup.policy": "compact"})
+        self.store = folder / "kj.db"
+        (folder / "data.csv").write_text(rows(2000))
+        self.write("job.yaml", "kj", "kj.db")
+        assert produce(str(folder / "data.csv"), self.topic, bootstrap, "tail", partitions=2) == TOTAL
+        self.workers = self.run_two("job.yaml")
+
+    def write(self, name: str, job: str, store: str, text: str = JOB) -> None:
+        words = {"JOBNAME": job, "DEADTOPIC": self.dead, "TOPIC": self.topic, "MODELS": self.models, "STORE": store}
+        for word, value in words.items():
+            text = text.replace(word, value)
+        (self.folder / name).write_text(text)
+
+    def run_two(self, job: str, **more: str) -> list[Command]:
+        """The second begins to wait for records when it has joined, and so ends after the first."""
+        with contextlib.ExitStack() as stack:
+            arguments = ("run", job, "--idle-seconds", "2")
+            found = [stack.enter_context(Command(self.folder, self.bootstrap, *arguments, **more)) for _ in range(2)]
+            for command in found:
+                command.end()
+        return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, broker: Any, make_topic: Callable[..., str]) -> Trained:
+    return Trained(tmp_path_factory.mktemp("trained"), broker.bootstrap, make_topic)
+
+
+@pytest.fixture(scope="module")
+def scratch(make_topic: Callable[..., str]) -> str:
+    return make_topic()
+
+
+# -- produce ---------------------------------------------------------------------------------------------------------
+
+
+def test_produce_makes_the_topic_and_reads_what_csv_may_hold(quick: Quick, tmp_path: Path, broker: Any) -> None:
+    topic = f"odd-{os.getpid()}-{time.time_ns()}"
+    text = '\ufeffid, note;x\t\r\n1,"a ""b"", c\nd"\r\n\r\n2,é\r\n3,' + "x" * 200_000 + "\r\n"
+    (tmp_path / "odd.csv").write_bytes(text.encode())
+    arguments = ("odd.csv", "--topic", topic, "--key", "note;x", "--partitions", "1")
+    code, out, err = quick("produce", *arguments, bootstrap=broker.bootstrap)
+    assert (code, out, err) == (0, f"3 records sent to {topic}\n", "")
+    found = messages(broker.bootstrap, topic)
+    assert found[:2] == [{"id": "1", "note;x": 'a "b", c\nd'}, {"id": "2", "note;x": "é"}]
+    assert len(found[2]["note;x"]) == 200_000
+    assert quick("produce", *arguments, bootstrap=broker.bootstrap)[0] == 0  # it is there already
+    assert len(messages(broker.bootstrap, topic)) == 6
+
+
+def test_produce_from_standard_input(tmp_path: Path, broker: Any, make_topic: Callable[..., str]) -> None:
+    topic = make_topic()
+    done = subprocess.run(
+        [sys.executable, "-m", "streamdp", "produce", "-", "--topic", topic, "--delimiter", r"\t"],
+        cwd=tmp_path,
+        env=environment(broker.bootstrap, LC_ALL="C", PYTHONUTF8="0"),
+        input='\ufeffa\tb\n1\t"é\r\n"\n'.encode(),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert messages(broker.bootstrap, topic) == [{"a": "1", "b": "é\r\n"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "code", "said"),
+    [
+        (f"a,b\n{SECRET},2\n", ["--key", "c"], 3, "the header lacks the column 'c'"),
+        (f"{SECRET},2\n", ["--key", "a"], 3, "the header lacks the column 'a'"),  # no header at all
+        (
+            f"a,b\n1,{SECRET}\n\n{SECRET}\n",
+            [],
+            3,
+            "line 4: expected 2 fields, got 1; the 1 records before it were sent",
+        ),
+        (f"a,b\n1,{SECRET}\xff\n", [], 3, "not UTF-8"),
+        ("", [], 3, "expected a header line"),
+        ("a,a\n1,2\n", [], 3, "the header has a column twice"),
+        ("a,b\n1,2\n", ["--topic", "there-is-none"], 3, "there is no topic 'there-is-none'"),
+        ("a,b\n1,2\n", ["--topic", "no such name", "--partitions", "1"], 3, "name"),
+        ("a,b\n1,2\n", ["--delimiter", "ab"], 2, "--delimiter"),
+        ("a,b\n1,2\n", ["--partitions", "0"], 2, "--partitions"),
+        (None, [], 3, "data.csv: no such file"),
+    ],
+)
+def test_mistakes_of_produce(
+    quick: Quick,
+    tmp_path: Path,
+    broker: Any,
+    scratch: str,
+    content: str | None,
+    arguments: list[str],
+    code: int,
+    said: str,
+) -> None:
+    if content is not None:
+        (tmp_path / "data.csv").write_bytes(content.encode("latin-1"))
+    topic = ["--topic", scratch] * ("--topic" not in arguments)
+    got, out, err = quick("produce", "data.csv", *topic, *arguments, bootstrap=broker.bootstrap)
+    assert got == code, err
+    assert said in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert SECRET not in err
+
+
+def test_produce_without_brokers(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.kafka.CONNECT_TIMEOUT_S", 0.3)
+    (tmp_path / "data.csv").write_text("a\n1\n")
+    code, _, err = quick("produce", "data.csv", "--topic", "t")
+    assert code == 2
+    assert "--brokers" in err
+    code, _, err = quick("produce", "data.csv", "--topic", "t", "--brokers", "127.0.0.1:9")
+    assert code == 3
+    assert "no answer from" in err
+    assert "127.0.0.1:9" in err
+    assert err.count("\n") == 1
+
+
+# -- run -------------------------------------------------------------------------------------------------------------
+
+
+def test_two_workers_share_one_store(trained: Trained) -> None:
+    for worker in trained.workers:
+        assert worker.process.returncode == 0, worker.errors
+        assert worker.errors == []
+        assert worker.events[-1]["event"] == "end"
+        assert worker.events[-1]["reason"] == "done"
+    assert sum(worker.events[-1]["records"] for worker in trained.workers) == TOTAL
+    assert {shard for w in trained.workers for event in w.of("assigned") for shard in event["shards"]} == {
+        f"{trained.topic}/0",
+        f"{trained.topic}/1",
+    }
+    last: dict[str, Any] = {}
+    for worker in trained.workers:
+        for event in worker.of("commit"):
+            last |= event["shards"]
+    assert {shard["lag"] for shard in last.values()} == {0}
+    assert sum(shard["dead"] for shard in last.values()) == DEAD
+    assert sum(shard["learned"] + shard["refused"] + shard["dead"] for shard in last.values()) == TOTAL
+    measured = [event for worker in trained.workers for event in worker.of("holdout")]
+    assert max(event["learned"] + event["refused"] + event["dead"] for event in measured) == TOTAL
+    assert "accuracy" in measured[0]["holdout"]
+    assert counts(trained.store).refused == sum(shard["refused"] for shard in last.values()) > 0
+
+
+def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    at: dict[str, Any] = {"folder": trained.folder}
+    code, out, _ = quick("status", "kj.db", "--kafka", trained.bootstrap, "--json", **at)
+    assert code == 0
+    status = json.loads(out)
+    assert status["lag"] == {f"{trained.topic}/0": 0, f"{trained.topic}/1": 0}
+    assert status["learned"] + status["refused"] + status["dead"] == TOTAL
+    assert "lag:" in quick("status", "kj.db", "--kafka", trained.bootstrap, **at)[1]
+    assert "eps=3" in quick("statement", "kj.db", **at)[1]
+    assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
+    monkeypatch.setattr("connectors.kafka.CONNECT_TIMEOUT_S", 0.3)
+    code, _, err = quick("status", "kj.db", "--kafka", "127.0.0.1:9", **at)
+    assert code == 3
+    assert "no answer" in err
+    assert "127.0.0.1:9" in err
+    done = subprocess.run(
+        [sys.executable, "-m", "streamdp", "predict", "kj.db"],
+        cwd=trained.folder,
+        input="delay,origin\n-30,EWR\n60,EWR\n",
+        env=environment(None),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    predicted = [float(line.split(",")[-1]) for line in done.stdout.splitlines()[1:]]
+    estimator: Any = committed(str(trained.store)).estimator
+    expected = estimator.predict_proba_arrays(np.array([[-1.0, 0.0], [1.0, 0.0]]))[:, 1]
+    assert predicted == pytest.approx(expected, rel=1e-5)
+
+
+def test_lag_of_what_nobody_has_read(trained: Trained, quick: Quick, tmp_path: Path) -> None:
+    """A partition without a commit, and a store of another kind of job."""
+    offsets = {snapshot.shard: snapshot.position["offset"] for snapshot in Store.snapshots(trained.store)}
+    one, other = sorted(offsets)
+    found = lags(trained.bootstrap, {}, {one: {"offset": 1}})
+    assert found[one] >= offsets[one] - 1
+    assert found[other] >= offsets[other]
+    (tmp_path / "d.csv").write_text(rows(100))
+    flags = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60"]
+    assert quick("run", "d.csv", *flags)[0] == 0
+    code, _, err = quick("status", "d.db", "--kafka", trained.bootstrap)
+    assert (code, err) == (3, "streamdp: this job does not read Kafka\n")
+
+
+def test_a_published_model_is_the_stores(trained: Trained) -> None:
+    model, ours = load_snapshot(trained.bootstrap, trained.models, "kj"), committed(str(trained.store))
+    assert weights(model.estimator) == weights(ours.estimator)
+    assert model.estimator.statement() == ours.estimator.statement()
+    assert model.snapshot.counts == ours.snapshot.counts
+    published = json.loads((trained.folder / "model.json").read_text())
+    assert published["statement"] == ours.estimator.statement()
+    assert published["counts"]["dead"] <= DEAD
+    assert "accuracy" in published["holdout"]
+    with pytest.raises(NotAvailableError):
+        load_snapshot(trained.bootstrap, trained.models, "another")
+
+
+def test_dead_letters_say_where_and_why_and_never_what(trained: Trained) -> None:
+    letters = messages(trained.bootstrap, trained.dead)
+    mine = [letter for letter in letters if letter["topic"] == trained.topic]
+    assert {frozenset(letter) for letter in mine} == {frozenset(["topic", "partition", "offset", "reason", "column"])}
+    assert {(letter["reason"], letter["column"]) for letter in mine} == {("unknown_category", "origin")}
+    assert len({(letter["partition"], letter["offset"]) for letter in mine}) >= DEAD
+    assert SECRET not in json.dumps(mine)
+
+
+def test_no_output_of_a_worker_shows_a_value(trained: Trained) -> None:
+    for worker in trained.workers:
+        said = json.dumps(worker.events) + "".join(worker.errors)
+        assert SECRET not in said
+        assert f"t{PEOPLE - 1}" not in said
+    for path in trained.folder.iterdir():
+        if path.suffix != ".csv":
+            assert SECRET.encode() not in path.read_bytes(), path.name
+
+
+def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
+    """A worker goes on where others have ended; its metrics are its counts; SIGTERM ends it in order."""
+    before = counts(trained.store)
+    (trained.folder / "more.csv").write_text(rows(300))
+    code, _, _ = quick(
+        "produce", "more.csv", "--topic", trained.topic, "--key", "tail",
+        folder=trained.folder, bootstrap=trained.bootstrap,
+    )  # fmt: skip
+    assert code == 0
+    with Command(trained.folder, trained.bootstrap, "run", "job.yaml", "--metrics-port", "0") as command:
+        command.until(lambda: _learned(trained.store) - _sum(before) == 306)
+        url = command.of("metrics")[0]["url"]
+        text = ""
+        for _ in range(50):  # the metrics follow the commit at once, but not in the same instant
+            text = urllib.request.urlopen(url, timeout=10).read().decode()
+            if sum(value for name, _, value in samples(text) if name == "streamdp_records_total") == 306:
+                break
+            time.sleep(0.1)
+        command.process.send_signal(signal.SIGTERM)
+        assert command.end() == 0
+    assert command.errors == []
+    assert (command.events[-1]["event"], command.events[-1]["reason"]) == ("end", "stopped")
+    assert command.events[-1]["records"] == 306
+    assert SECRET not in text
+    after = counts(trained.store)
+    found = samples(text)
+    by_outcome: Counter[str] = Counter()
+    for name, labels, value in found:
+        if name == "streamdp_records_total":
+            by_outcome[labels["outcome"]] += int(value)
+    for outcome in ("learned", "refused", "dead"):
+        assert by_outcome[outcome] == getattr(after, outcome) - getattr(before, outcome)
+    one = {name: value for name, labels, value in found if not labels}
+    assert one["streamdp_commits_total"] == one["streamdp_commit_seconds_count"] == len(command.of("commit"))
+    assert one["streamdp_commit_seconds_sum"] > 0
+    many = {(name, *labels.values()): value for name, labels, value in found}
+    assert many["streamdp_dead_letters_total", "unknown_category"] == 6
+    assert {value for name, _, value in found if name == "streamdp_lag"} == {0.0}
+    assert many["streamdp_spend_bucket", "0.3"] == 0
+    assert many["streamdp_spend_bucket", "1.0"] == many["streamdp_spend_bucket", "+Inf"] == 300
+    assert one["streamdp_spend_sum"] == pytest.approx(150 * 0.5 + 150 * 1)
+    assert _members(trained.bootstrap, "streamdp-kj") == 0  # at once: nobody waits for its session to end
+
+
+def _sum(found: Counts) -> int:
+    return found.learned + found.refused + found.dead
+
+
+def _learned(store: Path) -> int:
+    return _sum(counts(store))
+
+
+def _members(bootstrap: str, group: str) -> int:
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        found: Any = admin.describe_groups([group])
+    finally:
+        admin.close()
+    return len((found[group] if isinstance(found, dict) else found[0])["members"])
+
+
+def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
+    return [(s.name, s.labels, s.value) for family in text_string_to_metric_families(text) for s in family.samples]
+
+
+def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> None:
+    job = f"pg-{os.getpid()}-{time.time_ns()}"
+    text = JOB.replace("publish: model.json\nholdout: data.csv\n", "").replace("  publish_topic: MODELS\n", "")
+    trained.write("pg.yaml", job, postgres.url, text)
+    at: dict[str, Any] = {"folder": trained.folder}
+    code, _, err = quick("run", "pg.yaml", bootstrap=trained.bootstrap, **at)
+    assert code == 2
+    assert "STREAMDP_SUBJECT_KEY" in err
+    assert err.count("\n") == 1
+    workers = trained.run_two("pg.yaml", STREAMDP_SUBJECT_KEY=KEY)
+    assert [worker.process.returncode for worker in workers] == [0, 0], [worker.errors for worker in workers]
+    expected = len(messages(trained.bootstrap, trained.topic))
+    assert sum(worker.events[-1]["records"] for worker in workers) == expected == _sum(counts(postgres.url, job))
+    for command in ("status", "statement", "weights"):
+        code, _, err = quick(command, postgres.url, **at)
+        assert code == 4
+        assert "--job" in err
+        assert quick(command, postgres.url, "--job", job, **at)[0] == 0
+    code, _, err = quick("status", postgres.url, "--job", "nobody", **at)
+    assert code == 4
+    assert "no such job" in err
+    code, _, err = quick("run", "pg.yaml", bootstrap=trained.bootstrap, STREAMDP_SUBJECT_KEY="a5" * 32, **at)
+    assert code == 4
+    assert "not the subject key" in err
+
+
+@contextlib.contextmanager
+def forwarding(port: int, to: str) -> Iterator[None]:
+    """From now on, somebody listens on this port: who connects is connected to a broker."""
+    host, _, there = to.rpartition(":")
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, int(there))) as broker:
+                ways = {self.request: broker, broker: self.request}
+                while True:
+                    for end in select.select(list(ways), [], [])[0]:
+                        if not (data := end.recv(65536)):
+                            return
+                        ways[end].sendall(data)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = allow_reuse_address = True
+
+        def handle_error(self, *_: Any) -> None:
+            """The broker was killed."""
+
+    with Server(("127.0.0.1", port), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield
+        server.shutdown()
+
+
+def test_a_broker_that_is_down_at_the_start_and_goes_away_later(tmp_path: Path) -> None:
+    """At the start, nobody listens on the address to begin with: to start a broker once more would take seconds."""
+    port = free_ports(tmp_path, ["first"])["first"]
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(Broker(tmp_path / "kafka"))
+        create_topic(ours.bootstrap, "t")
+        good = b'{"delay": "1", "origin": "EWR", "late": "True", "eps": ""}'
+        send(ours.bootstrap, "t", good)
+        text = JOB.replace("TOPIC\n  dead_letter_topic: DEADTOPIC\n  publish_topic: MODELS", "t")
+        text = text.replace("publish: model.json\nholdout: data.csv\n", "")
+        text = text.replace("  options:\n", "  options:\n    bootstrap_timeout_ms: 500\n")
+        (tmp_path / "job.yaml").write_text(text.replace("JOBNAME", "b").replace("STORE", "b.db"))
+        command = stack.enter_context(Command(tmp_path, f"127.0.0.1:{port}", "run", "job.yaml"))
+        command.until(lambda: command.errors)
+        assert "no answer from" in command.errors[0]
+        assert f"127.0.0.1:{port}" in command.errors[0]
+        stack.enter_context(forwarding(port, ours.bootstrap))
+        command.until(lambda: _learned(tmp_path / "b.db") == 1)
+        ours.kill()
+        ours.start()  # it takes its time
+        send(ours.bootstrap, "t", good)
+        command.until(lambda: _learned(tmp_path / "b.db") == 2)
+        command.process.send_signal(signal.SIGTERM)
+        assert command.end() == 0, command.errors
+        assert command.events[-1]["records"] == 2
+        assert _learned(tmp_path / "b.db") == 2
+        assert all(line.startswith("streamdp: ") and "trying again" in line for line in command.errors), command.errors
+
+
+def test_payloads_are_kept_only_where_the_user_wants_it(
+    trained: Trained, quick: Quick, tmp_path: Path, make_topic: Callable[..., str]
+) -> None:
+    """One that is too long for a message would stop the worker for ever."""
+    topic, dead = make_topic(), make_topic()
+    bad = b'{"delay": ' + SECRET.encode() + b"}"
+    send(trained.bootstrap, topic, bad, b"\xff" * 1_500_000)
+    text = JOB.replace("DEADTOPIC", f"{dead}\n  keep_payload: true").replace("  publish_topic: MODELS\n", "")
+    text = text.replace("publish: model.json\nholdout: data.csv\n", "").replace("TOPIC", topic)
+    (tmp_path / "job.yaml").write_text(text.replace("JOBNAME", f"j{topic}").replace("STORE", "s.db"))
+    code, out, err = quick("run", "job.yaml", "--idle-seconds", "1", bootstrap=trained.bootstrap)
+    assert (code, err) == (0, "")
+    assert json.loads(out.splitlines()[-1])["records"] == 2
+    first, second = messages(trained.bootstrap, dead)
+    assert base64.b64decode(first["payload"]) == bad
+    assert (first["offset"], first["reason"]) == (0, "missing")
+    assert "payload" not in second
+    assert second["payload_bytes"] == 1_500_000
+
+
+def test_a_port_that_is_taken(trained: Trained, quick: Quick) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        code, _, err = quick(
+            "run", "job.yaml", "--metrics-port", port, folder=trained.folder, bootstrap=trained.bootstrap
+        )
+    assert code == 2
+    assert err == f"streamdp: --metrics-port {port}: address already in use\n"
+
+
+# -- configuration ---------------------------------------------------------------------------------------------------
+
+PLAIN = (
+    JOB.replace("JOBNAME", "j")
+    .replace("DEADTOPIC", "dead")
+    .replace("TOPIC", "t")
+    .replace("  publish_topic: MODELS\n", "")
+    .replace("STORE", "s.db")
+    .replace("holdout: data.csv\n", "")
+)
+HIDDEN = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("  topic: t\n", f"  topic: t\n  tpoic: {HIDDEN}\n", 5, "source.tpoic: unknown setting"),
+        ("  topic: t\n", "", 2, "source.topic: missing setting"),
+        ("  topic: t\n", f"  topic: t\n  start: {HIDDEN}\n", 5, "source.start: "),
+        ("  dead_letter_topic: dead", f"  dead_letters: {HIDDEN}\n  dead_letter_topic: dead", 6, "not both"),
+        ("  dead_letter_topic: dead", "  keep_payload: true", 5, "source.keep_payload: needs dead_letters"),
+        (
+            "  options:\n",
+            f"  options:\n    sasl_plain_password: {HIDDEN}\n",
+            7,
+            "options.sasl_plain_password: a secret",
+        ),
+        ("  options:\n", f"  options:\n    SSL_Password: {HIDDEN}\n", 7, "options.SSL_Password: a secret"),
+        (
+            "  options:\n",
+            f"  options:\n    ssl_cafile: {{vault: {HIDDEN}}}\n",
+            7,
+            "options.ssl_cafile: expected a value",
+        ),
+        ("  dead_letter_topic: dead", "  dead_letters: model.json", 5, "source.dead_letters: expected a file of its"),
+        ("  subject: tail\n", "", 18, "cap: needs schema.subject"),
+        ("  options:\n", "  options:\n    sasl_plain_password: {env: NO_SUCH}\n", None, "sasl_plain_password: the env"),
+        ("  options:\n", "  options:\n    sasl_plain_password: {file: none}\n", None, "password: cannot read the file"),
+        ("  options:\n", f"  options:\n    group_id: {HIDDEN}\n", None, "'group_id' is set by streamdp"),
+        ("  options:\n", f"  options:\n    no_such_option: {HIDDEN}\n", None, "no_such_option"),
+        ("x", "x", None, "source.brokers: missing setting; give it, or set STREAMDP_KAFKA"),
+    ],
+)
+def test_mistakes_in_a_job(quick: Quick, tmp_path: Path, old: str, new: str, line: int | None, said: str) -> None:
+    (tmp_path / "job.yaml").write_text(PLAIN.replace(old, new, 1))
+    code, out, err = quick("run", "job.yaml", bootstrap=None if "brokers" in said else "127.0.0.1:9")
+    assert (code, out) == (2, ""), err
+    assert said in err
+    assert line is None or f"job.yaml, line {line}: " in err
+    assert err.startswith("streamdp: ")
+    assert err.count("\n") == 1
+    assert HIDDEN not in err
+
+
+def test_options_of_kafka_jobs_and_of_files(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(rows(10))
+    flags = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60"]
+    for option in (["--idle-seconds", "1"], ["--metrics-port", "0"], ["--on-missing", "latest"]):
+        code, _, err = quick("run", "data.csv", *flags, *option)
+        assert code == 2
+        assert option[0] in err
+        assert "read Kafka" in err
+    (tmp_path / "job.yaml").write_text(PLAIN)
+    code, _, err = quick("run", "job.yaml", "--stdin", "new", bootstrap="127.0.0.1:9")
+    assert code == 2
+    assert "--stdin" in err
+
+
+# -- what needs no broker --------------------------------------------------------------------------------------------
+
+
+def snapshot(epoch: int, seq: int, at: float) -> Snapshot:
+    return Snapshot("j", "f", "", seq, at, Counts(), {"offset": 0}, {}, Shard("t", 0), epoch)
+
+
+def test_the_newest_snapshot_is_that_of_the_last_owner_and_of_the_last_store() -> None:
+    owners = [snapshot(1, 1, 10.0), snapshot(1, 2, 11.0), snapshot(2, 3, 12.0)]
+    for order in itertools.permutations(owners):
+        assert newest(order, "j") == [owners[2]]
+    assert newest([*owners, anew := snapshot(1, 1, 20.0)], "j") == [anew]  # the store was removed
+    ahead = replace(owners[2], committed_at=10.5)  # the new owner's clock is behind
+    assert newest([*owners[:2], ahead], "j") == [ahead]
+    assert newest(owners, "k") == []
+
+
+def batch(first: int, n: int, dead: int) -> Batch:
+    places = np.arange(first, first + n)
+    letters = [DeadLetter(first + n + i, "missing") for i in range(dead)]
+    return Batch(("a",), np.zeros((n, 1)), np.zeros(n), places, {"offset": first + n + dead}, dead=letters)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(1.0, lambda positions: dict.fromkeys(positions, 0))
+
+
+def shown(metrics: Metrics) -> tuple[float, float, float]:
+    """Records, dead letters by reason, spends."""
+    found = samples(_text(metrics))
+    return (
+        sum(value for name, _, value in found if name == "streamdp_records_total"),
+        sum(value for name, _, value in found if name == "streamdp_dead_letters_total"),
+        sum(value for name, _, value in found if name == "streamdp_spend_count"),
+    )
+
+
+def _text(metrics: Metrics) -> str:
+    from prometheus_client import generate_latest
+
+    return generate_latest(metrics.registry).decode()
+
+
+def part(n: int, dead: int) -> Part:
+    return Part({}, {"offset": n + dead}, Counts(n, 0, dead))
+
+
+def test_metrics_forget_what_the_worker_forgot(metrics: Metrics) -> None:
+    mine, other = Shard("t", 0), Shard("t", 1)
+    metrics.assigned({mine: Counts()})
+    metrics.learned(mine, batch(0, 8, 2), Counts(8, 0, 2))
+    assert shown(metrics) == (0, 0, 0)
+    metrics.forgotten()
+    metrics.learned(mine, batch(0, 3, 2), Counts(3, 0, 2))
+    metrics.learned(mine, batch(5, 5, 0), Counts(8, 0, 2))
+    metrics.assigned({mine: Counts(), other: Counts(100, 0, 0)})  # another comes before the commit
+    metrics.learned(other, batch(100, 1, 1), Counts(101, 0, 1))
+    metrics.committed({mine: part(8, 2)}, 0.01)
+    assert shown(metrics) == (10, 2, 8)
+    metrics.assigned({mine: Counts(8, 0, 2)})  # the other is taken away, and what was learned of it with it
+    metrics.assigned({mine: Counts(8, 0, 2), other: Counts(200, 0, 5)})
+    metrics.learned(other, batch(205, 1, 0), Counts(201, 0, 5))
+    metrics.committed({other: part(201, 5)}, 0.01)
+    assert shown(metrics) == (11, 2, 9)

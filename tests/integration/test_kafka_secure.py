@@ -1,0 +1,133 @@
+"""Brokers that ask for a password, a certificate or both: the right ones let us in, and the wrong ones say why not."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kafka
+import pytest
+
+from connectors.kafka import KafkaSource
+from servers.broker import Broker, create_topic
+from servers.certificates import make_certificates
+from streamdp import LDPASGDRegressor, PureDP
+from streamdp.data.schema import Schema
+from streamdp.errors import SourceError, SourceUnavailableError
+from streamdp.runtime.worker import Worker
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
+
+SCHEMA = Schema({"a": (0, 1)}, "y", target_bounds=(0, 1))
+WRONG = "hush-hush"
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("secure"), secure=True) as ours:
+        create_topic(ours.bootstrap, "people")
+        producer = kafka.KafkaProducer(bootstrap_servers=ours.bootstrap)
+        for i in range(20):
+            producer.send("people", b'{"a": 0.5, "y": 1}', key=b"s%d" % i)
+        producer.close()
+        yield ours
+
+
+def scram(broker: Broker) -> dict[str, Any]:
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": broker.username,
+        "sasl_plain_password": broker.password,
+    }
+
+
+def tls(broker: Broker) -> dict[str, Any]:
+    return {"security_protocol": "SSL", "ssl_cafile": broker.ca_file}
+
+
+def both(broker: Broker) -> dict[str, Any]:
+    return {**scram(broker), **tls(broker), "security_protocol": "SASL_SSL"}
+
+
+def source(bootstrap: str, group: str, options: dict[str, Any]) -> KafkaSource:
+    return KafkaSource("people", SCHEMA, bootstrap_servers=bootstrap, group=group, key_is_subject=True, options=options)
+
+
+@pytest.mark.parametrize(
+    ("address", "options"), [("sasl_bootstrap", scram), ("tls_bootstrap", tls), ("sasl_tls_bootstrap", both)]
+)
+def test_the_right_password_and_certificate_let_us_in(
+    secure: Broker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    address: str,
+    options: Callable[[Broker], dict[str, Any]],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / "job.db"
+    with Store(path, "job", "f", cap=PureDP(3), shared=True) as store:
+        reader = source(getattr(secure, address), address, options(secure))
+
+        def model() -> LDPASGDRegressor:
+            return LDPASGDRegressor(features=["a"], budget="eps=1", ledger=store.ledger)
+
+        assert Worker(reader, model, store).run(20) == 20
+    assert [snapshot.counts for snapshot in Store.snapshots(path)] == [Counts(20)]
+    assert secure.password not in caplog.text
+    assert secure.password not in repr(vars(reader))
+    assert secure.password.encode() not in path.read_bytes()
+
+
+def refused(bootstrap: str, options: dict[str, Any], match: str, caplog: pytest.LogCaptureFixture) -> SourceError:
+    caplog.set_level(logging.DEBUG)
+    begun = time.monotonic()
+    with pytest.raises(SourceError, match=match) as caught:
+        source(bootstrap, "refused", {"bootstrap_timeout_ms": 1500} | options)
+    assert time.monotonic() - begun < 10
+    said = "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert WRONG not in said
+    assert Broker.password not in said
+    return caught.value
+
+
+@pytest.mark.parametrize("change", [{"sasl_plain_password": WRONG}])
+@pytest.mark.parametrize(("address", "options"), [("sasl_bootstrap", scram), ("sasl_tls_bootstrap", both)])
+def test_a_wrong_password_or_user(
+    secure: Broker,
+    caplog: pytest.LogCaptureFixture,
+    address: str,
+    options: Callable[[Broker], dict[str, Any]],
+    change: dict[str, str],
+) -> None:
+    given = options(secure) | change | {"bootstrap_timeout_ms": 6000 if address == "sasl_bootstrap" else 1500}
+    error = refused(
+        getattr(secure, address), given, "does not let us in: see sasl_mechanism, user and password", caplog
+    )
+    assert not isinstance(error, SourceUnavailableError)
+
+
+@pytest.mark.parametrize(("address", "options"), [("tls_bootstrap", tls), ("sasl_tls_bootstrap", both)])
+def test_a_certificate_of_another_authority(
+    secure: Broker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    address: str,
+    options: Callable[[Broker], dict[str, Any]],
+) -> None:
+    other = tmp_path / "other.pem"
+    make_certificates(other, tmp_path / "other-server.pem")
+    given = options(secure) | {"ssl_cafile": str(other)}
+    error = refused(getattr(secure, address), given, r"TLS failed \(.*certificate.*\); see ssl_cafile", caplog)
+    assert not isinstance(error, SourceUnavailableError)
+
+
+def test_the_wrong_protocol(secure: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    silent = "listens but does not answer in PLAINTEXT; see security_protocol"
+    assert isinstance(refused(secure.tls_bootstrap, {}, silent, caplog), SourceUnavailableError)
+    refused(secure.bootstrap, tls(secure), "TLS", caplog)
+    refused(secure.bootstrap, scram(secure), "does not let us in: see sasl_mechanism", caplog)

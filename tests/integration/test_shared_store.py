@@ -1,0 +1,368 @@
+"""Workers that share a store: who may commit, all or nothing, and no subject's cap is ever granted twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from streamdp.data.records import WHOLE, Shard
+from streamdp.errors import (
+    BudgetError,
+    FencedError,
+    LedgerConflictError,
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
+)
+from streamdp.ledger.subject_key import ENVIRONMENT
+from streamdp.privacy.guarantees import PureDP
+from streamdp.store import store as store_module
+from streamdp.store.snapshot import Counts, Part
+from streamdp.store.store import Store
+from tests.support.paths import ROOT
+
+CAP = PureDP(3)
+ONE = PureDP(1)
+KEY = "5a" * 32
+SHARDS = [Shard("topic", i) for i in range(3)]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where a store may be: a file, or a database of its own on a server, with a subject key in the environment."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "job.db")
+        return
+    monkeypatch.setenv(ENVIRONMENT, KEY)
+    server = request.getfixturevalue("postgres").url
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        yield make_url(server).set(database=name).render_as_string(hide_password=False)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def shared(place: str, cap: PureDP = CAP) -> Store:
+    return Store(place, "job", "print", cap=cap, shared=True)
+
+
+def part(offset: int, learned: int = 0) -> Part:
+    return Part({"at": offset}, {"offset": offset}, Counts(learned))
+
+
+def spend(store: Store, *subjects: str) -> list[bool]:
+    assert store.ledger is not None
+    return store.ledger.admit_many(subjects, ONE).tolist()
+
+
+def records(place: str, *subjects: str) -> list[int]:
+    """What is committed of these subjects."""
+    with shared(place) as store:
+        assert store.ledger is not None
+        return [store.ledger.spent(subject).records for subject in subjects]
+
+
+def committed(place: str) -> dict[Shard, tuple[int, int]]:
+    return {s.shard: (s.seq, s.position["offset"]) for s in Store.snapshots(place, "job")}
+
+
+def test_a_second_claim_fences_the_first(place: str) -> None:
+    with shared(place) as first, shared(place) as second:
+        assert first.claim(SHARDS[:1]) == {SHARDS[0]: None}
+        spend(first, "ann")
+        first.commit_parts({SHARDS[0]: part(1)})
+        (found,) = second.claim(SHARDS[:1]).values()
+        assert found is not None
+        assert (found.position, found.epoch, found.seq) == ({"offset": 1}, 2, 1)
+        spend(first, "ann", "bob")
+        for _ in range(2):  # however often
+            with pytest.raises(FencedError, match="topic/0") as caught:
+                first.commit_parts({SHARDS[0]: part(2)})
+            assert caught.value.shard == SHARDS[0]
+        assert records(place, "ann", "bob") == [1, 0]
+        assert committed(place) == {SHARDS[0]: (1, 1)}
+        second.commit_parts({SHARDS[0]: part(5)})
+        assert committed(place) == {SHARDS[0]: (2, 5)}
+        with pytest.raises(FencedError):  # not even the commit that would follow the other's
+            first.commit_parts({SHARDS[0]: part(5)})
+        first.rollback()
+        (again,) = first.claim(SHARDS[:1]).values()
+        assert again is not None
+        assert (again.epoch, again.position) == (3, {"offset": 5})
+        spend(first, "ann")
+        first.commit_parts({SHARDS[0]: part(6)})
+        with pytest.raises(FencedError):
+            second.commit_parts({SHARDS[0]: part(6)})
+    assert records(place, "ann", "bob") == [2, 0]
+    assert [commit.position["offset"] for commit in Store.history(place, job="job")] == [1, 5, 6]
+
+
+def test_several_shards_are_committed_together_or_not_at_all(place: str) -> None:
+    with shared(place) as first, shared(place) as second:
+        first.claim(SHARDS)
+        first.commit_parts({shard: part(1) for shard in SHARDS})
+        second.claim([SHARDS[1]])
+        spend(first, "ann")
+        with pytest.raises(FencedError) as caught:
+            first.commit_parts({shard: part(2) for shard in SHARDS})
+        assert caught.value.shard == SHARDS[1]
+        assert committed(place) == dict.fromkeys(SHARDS, (1, 1))
+        assert records(place, "ann") == [0]
+        first.release([SHARDS[1]])
+        first.commit_parts({SHARDS[0]: part(2), SHARDS[2]: part(2)})  # the same spends, with what is still its own
+        assert committed(place) == {SHARDS[0]: (2, 2), SHARDS[1]: (1, 1), SHARDS[2]: (2, 2)}
+    assert records(place, "ann") == [1]
+
+
+def test_only_what_was_claimed_may_be_committed(place: str) -> None:
+    with shared(place) as store:
+        for shard in (WHOLE, SHARDS[0]):
+            with pytest.raises(FencedError, match="not claimed") as caught:
+                store.commit_parts({shard: part(1)})
+            assert caught.value.shard == shard
+        store.claim(SHARDS[:2])
+        store.release(SHARDS[:1])
+        with pytest.raises(FencedError):
+            store.commit_parts({SHARDS[0]: part(1), SHARDS[1]: part(1)})
+        assert store.load(SHARDS[1]) is None
+        assert committed(place) == {}
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_two_who_spend_from_one_subject_do_not_go_over_its_cap(place: str, known: bool) -> None:
+    """`known`: the subject has a row already; else both find none and insert it."""
+    with shared(place) as first, shared(place) as second:
+        first.claim([SHARDS[0]])
+        second.claim([SHARDS[1]])
+        if known:
+            spend(first, "ann")
+            first.commit_parts({SHARDS[0]: part(1)})
+        room = 2 if known else 3
+        for store in (first, second):
+            assert spend(store, *["ann"] * 3).count(True) == room
+        assert spend(second, "bob") == [True]
+        first.commit_parts({SHARDS[0]: part(2)})
+        for _ in range(2):
+            with pytest.raises(LedgerConflictError, match="produce them with the subject as their key"):
+                second.commit_parts({SHARDS[1]: part(1)})
+        assert records(place, "ann", "bob") == [3, 0]
+        assert SHARDS[1] not in committed(place)
+        second.rollback()
+        assert spend(second, "ann", "bob") == [False, True]
+        second.commit_parts({SHARDS[1]: part(1)})
+    assert records(place, "ann", "bob") == [3, 1]
+
+
+def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
+    """Also for one that had read the subject before: its commit is refused, and then it knows the cap."""
+    with shared(place) as first, shared(place) as second:
+        first.claim([SHARDS[0]])
+        second.claim([SHARDS[1]])
+        assert first.ledger is not None
+        assert second.ledger is not None
+        spend(first, "ann", "bob")
+        first.commit_parts({SHARDS[0]: part(1)})
+        assert spend(second, "ann", "bob") == [True, True]
+        spend(first, "bob")
+        with pytest.raises(StoreError, match="wait"):
+            first.set_caps({"ann": "eps=1"})
+        first.rollback()
+        with pytest.raises(BudgetError):
+            first.set_caps({"eve": "eps=1", "ann": "mu=1"})
+        first.set_caps({"ann": PureDP(1), "eve": "eps=5"})  # eve before any spend
+        assert committed(place) == {SHARDS[0]: (1, 1)}
+        with pytest.raises(LedgerConflictError):
+            second.commit_parts({SHARDS[1]: part(1)})
+        second.rollback()
+        assert second.ledger.cap_of("ann") == PureDP(1)
+        assert spend(second, "ann", "bob", *["eve"] * 6) == [False, True] + [True] * 5 + [False]
+        second.commit_parts({SHARDS[1]: part(1)})
+        assert second.ledger.n_subjects == 3
+    assert records(place, "ann", "bob", "eve") == [1, 2, 5]
+    with shared(place) as store:
+        store.set_caps({"ann": None})
+        assert spend(store, "ann", "ann", "ann") == [True, True, False]
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_those_who_share_find_what_one_alone_has_logged(place: str) -> None:
+    with Store(place, "job", "print", cap=CAP) as alone:
+        spend(alone, "ann", "ann")
+        alone.commit({}, {"offset": 1}, Counts())
+    with shared(place) as first, shared(place) as second:
+        assert [spend(store, "ann", "ann") for store in (first, second)] == [[True, False]] * 2
+
+
+def test_snapshots_come_in_the_order_of_the_shards(place: str) -> None:
+    names = [Shard("b", 10), Shard("a", 2), Shard("b", 9), Shard("a", 11), Shard("B", 0)]
+    with shared(place) as store:
+        store.claim([*names, Shard("never", 0)])
+        store.commit_parts({shard: part(i) for i, shard in enumerate(names)})
+        assert [s.shard for s in Store.snapshots(place, "job")] == sorted(names)
+        assert Store.snapshot(place, "job") is None  # that is the one of a job without shards
+        assert {commit.shard for commit in Store.history(place, job="job")} == set(names)
+        assert list(store.claim(names)) == sorted(names)
+
+
+def test_history_is_pruned_for_each_shard(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "HISTORY", 3)
+    with shared(place) as store:
+        store.claim(SHARDS[:2])
+        store.commit_parts({SHARDS[1]: part(0)})
+        for i in range(1, 6):
+            store.commit_parts({SHARDS[0]: part(i)})
+    assert [(c.shard.partition, c.seq) for c in Store.history(place, job="job")] == [(1, 1), (0, 3), (0, 4), (0, 5)]
+
+
+def test_one_who_shares_and_one_who_does_not_exclude_each_other(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdp.database.sqlite.BUSY_TIMEOUT_S", 0.2)  # so long one who shares waits for a file
+    with shared(place):
+        shared(place).close()
+        with pytest.raises(StoreBusyError):
+            Store(place, "job", "print", cap=CAP)
+    time.sleep(0.2)  # a server frees what a connection held a moment after it ended
+    with Store(place, "job", "print", cap=CAP), pytest.raises(StoreBusyError):
+        shared(place)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_one_who_shares_a_file_waits_a_little_for_it(place: str) -> None:
+    alone = Store(place, "job", "print", cap=CAP)
+    threading.Timer(0.3, alone.close).start()
+    shared(place).close()
+
+
+MAKER = """
+import sys, time
+from streamdp.privacy.guarantees import PureDP
+from streamdp.store.store import Store, open_database
+made = []
+kind = type(open_database(sys.argv[1], "job"))
+create = kind.create
+def note(*arguments):
+    made.append(create(*arguments))
+    return made[-1]
+kind.create = note
+print("ready", flush=True)
+for line in sys.stdin:
+    place, job, moment = line.rstrip("\\n").split("\\t")
+    made.clear()
+    time.sleep(max(0.0, float(moment) - time.time()))
+    with Store(place, job, "print", cap=PureDP(3), shared=True) as store:
+        print(made[0], store.ledger.spent("nobody").records, flush=True)
+"""
+
+
+def test_two_who_make_the_store_at_the_same_moment_both_open_it(place: str) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    makers = [
+        subprocess.Popen(
+            [sys.executable, "-c", MAKER, place],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(2)
+    ]
+
+    def answer(maker: subprocess.Popen[str]) -> str:
+        assert maker.stdout is not None
+        return maker.stdout.readline()
+
+    try:
+        assert [answer(maker) for maker in makers] == ["ready\n"] * 2
+        for i in range(8):
+            where = place if "://" in place else f"{place}{i}"
+            moment = time.time() + 0.05
+            for maker in makers:
+                assert maker.stdin is not None
+                maker.stdin.write(f"{where}\tjob{i}\t{moment}\n")
+                maker.stdin.flush()
+            assert sorted(answer(maker) for maker in makers) == ["False 0\n", "True 0\n"]
+    finally:
+        for maker in makers:
+            maker.communicate(timeout=20)
+
+
+def test_two_who_update_the_same_subjects_in_any_order_both_get_on(place: str) -> None:
+    """Conflicts, and on a server deadlocks, are refusals that a repetition gets over; no spend is lost or doubled."""
+    cap, names, rounds = PureDP(1000), [f"s{i}" for i in range(25)], 25
+    spent = [dict.fromkeys(names, 0) for _ in range(2)]
+    refused: list[type[BaseException]] = []
+    failed: list[BaseException] = []
+
+    def work(who: int) -> None:
+        rng = random.Random(who)
+        shard = SHARDS[who]
+        with shared(place, cap) as store:
+            store.claim([shard])
+            for i in range(rounds):
+                chosen = rng.sample(names, 15)
+                repeated(store, lambda c=chosen: spend(store, *c), shard, i)
+                for name in chosen:
+                    spent[who][name] += 1
+
+    def repeated(store: Store, learn: Callable[[], object], shard: Shard, i: int) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                learn()
+                time.sleep(0.001)  # so that the two meet
+                store.commit_parts({shard: part(i)})
+                return
+            except (LedgerConflictError, StoreUnavailableError) as error:
+                refused.append(type(error))
+                assert time.monotonic() < deadline
+                store.rollback()
+                time.sleep(random.uniform(0, 0.02))
+
+    def guarded(who: int) -> None:
+        try:
+            work(who)
+        except BaseException as error:
+            failed.append(error)
+
+    shared(place, cap).close()
+    threads = [threading.Thread(target=guarded, args=(who,)) for who in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    assert not any(thread.is_alive() for thread in threads)
+    assert LedgerConflictError in refused
+    assert committed(place) == dict.fromkeys(SHARDS[:2], (rounds, rounds - 1))
+    with shared(place, cap) as store:
+        assert store.ledger is not None
+        for name in names:
+            assert store.ledger.spent(name).records == spent[0][name] + spent[1][name]
+
+
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+def test_deadlocks_are_refusals_that_can_be_repeated(place: str) -> None:
+    with shared(place) as store:
+        store.claim(SHARDS[:2])
+        store.commit_parts({shard: part(0) for shard in SHARDS[:2]})
+        rows = [f"UPDATE streamdp_job.shards SET epoch = epoch WHERE partition = {i}" for i in (0, 1)]
+        with psycopg.connect(place) as other:
+            other.execute("SET deadlock_timeout = '1h'")  # so that it is ours that the server breaks off
+            other.execute(rows[1])
+            waits = threading.Timer(0.3, other.execute, (rows[0],))
+            waits.start()
+            with pytest.raises(StoreUnavailableError, match="40P01"):
+                store.commit_parts({shard: part(1) for shard in SHARDS[:2]})
+            waits.join()
+        store.commit_parts({shard: part(1) for shard in SHARDS[:2]})
+    assert committed(place) == dict.fromkeys(SHARDS[:2], (2, 1))

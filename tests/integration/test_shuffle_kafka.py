@@ -1,0 +1,340 @@
+"""`streamdp shuffle` as its three parties run it, over a real broker: what is learned, kills, and what topics hold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaProducer
+
+from connectors.kafkasink import TopicWriter
+from connectors.topiclog import TopicLog
+from servers.broker import create_topic
+from streamdp.cli.shuffle_job import agreement
+from streamdp.config.job import load_config
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.shuffle_wire import NONCE_BYTES, Assembly, message_key, read_announcement, read_key, read_part
+from streamdp.serving.publish import committed
+from streamdp.store.store import Store
+from tests.integration.test_kafka_cli import Command, Quick, quick  # noqa: F401 - a fixture
+
+SECRET = "4711.25"
+RECORDS = 3000
+
+JOB = """job: shy
+source:
+  type: shuffle
+  points: NAME-points
+  messages: NAME-messages
+  shuffled: NAME-shuffled
+schema:
+  features: {delay: [-30, 60], origin: [EWR, JFK]}
+  target: {column: late, classes: ["False", "True"]}
+  subject: tail
+model: {estimator: ShuffleClassifier, budget: "eps=4,delta=1e-5", horizon: 3000, batch_size: BATCH}
+store: shy.db
+publish: model.json
+holdout: data.csv
+"""
+
+
+def write_data(folder: Path, n: int, bad: int = 0) -> None:
+    rng = np.random.default_rng(1)
+    lines = ["delay,origin,late,tail"]
+    for i in range(n):
+        delay = rng.uniform(-30, 60)
+        lines.append(f"{delay:.2f},{('EWR', 'JFK')[i % 2]},{delay + rng.normal(0, 8) > 15},tail-{i}")
+    lines += [f"{SECRET},XXX,False,tail-bad"] * bad
+    (folder / "data.csv").write_text("\n".join(lines) + "\n")
+
+
+def stop(command: Command) -> int:
+    command.process.terminate()
+    return command.end()
+
+
+class Parties:
+    """A job in a folder, with topics of its own."""
+
+    def __init__(self, folder: Path, bootstrap: str, batch: int, text: str = JOB) -> None:
+        self.folder, self.bootstrap = folder, bootstrap
+        self.name = f"{folder.name}-{time.time_ns()}"
+        self.job = folder / "job.yaml"
+        self.job.write_text(text.replace("NAME", self.name).replace("BATCH", str(batch)))
+        self.agreed: Agreement = agreement(load_config(str(self.job)))
+
+    def topic(self, which: str) -> str:
+        return f"{self.name}-{which}"
+
+    def start(self, command: str, *arguments: str) -> Command:
+        given = (command, "job.yaml", *(("data.csv",) if command == "randomize" else ()), *arguments)
+        return Command(self.folder, self.bootstrap, "shuffle", *given)
+
+    def read(self, which: str) -> list[Any]:
+        with contextlib.closing(TopicLog(self.topic(which), self.bootstrap)) as log:
+            at, end, found = log.seek(0), log.end(), []
+            while at < end:
+                for entry in log.poll(1.0):
+                    found.append(entry)
+                    at = entry.offset + 1
+        return found
+
+    def send(self, which: str, *pairs: tuple[bytes | None, bytes | None]) -> None:
+        writer = TopicWriter(self.topic(which), self.bootstrap)
+        for pair in pairs:
+            writer.send(*pair)
+        writer.flush()
+        writer.close()
+
+    def forwarded(self) -> dict[Any, list[tuple[int, list[int]]]]:
+        """By batch: people and numbers of ones, for each time it was forwarded whole."""
+        found, assemblies = defaultdict(list), {}
+        for entry in self.read("shuffled"):
+            part = read_part(entry.value, self.agreed.digest)
+            assembly = assemblies.setdefault(part.name, Assembly(self.agreed.params(part.place)))
+            if (mixed := assembly.add(part)) is not None:
+                found[part.place].append((mixed.users, [int(np.unpackbits(row).sum()) for row in mixed.bits]))
+        return found
+
+    def snapshot(self, store: str) -> Any:
+        return Store.snapshot(self.folder / store)
+
+
+@pytest.fixture
+def make(tmp_path: Path, broker: Any) -> Callable[..., Parties]:
+    def made(batch: int = 100, text: str = JOB) -> Parties:
+        parties = Parties(tmp_path, broker.bootstrap, batch, text)
+        with parties.start("topics") as command:
+            assert command.end() == 0, command.errors
+        return parties
+
+    return made
+
+
+def test_three_processes_learn_a_model(make: Callable[..., Parties]) -> None:
+    parties = make()
+    write_data(parties.folder, RECORDS + 30, bad=3)
+    with parties.start("learn") as learner, parties.start("randomize") as devices:
+        held: list[Any] = []  # what a broker has meanwhile: the shuffler deletes what it has forwarded
+        devices.until(lambda: held.extend(parties.read("messages")) or held)
+        with parties.start("mix") as mixer:
+            codes = [devices.end()]
+            learner.until(lambda: (learner.of("learned") or [{}])[-1].get("learned") == RECORDS)
+            time.sleep(3.0)  # for the 30 messages of a batch that is not full
+            codes += [stop(mixer), stop(learner)]
+    assert codes == [0, 0, 0], (devices.errors, mixer.errors, learner.errors)
+    assert devices.events[-1] == {"event": "end", "reason": "done", "answered": 3030, "declined": 0, "dead": 3}
+    assert mixer.events[-1] == {
+        "event": "end",
+        "reason": "stopped",
+        "forwarded": 3000,
+        "waiting": 30,
+        "late": 0,
+        "dead": 0,
+    }
+    assert learner.events[-1] == {"event": "end", "reason": "stopped", "learned": 3000}
+    assert learner.of("measured")[-1]["holdout"]["accuracy"] > 0.75  # the constant has 0.5
+    forwarded = parties.forwarded()
+    assert [len(times) for times in forwarded.values()] == [1] * 30
+    assert sum(users for [(users, _)] in forwarded.values()) == 3000
+    assert str(committed(str(parties.folder / "shy.db")).estimator.guarantee) == "eps=4,delta=1e-05"
+    # Nothing says whose a message is: the batch, 16 random bytes and the bits; one time for all of a batch.
+    params = parties.agreed.params((0, 0, 0))
+    shown = {tuple(read_announcement(e.value).batch): e.timestamp for e in parties.read("points")}
+    for entry in held:
+        place = read_key(entry.key, parties.agreed.digest)
+        assert len(entry.value) == NONCE_BYTES + params.message_bytes
+        assert entry.headers in ([], ())
+        assert b"tail" not in entry.key + entry.value
+        assert entry.timestamp <= shown.get(place, time.time() * 1000)
+    by_batch = defaultdict(set)
+    for entry in held:
+        by_batch[entry.key].add(entry.timestamp)
+    assert held
+    assert all(len(times) == 1 for times in by_batch.values())
+    assert len({entry.value[:NONCE_BYTES] for entry in held}) == len(held)
+    left = parties.read("messages")
+    assert len(left) == 30  # what was forwarded is gone from the broker
+    stored = b"".join(file.read_bytes() for file in parties.folder.glob("*.db*"))
+    for entry in left:
+        assert entry.value[NONCE_BYTES:] not in stored
+        assert entry.value[:NONCE_BYTES] not in stored
+    said = json.dumps([c.events for c in (devices, mixer, learner)]) + "".join(mixer.errors + learner.errors)
+    for text in (SECRET, "tail-", "XXX"):
+        assert text not in said
+        assert text.encode() not in stored
+
+
+def test_kills_at_random_moments(make: Callable[..., Parties]) -> None:
+    """Learner and shuffler are killed again and again: no batch is absorbed twice, or forwarded as two sets."""
+    parties = make(batch=100)
+    write_data(parties.folder, RECORDS)
+    rng = np.random.default_rng()
+    with contextlib.ExitStack() as stack:
+        running = {name: stack.enter_context(parties.start(name)) for name in ("learn", "mix")}
+        devices = stack.enter_context(parties.start("randomize"))
+        kills, learned = 0, 0
+        for victim in ("mix", "learn") * 2:
+            running[victim].until(lambda: running[victim].events or devices.process.poll() is not None)  # noqa: B023
+            time.sleep(rng.uniform(0.0, 0.3))
+            running[victim].process.send_signal(signal.SIGKILL)
+            running[victim].end()
+            kills += 1
+            running[victim] = stack.enter_context(parties.start(victim))
+        devices.process.wait(60)
+        running["learn"].until(lambda: (parties.snapshot("shy.db") or Nothing).counts.learned == RECORDS)
+        for command in running.values():
+            assert stop(command) == 0, command.errors
+        learned = parties.snapshot("shy.db").counts.learned
+    assert (kills, learned) == (4, RECORDS)
+    assert parties.snapshot("shy-shuffler.db").counts.learned == RECORDS
+    forwarded = parties.forwarded()
+    assert len(forwarded) == RECORDS // 100
+    for times in forwarded.values():
+        assert all(time == times[0] for time in times)
+        assert times[0][0] == 100
+    points = defaultdict(set)
+    for entry in parties.read("points"):
+        said = read_announcement(entry.value)
+        points[said.batch].add(tuple(said.point.tolist()))
+    assert all(len(found) == 1 for found in points.values())
+
+
+class Nothing:
+    class counts:
+        learned = 0
+
+
+def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick: Quick) -> None:  # noqa: F811
+    fewer = JOB.replace("schema:\n", "  minimum_share: 0.8\n  wait_seconds: 0.5\nschema:\n", 1)
+    parties = make(text=fewer)
+    write_data(parties.folder, 85)
+    key = message_key(parties.agreed.digest, (0, 0, 0))
+    junk: list[Any] = [
+        (None, b"x"),
+        (b"\xff", b"x"),
+        (key, b"short"),
+        (message_key(parties.agreed.digest, (0, 0, 5)), b""),
+    ]
+    parties.send("messages", *junk)
+    with parties.start("learn") as learner, parties.start("mix") as mixer, parties.start("randomize") as devices:
+        learner.until(lambda: learner.of("learned"))
+        codes = [devices.end(), stop(mixer), stop(learner)]
+    assert codes == [0, 0, 0], (devices.errors, mixer.errors, learner.errors)
+    assert mixer.events[-1]["forwarded"] == 85
+    assert mixer.events[-1]["dead"] == len(junk)
+    spent = parties.agreed.params((0, 0, 0)).guarantee_for(85)
+    assert learner.of("learned")[0]["guarantee"] == str(spent)
+    code, out, _ = quick("statement", "shy.db")
+    assert code == 0
+    assert f"(epsilon, delta) = ({spent.epsilon:.3f}"[:24] in out
+    # who has answered does not answer again, and a late message and one that is no batch are counted
+    parties.send("messages", (key, b"x"))
+    parties.send("shuffled", (None, b"nonsense"))
+    ends = []
+    for command in (["mix", "job.yaml"], ["learn", "job.yaml"], ["randomize", "job.yaml", "data.csv"]):
+        idle = ["--idle-seconds", "0.5"] * (command[0] != "randomize")
+        code, out, err = quick("shuffle", *command, *idle, bootstrap=parties.bootstrap)
+        assert code == 0, err
+        ends.append(json.loads(out.splitlines()[-1]))
+    mixed, learned, answered = ends
+    assert (mixed["forwarded"], mixed["late"], mixed["dead"]) == (85, 1, len(junk))
+    assert (learned["reason"], learned["learned"]) == ("done", 85)
+    assert answered["answered"] == 85
+    assert len(parties.read("messages")) == 1
+    code, _, err = quick("status", "shy-shuffler.db")
+    assert (code, "no model" in err) == (2, True)
+    with Store(parties.folder / "shy-shuffler.db", "shy", parties.agreed.digest):
+        code, _, err = quick("shuffle", "mix", "job.yaml", bootstrap=parties.bootstrap)
+    assert (code, "is in use" in err) == (4, True)  # one shuffler at a time
+    # a learner that would have the people spend more is refused by their devices
+    said = json.loads(parties.read("points")[-1].value)
+    said["sum"]["budget"] = "eps=50,delta=1e-5"
+    parties.send("points", (b"k", json.dumps(said).encode()))
+    with parties.start("randomize", "--notes", "others") as devices:
+        devices.until(lambda: devices.of("refused"))
+        time.sleep(0.5)
+        assert not devices.of("answered")
+        assert stop(devices) == 0
+    assert "another budget" in devices.of("refused")[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("ShuffleClassifier", "PanPrivateClassifier", 11, "needs a Shuffle* estimator"),
+        ("store: shy.db\n", "store: shy.db\ncap: eps=9,delta=1e-4\n", 13, "no cap can be kept"),
+        ("  messages: NAME-messages\n", "  messages: NAME-points\n", 5, "three different topics"),
+        ("  messages: NAME-messages\n", "", 2, "messages: missing"),
+        ("schema:\n", "  minimum_share: 0.8\nschema:\n", None, "go together"),
+        ("schema:\n", "  minimum_share: 0\nschema:\n", 7, "greater than 0"),
+        ("schema:\n", "  wait_seconds: 3\nschema:\n", 7, "go together"),
+        ("schema:\n", "  shuffler_store: shy.db\nschema:\n", 7, "a file of its own"),
+        ("schema:\n", "  options: {sasl_plain_password: hidden}\nschema:\n", 7, "a secret must be"),
+        ("  type: shuffle\n", "  type: kafka\n", None, "source"),
+    ],
+)
+def test_mistakes_in_a_job(
+    quick: Quick,  # noqa: F811
+    tmp_path: Path,
+    old: str,
+    new: str,
+    line: int | None,
+    said: str,
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace(old, new, 1).replace("BATCH", "100"))
+    code, out, err = quick("shuffle", "mix", "job.yaml", bootstrap="127.0.0.1:9")
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert said in err
+    assert "hidden" not in err
+    assert line is None or f"line {line}: " in err
+
+
+def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> None:  # noqa: F811
+    (tmp_path / "job.yaml").write_text(JOB.replace("BATCH", "100").replace("NAME", "there-is-no"))
+    write_data(tmp_path, 5)
+    code, _, err = quick("run", "job.yaml", bootstrap=broker.bootstrap)
+    assert code == 2
+    assert "`streamdp shuffle`" in err
+    code, _, err = quick("shuffle", "mix", "job.yaml")
+    assert code == 2
+    assert "STREAMDP_KAFKA" in err
+    for command in (["mix", "job.yaml"], ["learn", "job.yaml"], ["randomize", "job.yaml", "data.csv"]):
+        code, _, err = quick("shuffle", *command, bootstrap=broker.bootstrap)
+        assert (code, err.count("\n")) == (3, 1), err
+        assert "there is no topic 'there-is-no-" in err
+    code, _, err = quick("shuffle", "randomize", "job.yaml", "none.csv", bootstrap=broker.bootstrap)
+    assert (code, err.count("\n")) == (3, 1), err
+    code, _, err = quick("shuffle", "randomize", "job.yaml", "-", bootstrap=broker.bootstrap)
+    assert code == 2
+    create_topic(broker.bootstrap, two := f"two-{time.time_ns()}", 2)
+    (tmp_path / "job.yaml").write_text(JOB.replace("BATCH", "100").replace("NAME-messages", two))
+    code, _, err = quick("shuffle", "mix", "job.yaml", bootstrap=broker.bootstrap)
+    assert code == 3
+    assert "2 partitions; it must have one" in err
+
+
+def test_a_log_goes_on_where_messages_were_deleted(broker: Any, make_topic: Callable[..., str]) -> None:
+    topic = make_topic()
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for i in range(10):
+        producer.send(topic, str(i).encode())
+    producer.flush()
+    producer.close()
+    with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
+        assert log.seek(2) == 2
+        log.forget(5)
+        found: list[Any] = []
+        deadline = time.monotonic() + 20
+        while not found and time.monotonic() < deadline:
+            found = log.poll(0.5)
+        assert [entry.value for entry in found] == [b"5", b"6", b"7", b"8", b"9"]
+        assert (log.seek(0), log.end(), log.forgets) == (5, 10, True)

@@ -1,0 +1,210 @@
+"""User-level learning as a job: commits where no user is open, a crash that reads open users again, the commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.memory import BAD, MemorySource
+from streamdp import ApproxDP, UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.config.job import make_config
+from streamdp.errors import ConfigError
+from streamdp.runtime.runner import Runner
+from streamdp.serving.snapshots import restore
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
+from tests.unit.cli.test_main import streamdp
+
+FLAGS = ["--target", "late", "--classes", "no,yes", "--feature", "delay=-1:1"]
+USERS = ["--estimator", "UserLevelLDPClassifier", "--subject", "who", "--items-per-user", "4"]
+
+
+def items(n: int, people: int, *, bad_every: int = 0) -> list[Any]:
+    """Records of interleaved people."""
+    out: list[Any] = []
+    for i in range(n):
+        bad = bad_every and i % bad_every == 3
+        out.append(BAD if bad else ({"a": (i % 7) / 7, "b": (i % 3) - 1.0}, i % 5 / 5, f"s{i % people}", None))
+    return out
+
+
+def replay(stream: list[Any], most: int, window: int, reports: int) -> tuple[Counts, dict[str, int], set[int]]:
+    """By plain Python: counts, reports of each subject of which a cap lets so many be made, and after how many items no
+    user is open."""
+    learned = refused = dead = at = 0
+    spent: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    boundaries = set()
+    for number, item in enumerate(stream, 1):
+        if item is BAD:
+            dead += 1
+        else:
+            who = item[2]
+            if who not in sizes and spent.get(who, 0) == reports:
+                refused += 1
+            else:
+                if who not in sizes:
+                    spent[who] = spent.get(who, 0) + 1
+                learned += 1
+                sizes[who] = sizes.get(who, 0) + 1
+                if sizes[who] == most:
+                    del sizes[who]
+            at = (at + 1) % window
+            if at == 0:
+                sizes.clear()
+        if not sizes:
+            boundaries.add(number)
+    return Counts(learned, refused, dead), spent, boundaries
+
+
+@pytest.mark.parametrize(
+    ("most", "window", "people", "reports"), [(5, 10, 7, 9), (5, 10, 7, 3), (2, 50, 3, 4), (1, 9, 5, 9)]
+)
+def test_commits_fall_where_no_user_is_open(tmp_path: Path, most: int, window: int, people: int, reports: int) -> None:
+    """Bad records do not count towards a window, records over the cap do; the run closes the last window."""
+    stream = items(200, people, bad_every=10)
+    with Store(tmp_path / "a.db", "job", "f", cap=ApproxDP(float(reports), 1e-4)) as store:
+        learner = UserLevelLDPRegressor(features=["a", "b"], items_per_user=most, window=window, ledger=store.ledger)
+        counts = Runner(MemorySource(stream, ["a", "b"]), learner, store, commit_records=5).run()
+        spends = {f"s{k}": store.ledger.spent(f"s{k}").records for k in range(people)}
+    expected, spent, boundaries = replay(stream, most, window, reports)
+    assert (counts, spends) == (expected, spent)
+    ends = [c.position["index"] for c in Store.history(tmp_path / "a.db")]
+    assert set(ends[:-1]) <= boundaries
+    assert ends[-1] == 200
+    assert len(ends) > 5
+    snapshot = Store.snapshot(tmp_path / "a.db")
+    assert snapshot is not None
+    assert (snapshot.state["n_users"], snapshot.state["n_seen"]) == (sum(spent.values()), counts.learned)
+
+
+def test_open_users_are_read_again_after_a_crash(tmp_path: Path) -> None:
+    """The commit lies before the first record of every user that was open when the process died, the spends too."""
+    stream = items(60, 6)
+
+    def job(source: MemorySource) -> tuple[Counts, list[int]]:
+        with Store(tmp_path / "a.db", "job", "f", cap=ApproxDP(9.0, 1e-4)) as store:
+            learner = UserLevelLDPRegressor(features=["a", "b"], items_per_user=4, window=16, ledger=store.ledger)
+            counts = Runner(source, learner, store, commit_records=4).run()
+            return counts, [store.ledger.spent(f"s{k}").records for k in range(6)]
+
+    class Crash(RuntimeError): ...
+
+    class Crashing(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            if self.position["index"] >= 40:
+                raise Crash
+            return super().poll(min(max_records, 5), timeout_s)
+
+    with pytest.raises(Crash):
+        job(Crashing(stream, ["a", "b"]))
+    crashed = Store.snapshot(tmp_path / "a.db")
+    assert crashed is not None
+    assert (crashed.counts.learned, crashed.position) == (32, {"index": 32})
+    assert crashed.state["n_users"] == 12  # two windows of six people with up to three records
+    counts, spends = job(MemorySource(stream, ["a", "b"]))
+    assert counts == Counts(60, 0, 0)
+    assert spends == [4] * 6  # four windows, a report in each: none is counted twice
+    last = Store.snapshot(tmp_path / "a.db")
+    assert last is not None
+    assert last.state["n_users"] == 24
+
+
+def test_a_stream_sorted_by_people_is_committed_without_waiting_for_a_window(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db", "job", "f") as store:
+        learner = UserLevelLDPRegressor(features=["a", "b"], items_per_user=5)
+        source = MemorySource([(*item[:2], f"s{i // 5}", None) for i, item in enumerate(items(60, 1))], ["a", "b"])
+        Runner(source, learner, store, commit_records=20).run()
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [20, 40, 60]
+
+
+def rows(n: int, people: int) -> str:
+    rng = np.random.default_rng(0)
+    lines = ["delay,late,who"]
+    for i in range(n):
+        delay = rng.uniform(-1, 1)
+        lines.append(f"{delay:.3f},{'yes' if delay + rng.normal(0, 0.3) > 0 else 'no'},p{i % people}")
+    return "\n".join(lines) + "\n"
+
+
+def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(rows(8000, 500))
+    options = [
+        "--window",
+        "2000",
+        "--budget",
+        "eps=8,delta=1e-6",
+        "--cap",
+        "eps=24,delta=1e-5",
+        "--commit-records",
+        "500",
+    ]
+    code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *USERS, *options, "--publish", "m.json")
+    assert (code, err) == (0, "")
+    assert json.loads(out.splitlines()[-1])["learned"] == 6000
+    history = Store.history(tmp_path / "data.db")
+    # in the last window all are over the cap, so nobody is open at any time
+    done = [c.counts.learned + c.counts.refused for c in history]
+    assert done == [2000, 4000, 6000, 6500, 7000, 7500, 8000]
+    snapshot = Store.snapshot(tmp_path / "data.db")
+    assert snapshot is not None
+    model = restore(snapshot).estimator
+    assert isinstance(model, UserLevelLDPClassifier)
+    # 500 people with 16 records each in four windows of four: four reports, of which the cap lets three be made
+    assert (model.n_users, model.n_seen, model.n_refused) == (1500, 6000, 2000)
+    assert model.predict_one({"delay": 0.9}) == "yes"
+    code, said, _ = streamdp(tmp_path, "statement", "data.db")
+    assert code == 0
+    for words in (
+        "user level",
+        "any single report of a user",
+        "1,500 reports, each on up to 4 records",
+        "would pass eps=24",
+    ):
+        assert words in said
+    assert json.loads((tmp_path / "m.json").read_text())["statement"].strip() == said.strip()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"items_per_user": 0}, "items_per_user"),
+        ({"window": 0}, "window"),
+        ({"mechanism": "gaussian"}, "has no mechanism"),
+        ({"budget": "eps=0.5,delta=1e-06", "seed": 3}, None),
+        ({"window_seconds": 2.5, "spread": 0.3, "horizon": 10_000}, None),
+        ({"centre": "asked"}, None),
+        ({"centre": "guessed"}, "centre"),
+    ],
+    ids=str,
+)
+def test_settings(change: dict[str, Any], named: str | None) -> None:
+    settings: dict[str, Any] = {
+        "job": "j",
+        "source": {"path": "d.csv"},
+        "schema": {
+            "features": {"delay": [-1, 1]},
+            "target": {"column": "late", "classes": ["no", "yes"]},
+            "subject": "who",
+        },
+        "model": {"estimator": "UserLevelLDPClassifier", "items_per_user": 4} | change,
+    }
+    if named is not None:
+        with pytest.raises(ConfigError, match=named):
+            make_config(settings)
+        return
+    built = make_config(settings).build_estimator()
+    assert isinstance(built, UserLevelLDPClassifier)
+    assert built.items_per_user == 4
+    assert {name: str(getattr(built, name)) for name in change} == {name: str(value) for name, value in change.items()}
+    del settings["schema"]["subject"]
+    with pytest.raises(ConfigError, match=r"needs schema\.subject"):
+        make_config(settings)
+    settings["schema"]["subject"] = "who"
+    settings["model"] = {"estimator": "PanPrivateClassifier", "items_per_user": 4}
+    with pytest.raises(ConfigError, match="has no items_per_user"):
+        make_config(settings)

@@ -1,0 +1,192 @@
+"""Windowed learning as a job: commits between windows, a crash that reads the open window again, workers, commands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.memory import BAD, MemorySource
+from streamdp import ApproxDP, WindowedRegressor
+from streamdp.data.records import Shard
+from streamdp.estimators.windowed.learner import WindowWarning
+from streamdp.runtime.runner import Runner
+from streamdp.runtime.worker import Worker
+from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.store import Store
+from tests.integration.test_user_level_job import items
+from tests.unit.estimators.test_windowed import Plain
+from tests.unit.runtime.test_worker import Item, Shards, streams
+
+CAP = ApproxDP(3.0, 1e-4)
+MOST = 3
+
+
+def learner(ledger: Any, window: int = 16, least: int = 3, most: int = 3) -> WindowedRegressor:
+    return WindowedRegressor(
+        features=["a", "b"], method=Plain(least), items_per_user=most, window=window, ledger=ledger
+    )
+
+
+def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Counter[str], set[int]]:
+    """By plain Python: counts, windows of each subject, and after how many items no window is open."""
+    learned = refused = dead = at = 0
+    spent: Counter[str] = Counter()
+    sizes: dict[str, int] = {}
+    boundaries = {0}
+    for number, item in enumerate(stream, 1):
+        if item is BAD or item is None:
+            dead += 1
+        else:
+            who = item[2]
+            over = who not in sizes and spent[who] == MOST
+            if over or sizes.get(who, 0) == most:
+                refused += 1
+            else:
+                spent[who] += who not in sizes
+                learned += 1
+                sizes[who] = sizes.get(who, 0) + 1
+            at = (at + 1) % window if sizes else 0
+            if at == 0:
+                sizes.clear()
+        if not sizes:
+            boundaries.add(number)
+    return Counts(learned, refused, dead), spent, boundaries
+
+
+@pytest.mark.parametrize(("window", "people"), [(16, 7), (10, 3), (25, 9)])
+def test_commits_fall_between_windows(tmp_path: Path, window: int, people: int) -> None:
+    """Bad records do not count towards a window, refused ones do; the run closes the last window."""
+    stream = items(200, people, bad_every=10)
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        counts = Runner(
+            MemorySource(stream, ["a", "b"]), learner(store.ledger, window, 1), store, commit_records=5
+        ).run()
+        spends = {f"s{k}": store.ledger.spent(f"s{k}").records for k in range(people)}
+    expected, spent, boundaries = replay(stream, window, 3)
+    assert (counts, spends) == (expected, dict(spent))
+    ends = [c.position["index"] for c in Store.history(tmp_path / "a.db")]
+    assert set(ends[:-1]) <= boundaries
+    assert ends[-1] == 200
+    assert len(ends) > 4
+
+
+def test_the_open_window_is_read_again_after_a_crash(tmp_path: Path) -> None:
+    """As if there had been no crash: the model, the counts and the spends, bit for bit."""
+    stream = items(60, 6)
+
+    class Crash(RuntimeError): ...
+
+    class Crashing(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            if self.position["index"] >= 40:
+                raise Crash
+            return super().poll(min(max_records, 5), timeout_s)
+
+    def job(name: str, source: MemorySource) -> tuple[Counts, list[int]]:
+        with Store(tmp_path / name, "job", "f", cap=CAP) as store:
+            counts = Runner(source, learner(store.ledger), store, commit_records=4).run()
+            return counts, [store.ledger.spent(f"s{k}").records for k in range(6)]
+
+    with pytest.raises(Crash):
+        job("a.db", Crashing(stream, ["a", "b"]))
+    crashed = Store.snapshot(tmp_path / "a.db")
+    assert crashed is not None
+    assert crashed.position == {"index": 32}
+    again, whole = job("a.db", MemorySource(stream, ["a", "b"])), job("b.db", MemorySource(stream, ["a", "b"]))
+    assert again == whole
+    one, two = Store.snapshot(tmp_path / "a.db"), Store.snapshot(tmp_path / "b.db")
+    assert one is not None
+    assert two is not None
+    for name, value in one.state.items():
+        np.testing.assert_array_equal(value, two.state[name])
+
+
+def test_records_that_are_refused_before_a_window_are_not_in_it(tmp_path: Path) -> None:
+    """A commit among them loses nothing: windows are the same whether a run ended there or not."""
+    old: list[Any] = [({"a": 1.0}, 1.0, f"s{k % 2}", None) for k in range(16 * MOST + 6)]
+    stream = [*old, *(({"b": 1.0}, 1.0, f"t{k}", None) for k in range(26))]
+
+    def job(name: str, ends: Sequence[int]) -> Snapshot | None:
+        for end in ends:
+            with Store(tmp_path / name, "job", "f", cap=CAP) as store:
+                Runner(MemorySource(stream[:end], ["a", "b"]), learner(store.ledger, 16, 2), store).run()
+        return Store.snapshot(tmp_path / name)
+
+    one, two = job("a.db", [len(stream)]), job("b.db", [len(old), len(stream)])
+    assert one is not None
+    assert two is not None
+    assert one.counts == two.counts
+    assert one.state["n_windows"] == MOST + 2  # of 16 and of 10 newcomers
+    for name, value in one.state.items():
+        np.testing.assert_array_equal(value, two.state[name])
+
+
+def test_a_last_window_with_too_few_users_waits_for_the_next_run(tmp_path: Path) -> None:
+    stream = items(50, 6)
+
+    def job(n: int) -> Counts:
+        with Store(tmp_path / "a.db", "job", "f") as store:
+            return Runner(MemorySource(stream[:n], ["a", "b"]), learner(None, 16, 5), store).run()
+
+    with pytest.warns(WindowWarning, match="5 are needed"):
+        assert job(36) == Counts(32, 0, 0)
+    snapshot = Store.snapshot(tmp_path / "a.db")
+    assert snapshot is not None
+    assert snapshot.position == {"index": 32}
+    with pytest.warns(WindowWarning):
+        assert job(50).learned == 48  # sixteen more, and again two are left
+
+
+def found(path: Path) -> dict[Shard, Snapshot]:
+    return {snapshot.shard: snapshot for snapshot in Store.snapshots(path, "job")}
+
+
+def work(path: Path, source: Shards, window: int) -> None:
+    with Store(path, "job", "f", cap=CAP, shared=True) as store:
+        Worker(source, lambda: learner(store.ledger, window, 1), store, commit_records=50).run()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_commit_windows_of_their_shards(tmp_path: Path, seed: int) -> None:
+    given = streams(2, 600, seed)
+    path = tmp_path / "a.db"
+    work(path, Shards(given, seed), 70)
+    for shard, stream in given.items():
+        counts, spent, boundaries = replay(stream, 70, 3)
+        last = found(path)[shard]
+        assert (last.counts, last.position) == (counts, {"offset": 600})
+        with Store(path, "job", "f", cap=CAP, shared=True) as store:
+            assert {who: store.ledger.spent(who).records for who in spent} == dict(spent)
+        ends = [c.position["offset"] for c in Store.history(path, 10_000, job="job") if c.shard == shard]
+        assert set(ends) <= boundaries | {600}
+        assert len(ends) > 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_read_open_windows_again(tmp_path: Path, seed: int) -> None:
+    """After a crash each shard goes on from its last window; nobody's spends are counted too few."""
+    given: dict[Shard, list[Item]] = streams(2, 600, seed)
+
+    class Crash(Exception): ...
+
+    def crash(listener: Worker) -> None:
+        raise Crash
+
+    path = tmp_path / "a.db"
+    source = Shards(given, seed)
+    source.events[5 + seed] = crash
+    with pytest.raises(Crash):
+        work(path, source, 70)
+    for shard, snapshot in found(path).items():
+        assert snapshot.position["offset"] in replay(given[shard], 70, 3)[2]
+    work(path, Shards(given, seed + 1), 70)
+    for shard, stream in given.items():
+        _, spent, _ = replay(stream, 70, 3)
+        assert found(path)[shard].position == {"offset": 600}
+        with Store(path, "job", "f", cap=CAP, shared=True) as store:
+            assert all(spent[who] <= store.ledger.spent(who).records <= MOST for who in spent)

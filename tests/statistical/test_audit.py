@@ -1,0 +1,392 @@
+"""Privacy audits: an attack's lower bound stays below what is claimed, and passes it when the noise is halved.
+
+Each bound is wrong with probability at most 1e-3 (Clopper-Pearson at 99.9 %), and the seeds are fixed. The audits would
+notice a scale that is 10 % too small wherever the share asked for is 0.9 or more, and a halved one everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numba import njit
+
+from streamdp import (
+    ApproxDP,
+    Gaussian,
+    GaussianDP,
+    Huber,
+    Laplace,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDClassifier,
+    LDPSGDRegressor,
+    PrivUnit,
+    PureDP,
+    Quantile,
+)
+from streamdp.privacy import samplers
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import Budget, amount, with_amount
+from streamdp.privacy.mechanisms import Mechanism
+from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+
+TRIALS = 1_000_000
+
+
+def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
+    """The attack for the budget's own notion: epsilon, epsilon at delta, or mu."""
+    match budget:
+        case PureDP():
+            return epsilon_lower_bound(a, b)
+        case ApproxDP(_, delta):
+            return epsilon_lower_bound(a, b, delta)
+        case GaussianDP():
+            return mu_lower_bound(a, b)
+    raise AssertionError(budget)
+
+
+def score(kind: type[Mechanism], ga: np.ndarray, gb: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """A monotone function of the likelihood ratio of a against b, for outputs (n, d) of the mechanism."""
+    if kind is Laplace:
+        return lambda v: np.abs(v - gb).sum(axis=1) - np.abs(v - ga).sum(axis=1)
+    return lambda v: v @ ((ga - gb) / np.linalg.norm(ga - gb))
+
+
+# --- the attack itself
+
+
+def test_the_attack_finds_randomized_response() -> None:
+    """The bound on a mechanism of known epsilon is below it, and within 3 % of it at 10^6 trials."""
+    rng = np.random.default_rng(1)
+    truth = np.log(3)
+    a, b = rng.random(TRIALS) < 0.75, rng.random(TRIALS) < 0.25
+    found = epsilon_lower_bound(a, b)
+    assert 0.97 * truth < found <= truth
+    assert epsilon_lower_bound(b, a) == pytest.approx(found, abs=0.02)  # either may be the numerator
+
+
+def test_the_attack_on_a_rare_event_takes_delta_off() -> None:
+    """An output that names its input with probability 0.01 has no epsilon, but none is needed at delta = 0.011."""
+    rng = np.random.default_rng(2)
+    a, b = rng.random(TRIALS) < 0.01, np.zeros(TRIALS)
+    assert epsilon_lower_bound(a, b) > 6
+    assert epsilon_lower_bound(a, b, delta=0.011) == 0.0
+
+
+def test_the_attack_finds_nothing_where_nothing_is() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, TRIALS))
+    assert epsilon_lower_bound(a, b) == pytest.approx(0.0, abs=0.02)
+    assert mu_lower_bound(a, b) == pytest.approx(0.0, abs=0.01)
+
+
+def test_the_attack_finds_mu() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((2, TRIALS))
+    assert 0.985 < mu_lower_bound(a + 1, b) <= 1.0
+    assert 0.985 < mu_lower_bound(-a, b + 1) <= 1.0
+
+
+# --- mechanisms, at the two inputs that are hardest to hide
+
+DIAGONAL, AXIS = "diagonal", "axis"
+MECHANISMS = [
+    # kind, budget, d, direction of the two gradients, share of the claim the attack must reach
+    (Laplace, PureDP(1), 1, AXIS, 0.95),
+    (Laplace, PureDP(1), 3, DIAGONAL, 0.95),
+    (Laplace, PureDP(3), 2, DIAGONAL, 0.95),
+    (Gaussian, GaussianDP(1), 3, AXIS, 0.98),
+    (Gaussian, GaussianDP(0.3), 2, DIAGONAL, 0.9),
+    (Gaussian, ApproxDP(1, 0.05), 3, AXIS, 0.9),
+    (Gaussian, ApproxDP(1, 1e-5), 3, AXIS, 0.3),  # 10^6 trials see few events of mass 1e-4
+    (PrivUnit, PureDP(1), 1, AXIS, 0.98),
+    (PrivUnit, PureDP(1), 2, AXIS, 0.97),
+    (PrivUnit, PureDP(1), 3, DIAGONAL, 0.95),
+    (PrivUnit, PureDP(3), 3, AXIS, 0.95),
+]
+
+
+def inputs(mechanism: Mechanism, d: int, direction: str) -> tuple[np.ndarray, np.ndarray]:
+    unit = np.eye(d)[0] if direction == AXIS else np.full(d, d**-0.5)
+    assert mechanism.sensitivity is not None
+    half = mechanism.sensitivity / 2
+    return half * unit, -half * unit
+
+
+def outputs(mechanism: Mechanism, g: np.ndarray, seed: int) -> np.ndarray:
+    return mechanism.randomize(np.tile(g, (TRIALS, 1)), SeededEntropy(seed, 1 << 16))
+
+
+def audit(claimed: Mechanism, drawn: Mechanism, d: int, direction: str, seed: int) -> float:
+    """The lower bound on the claim's number, with outputs of `drawn` on the claim's worst inputs."""
+    ga, gb = inputs(claimed, d, direction)
+    score_of = score(type(claimed), ga, gb)
+    return lower_bound(claimed.budget, score_of(outputs(drawn, ga, seed)), score_of(outputs(drawn, gb, seed + 1)))
+
+
+@pytest.mark.parametrize(("kind", "budget", "d", "direction", "share"), MECHANISMS, ids=str)
+def test_mechanism_keeps_its_claim_and_half_its_noise_does_not(
+    kind: type[Mechanism], budget: Budget, d: int, direction: str, share: float
+) -> None:
+    claimed = kind(budget, 1.5, 2.4)
+    if kind is PrivUnit:  # the direction is all it hides, so worst inputs are on the sphere: S = 2 C0
+        claimed = kind(budget, 1.5)
+        halved: Mechanism = kind(with_amount(budget, 2 * amount(budget)), 1.5)
+    else:  # half the sensitivity is half the scale
+        halved = kind(budget, 1.5, 1.2)
+        assert halved.rows(d)[0, samplers.SCALE] == pytest.approx(claimed.rows(d)[0, samplers.SCALE] / 2, rel=1e-5)
+    claim = amount(budget)
+    found = audit(claimed, claimed, d, direction, seed=10)
+    broken = audit(claimed, halved, d, direction, seed=20)
+    print(f"{kind.__name__} d={d} claim {budget}: found {found:.3f}, halved {broken:.3f}")
+    assert share * claim <= found <= claim
+    assert broken > claim
+
+
+@pytest.mark.parametrize("norms", [(1.0, 0.0), (0.5, -0.5), (1.0, 0.5), (0.0, 0.5)])
+def test_privunit_protects_short_vectors_too(norms: tuple[float, float]) -> None:
+    """Shorter inputs go through a random sign; the output stays within epsilon whatever the lengths."""
+    mechanism = PrivUnit(PureDP(1))
+    draws = [outputs(mechanism, np.array([length, 0.0, 0.0]), 30 + i)[:, 0] for i, length in enumerate(norms)]
+    assert epsilon_lower_bound(*draws) <= 1
+
+
+# --- estimators: one step of the compiled loop that `learn_one` and `learn_arrays` run
+
+
+@njit
+def last_steps(
+    learn: Callable,
+    spec: np.ndarray,
+    box: np.ndarray,
+    start: np.ndarray,
+    n: int,
+    X: np.ndarray,
+    y: np.ndarray,
+    calibration: np.ndarray,
+    words: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Learn the stream from `start` once for each row of `out`; write how theta moved at the last record."""
+    state, seen = start.copy(), np.empty(1, dtype=np.int64)
+    last = X.shape[0] - 1
+    rows = calibration.shape[0]
+    before = calibration if rows == 1 else calibration[:last]
+    final = calibration if rows == 1 else calibration[last:]
+    for trial in range(out.shape[0]):
+        state[:] = start
+        seen[0] = n
+        done = last
+        if last > 0:
+            done = learn(spec, box, state, seen, X[:last], y[:last], before, words)
+        if done == last:
+            out[trial] = state[0]
+            done = learn(spec, box, state, seen, X[last:], y[last:], final, words)
+            out[trial] -= state[0]
+        else:
+            done = 0
+        if done == 0:
+            return trial
+    return out.shape[0]
+
+
+def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray, seed: int, trials: int) -> np.ndarray:
+    """(trials, d) noisy gradients of the last record: moves of theta over the step size."""
+    n, d = len(X), model._state.shape[1]
+    out = np.empty((trials, d))
+    spec, box, start = model._spec, model._box, model._state
+
+    rng, left = SeededEntropy(seed, 1 << 16), out
+    while True:
+        done = last_steps(model._kernel, spec, box, start, model.n_seen, X, y, rows, rng.words, left)
+        if done == len(left):
+            break
+        left = left[done:]
+        rng.refill()
+    return out / model._step(model.n_seen + n)
+
+
+Record = tuple[list[float], float]
+
+
+class Case:
+    """An estimator with two records whose gradients lie as far apart as the loss allows."""
+
+    def __init__(
+        self,
+        make: Callable[..., LDPSGDRegressor],
+        a: Record,
+        b: Record,
+        *,
+        theta: list[float] | None = None,
+        share: float = 0.95,
+        **options: object,
+    ) -> None:
+        self.make, self.a, self.b, self.theta, self.share, self.options = make, a, b, theta, share, options
+
+    def model(self, **more: object) -> LDPSGDRegressor:
+        features = [f"x{j}" for j in range(len(self.a[0]))]
+        model = self.make(features=features, intercept=False, **{**self.options, **more})  # type: ignore[arg-type]
+        if self.theta is not None:
+            state = model.state_dict()
+            state["state"][:3, : len(self.theta)] = self.theta
+            model.load_state_dict(state)
+        return model
+
+    def __str__(self) -> str:
+        return "-".join([self.make.__name__, *(str(getattr(v, "name", v)) for v in self.options.values())])
+
+
+FAR = 1e6
+X1 = [1.0, 1.0]  # norm sqrt(2), where ||x|| w is largest
+# The logistic slope is 1 for both records where theta is large across them.
+ACROSS, NEAR_A, NEAR_B = [0.0, FAR], ([1.41414, 0.01], 0.0), ([-1.41414, 0.01], 0.0)
+DIAG = [-FAR, FAR]
+NEAR_DIAG = [([1.0, 1.01], 0.0), ([-1.01, -1.0], 0.0)]
+
+CASES = [
+    Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=PureDP(1), mechanism="privunit"),
+    Case(LDPASGDRegressor, (X1, FAR), ([-1.0, -1.0], FAR), budget=PureDP(2), mechanism="auto", loss=Huber(c=1.0)),
+    # S is spread over two of three coordinates (the scale's differ by 0): sqrt(2/3) of the claim is all there is
+    Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=PureDP(1), mechanism="laplace", share=0.77),
+    Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=GaussianDP(1), mechanism="gaussian", share=0.98),
+    Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=ApproxDP(1, 0.05), loss="squared", share=0.9),
+    Case(
+        LDPASGDRegressor, (X1, FAR), ([-1.0, -1.0], FAR), budget=PureDP(1), mechanism="laplace", loss=Quantile(tau=0.8)
+    ),
+    Case(LDPSGDClassifier, NEAR_A, NEAR_B, theta=ACROSS, budget=GaussianDP(1), share=0.98),
+    Case(LDPASGDClassifier, *NEAR_DIAG, theta=DIAG, budget=PureDP(1), mechanism="laplace"),
+    Case(LDPASGDClassifier, (X1, 0.0), (X1, 1.0), budget=PureDP(1), loss="hinge"),
+    Case(  # class 0 is certain at a and class 1 at b, and the truth is the other one: p - e_y is opposite
+        LDPSGDClassifier,
+        ([1.01, 0.99], 1.0),
+        ([0.99, 1.01], 0.0),
+        theta=[FAR, -FAR, -FAR, FAR, 0.0, 0.0],
+        budget=GaussianDP(1),
+        classes=("a", "b", "c"),
+        share=0.95,
+    ),
+]
+
+
+def arrays(*records: Record) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([x for x, _ in records]), np.array([y for _, y in records])
+
+
+def gradients(model: LDPSGDRegressor, *records: Record) -> list[np.ndarray]:
+    return [model._loss.gradient(model._state[0], np.array(x), y) for x, y in records]
+
+
+def weakened(model: LDPSGDRegressor, budget: Budget) -> np.ndarray:
+    """The calibration row with half the noise; for PrivUnit that of twice the epsilon."""
+    mechanism = model._mechanism_of(budget)
+    d = model._state.shape[1]
+    if isinstance(mechanism, PrivUnit):
+        return model._mechanism_of(with_amount(budget, 2 * amount(budget))).rows(d)
+    rows = mechanism.rows(d).copy()
+    rows[:, samplers.SCALE] /= 2
+    return rows
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_harness_is_learn_one(case: Case) -> None:
+    """The audited loop gives what `learn_one` and `learn_arrays` give, bit for bit, with the same words."""
+    model = case.model()
+    X, y = arrays(case.a)
+    audited = moves(model, X, y, model._default_rows, seed=5, trials=50)
+    start = model.state_dict()
+    one, many = case.model(seed=5), case.model(seed=5)
+    label = one._labels[int(case.a[1])] if hasattr(one, "_labels") else case.a[1]
+    for trial in audited:
+        for learner in (one, many):
+            learner.load_state_dict(start)
+        one.learn_one(dict(zip(one.features, case.a[0], strict=True)), label)  # type: ignore[arg-type]
+        many.learn_arrays(X, y)
+        step = one._step(1)
+        assert np.array_equal((start["state"][0] - one._state[0]) / step, trial)
+        assert np.array_equal(one._state, many._state)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_learning_a_record_keeps_its_claim_and_half_its_noise_does_not(case: Case) -> None:
+    """The observer sees theta before and after the record, at the start that makes the two records most different."""
+    model = case.model()
+    budget = model._budget
+    ga, gb = gradients(model, case.a, case.b)
+    assert np.linalg.norm(ga - gb) > 0.98 * model._loss.sensitivity
+    score_of = score(type(model._mechanism_of(budget)), ga, gb)
+
+    def bound(rows: np.ndarray, seed: int) -> float:
+        a, b = (
+            score_of(moves(model, *arrays(record), rows, seed + i, TRIALS)) for i, record in enumerate((case.a, case.b))
+        )
+        return lower_bound(budget, a, b)
+
+    claim = amount(budget)
+    found = bound(model._default_rows, 40)
+    broken = bound(weakened(model, budget), 50)
+    print(f"{case} claim {budget}: found {found:.3f}, halved {broken:.3f}")
+    assert case.share * claim <= found <= claim
+    assert broken > claim
+
+
+@pytest.mark.parametrize("budget", [PureDP(8), GaussianDP(8)], ids=str)
+def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
+    """In one `learn_arrays` with amounts (8, 8, 1) the last record has 1 and not 8, or an average."""
+    case = Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=budget)
+    model = case.model()
+    ga, gb = gradients(model, case.a, case.b)
+    score_of = score(type(model._mechanism_of(budget)), ga, gb)
+
+    def bound(amounts: list[float], seed: int) -> float:
+        rows = model._mechanism_of(budget).rows(3, np.array(amounts))
+        a, b = (
+            score_of(moves(model, *arrays(case.a, case.b, last), rows, seed + i, TRIALS // 2))
+            for i, last in enumerate((case.a, case.b))
+        )
+        return lower_bound(budget, a, b)
+
+    assert 0.95 < bound([8.0, 8.0, 1.0], 60) <= 1
+    assert bound([1.0, 1.0, 8.0], 70) > 2  # and the looser one is heard
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=PureDP(1)),
+        Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=GaussianDP(1)),
+    ],
+    ids=str,
+)
+def test_reports_of_the_local_half_keep_the_claim(case: Case) -> None:
+    """What leaves a person's side, through the public path: `estimator.randomizer(x, y)`."""
+    randomizer = case.model(seed=80).randomizer
+    names = randomizer.features
+    ga, gb = gradients(case.model(), case.a, case.b)
+    a, b = (
+        np.array([randomizer(dict(zip(names, x, strict=True)), y).gradient @ (ga - gb) for _ in range(20_000)])
+        for x, y in (case.a, case.b)
+    )
+    assert 0.75 < lower_bound(randomizer.budget, a, b) <= 1
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("case", CASES[:1] + CASES[3:4], ids=str)
+def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
+    """10^6 calls of the public method on the operating system's entropy, with no harness in between."""
+    model = case.model()
+    start = model.state_dict()
+    ga, gb = gradients(model, case.a, case.b)
+    scores = []
+    for x, y in (case.a, case.b):
+        row = dict(zip(model.features, x, strict=True))  # type: ignore[arg-type]
+        out = np.empty((TRIALS, len(ga)))
+        for i in range(TRIALS):
+            model.n_seen = 0
+            model._state[:] = start["state"]
+            model.learn_one(row, y)
+            out[i] = start["state"][0] - model._state[0]
+        scores.append(out @ (ga - gb))
+    assert 0.95 * amount(model._budget) <= lower_bound(model._budget, *scores) <= amount(model._budget)

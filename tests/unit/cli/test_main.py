@@ -1,0 +1,501 @@
+"""The `streamdp` command as a user types it: what it prints, its exit codes, and that no error shows a value."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp.cli.main import main
+from streamdp.store.store import Store
+from tests.support.paths import ROOT
+
+SECRET = "4711.25"
+"""A value of a record, which no output but predictions may show."""
+
+FLAGS = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
+PAN = [*FLAGS, "--estimator", "PanPrivateClassifier"]
+PEOPLE = ["--subject", "tail", "--budget-column", "eps", "--cap", "eps=3"]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def streamdp(folder: Path, *arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
+    """Run the command in a process of its own: exit code, standard output, standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "streamdp", *arguments],
+        cwd=folder,
+        env=environment(),
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode()
+
+
+def quick(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str
+) -> tuple[int, str, str]:
+    """The same in this process, where nothing of signals or standard input matters."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main.main()
+    out, err = capsys.readouterr()
+    return caught.value.code or 0, out, err  # type: ignore[return-value]
+
+
+def rows(n: int) -> str:
+    rng = np.random.default_rng(0)
+    out = io.StringIO()
+    out.write("delay,origin,late,tail,eps\n")
+    for i in range(n):
+        delay = rng.uniform(-30, 60)
+        late = delay + rng.normal(0, 10) > 15
+        out.write(f"{delay:.2f},{'EJ'[i % 2]}{'WF'[i % 2]}{'RK'[i % 2]},{late},t{i % 997},{['', '0.5'][i % 2]}\n")
+        if i % 50 == 7:
+            out.write(f"{SECRET},XXX,False,t1,1\n")  # an unknown category
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "data.csv").write_text(rows(5000))
+    shutil.copy(folder / "data.csv", folder / "holdout.csv")
+    flags = [*FLAGS, *PEOPLE, "--publish", "model.json", "--holdout", "holdout.csv", "--dead-letters", "dead.jsonl"]
+    code, out, err = streamdp(folder, "run", "data.csv", *flags, "--commit-records", "2000")
+    assert (code, err) == (0, "")
+    (folder / "out.jsonl").write_text(out)
+    return folder
+
+
+def test_run_prints_a_line_a_commit_and_a_last_one(trained: Path) -> None:
+    lines = [json.loads(line) for line in (trained / "out.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["commit", "commit", "commit", "end"]
+    assert [line["learned"] + line["refused"] + line["dead"] for line in lines] == [2000, 4000, 5100, 5100]
+    assert lines[-1]["dead"] == 100
+    assert lines[-1]["refused"] > 0
+    assert lines[-1]["reason"] == "done"
+    assert {"accuracy", "log_loss"} <= lines[-2]["holdout"].keys()  # at this epsilon 5,000 records teach nothing
+    assert "public" in lines[-2]["holdout"]["note"]
+    published = json.loads((trained / "model.json").read_text())
+    assert published["counts"] == {key: lines[-1][key] for key in ("learned", "refused", "dead")}
+    assert "holdout" in published
+    assert "epsilon = 1" in published["statement"]
+    assert "eps=3" in published["statement"]
+    assert len((trained / "dead.jsonl").read_text().splitlines()) == 100
+
+
+def test_no_file_that_a_run_leaves_shows_a_value(trained: Path) -> None:
+    for path in trained.iterdir():
+        if path.name not in ("data.csv", "holdout.csv"):
+            assert SECRET.encode() not in path.read_bytes(), path.name
+            assert b"t996" not in path.read_bytes(), path.name
+
+
+def test_status_statement_weights(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = quick(monkeypatch, capsys, trained, "status", "data.db")
+    assert code == 0
+    assert "dead:         100" in out
+    status = json.loads(quick(monkeypatch, capsys, trained, "status", "data.db", "--json")[1])
+    assert status["learned"] + status["refused"] + status["dead"] == 5100
+    assert status["cap"] == "eps=3"
+    code, out, _ = quick(monkeypatch, capsys, trained, "statement", "data.db")
+    assert code == 0
+    assert "refused once the person's total would pass eps=3" in out
+    code, out, _ = quick(monkeypatch, capsys, trained, "weights", "data.db")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["delay", "origin=JFK", "(intercept)", "95"]
+    found = json.loads(quick(monkeypatch, capsys, trained, "weights", "data.db", "--json", "--level", "0.9")[1])
+    assert all(weight["low"] < weight["value"] < weight["high"] for weight in found)
+
+
+def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
+    text = 'id,origin,delay,note\n1,JFK,15,"a, b"\n2,EWR,60,\n3,XXX,1,\n4,EWR\n5,EWR,x,\n6,EWR,1e9,\n'
+    code, out, err = streamdp(trained, "predict", "data.db", stdin=text)
+    assert code == 0
+    assert err == "streamdp: 3 rows do not fit the schema and have no prediction\n"
+    table = list(csv.DictReader(io.StringIO(out)))
+    assert [row["id"] for row in table] == list("123456")
+    assert table[0]["note"] == "a, b"
+    assert [row["prediction"] for row in table[2:5]] == ["", "", ""]
+    snapshot = Store.snapshot(trained / "data.db")
+    assert snapshot is not None
+    theta = snapshot.state["state"][1]
+    for row, x in ((0, [0.0, 1.0]), (1, [1.0, 0.0]), (5, [1.0, 0.0])):
+        p = 1 / (1 + np.exp(-(np.dot(theta[:2], x) + theta[2])))
+        assert float(table[row]["prediction_True"]) == pytest.approx(p, rel=1e-5)
+        assert table[row]["prediction"] == str(bool(p > 0.5))
+
+
+def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "streamdp", "predict", "data.db"],
+        cwd=trained,
+        env=environment(),
+        input=b"delay,origin,note\n1,EWR,\xff\n1,\xfe,x\n",
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    lines = done.stdout.split(b"\n")
+    assert lines[1].startswith(b"1,EWR,\xff,")
+    assert lines[2] == b"1,\xfe,x,,,"
+
+
+def test_regression_from_a_yaml_file_and_jsonl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = "".join(json.dumps({"x": i % 10, "y": 100.0 * (i % 10)}) + "\n" for i in range(3000))
+    (tmp_path / "data.jsonl").write_text(data)
+    (tmp_path / "job.yaml").write_text(
+        "job: r\nsource: {type: jsonl, path: data.jsonl}\n"
+        "schema: {features: {x: [0, 9]}, target: {column: y, bounds: [0, 900], scale: 900}}\n"
+        "model: {estimator: LDPASGDRegressor, budget: eps=8}\n"
+    )
+    code, out, err = quick(monkeypatch, capsys, tmp_path, "run", "job.yaml", "--max-records", "1000")
+    assert (code, err) == (0, "")
+    assert json.loads(out.splitlines()[-1])["learned"] == 1000
+    assert quick(monkeypatch, capsys, tmp_path, "run", "job.yaml")[0] == 0
+    snapshot = Store.snapshot(tmp_path / "r.db")
+    assert snapshot is not None
+    assert snapshot.counts.learned == 3000
+    code, out, _ = streamdp(tmp_path, "predict", "r.db", stdin="x\n0\n9\n")
+    low, high = (float(line.split(",")[1]) for line in out.splitlines()[1:])
+    assert -500 < low < high < 1500
+
+
+def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commits at boundaries, the last batch closed, another run goes on, records that allow less are refused."""
+    (tmp_path / "data.csv").write_text(rows(5000))
+    flags = [*PAN, *PEOPLE[:4], "--cap", "eps=3,delta=1e-5", "--batch-size", "130"]
+
+    def say(*arguments: str) -> str:
+        code, out, err = quick(monkeypatch, capsys, tmp_path, *arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    out = say("run", "data.csv", *flags, "--commit-records", "1000", "--max-records", "4000", "--publish", "model.json")
+    commits = [json.loads(line) for line in out.splitlines()][:-1]
+    assert len(commits) > 2
+    assert all(commit["learned"] % 130 == 0 for commit in commits[:-1])
+    assert sum(commits[-1][name] for name in ("learned", "refused", "dead")) == 4000
+    assert json.loads(say("run", "data.csv", *flags, "--commit-records", "1000").splitlines()[-1])["dead"] == 100
+    status = json.loads(say("status", "data.db", "--json"))
+    assert status["learned"] + status["refused"] + status["dead"] == 5100
+    assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
+    assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-06", "eps=3,delta=1e-05")
+    said = say("statement", "data.db")
+    assert "one break-in into the memory" in said
+    assert "two break-ins within one batch are not covered" in said
+    assert [line.split()[0] for line in say("weights", "data.db").splitlines()][:3] == [
+        "delay",
+        "origin=JFK",
+        "(intercept)",
+    ]
+    code, out, _ = streamdp(tmp_path, "predict", "data.db", stdin="delay,origin\n-30,EWR\n60,EWR\n")
+    assert code == 0
+    assert out.splitlines()[0] == "delay,origin,prediction,prediction_False,prediction_True"
+    assert {line.split(",")[2] for line in out.splitlines()[1:]} <= {"False", "True"}
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags[:-1], "131")
+    assert code == 4
+    assert "another configuration" in err
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
+    assert code == 4
+    assert "another configuration" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "none.csv", *FLAGS], 3, "none.csv"),
+        (["run", "none.yaml"], 2, "none.yaml"),
+        (["run", "data.csv", "--target", "nope", "--feature", "delay=0:1"], 3, "lacks the declared 'nope'"),
+        (["run", "data.csv", "--target", "late"], 2, "at least one --feature"),
+        (["run", "data.csv", "--target", "late", "--feature", "delay"], 2, "COLUMN=LOW:HIGH"),
+        (["run", "data.csv", "--target", "late", "--feature", "delay=1:b"], 2, "--feature delay"),
+        (["run", "data.csv", "--target", "late", "--feature", "delay=9:1"], 2, "low < high"),
+        (["run", "data.csv", *FLAGS, "--loss", "hubber"], 2, "model.loss: expected one of"),
+        (["run", "data.csv", *FLAGS, "--loss", "huber"], 2, "loss must be one of"),
+        (["run", "data.csv", *FLAGS, "--budget", "esp=1"], 2, "expected eps=E"),
+        (["run", "data.csv", *FLAGS, "--estimator", "SGD"], 2, "model.estimator"),
+        (["run", "data.csv", *FLAGS, "--cap", "eps=1"], 2, "schema.subject"),
+        (["run", "data.csv", *PAN, "--eta", "0.1"], 2, "PanPrivateClassifier has no eta"),
+        (["run", "data.csv", *PAN, "--alpha", "0.5"], 2, "PanPrivateClassifier has no alpha"),
+        (["run", "data.csv", *PAN, "--budget", "eps=1"], 2, "Gaussian serves ApproxDP or GaussianDP"),
+        (["run", "data.csv", *PAN, "--mechanism", "privunit"], 2, "expected one of auto, gaussian, none"),
+        (["run", "data.csv", *PAN, "--batch-size", "0"], 2, "batch_size: expected a whole number"),
+        (["run", "data.csv", *PAN, "--horizon", "1" + "0" * 30], 2, "horizon: expected a whole number"),
+        (["run", "data.csv", *PAN, "--smoothness", "-1"], 2, "smoothness: expected"),
+        (["run", "data.csv", *PAN, "--strong-convexity", "9"], 2, "strong_convexity: expected"),
+        (["run", "data.csv", *PAN, "--subject", "tail", "--cap", "eps=3"], 2, "cannot count ApproxDP"),
+        (["run", "data.csv", *FLAGS, "--batch-size", "9"], 2, "LDPASGDClassifier has no batch_size"),
+        (["run", "data.csv", *FLAGS, "--store", "no/such/folder.db"], 4, "folder.db"),
+        (["run", "data.csv", *FLAGS, "--holdout", "none.csv"], 3, "none.csv"),
+        (["run", "data.csv", *FLAGS, "--stdin", "new"], 2, "standard input"),
+        (["run", "data.csv", *FLAGS, "--commit-records", "0"], 2, "commit.records"),
+        (["run", "data.csv", "--target", "origin", "--feature", "delay=-30:60"], 3, "cannot be decoded"),
+        (["run", "data.csv", *FLAGS, "--publish", "data.csv"], 2, "publish: expected a file of its own"),
+        (["run", "data.csv", *FLAGS, "--dead-letters", "data.csv"], 2, "dead_letters: expected a file of its own"),
+        (["run", "data.csv", *FLAGS, "--store", "d.db", "--publish", "d.db"], 2, "publish: expected a file of its own"),
+        (["run", "data.csv", *FLAGS, "--publish", "no/such/model.json"], 4, "cannot publish to no/such/model.json"),
+        (["run", "data.csv", *FLAGS, "--feature", "delay=0:1"], 2, "--feature: a column is given twice"),
+        (["run", "data.csv", "--target", "late", "--feature", "delay=nan:0"], 2, "expected two numbers"),
+        (["run", "data.csv", *FLAGS, "--classes", "True,True"], 2, "got 2, 1 distinct"),
+        (["run", "data.csv", *FLAGS, "--store", "."], 2, "store: expected a file, got a folder"),
+        (["run", ".", *FLAGS], 2, "expected a .yaml job, a data file"),
+        (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
+        (["run", "job.yaml", "--eta", "1"], 2, "holds the whole job"),
+        (["status", "none.db"], 4, "none.db"),
+        (["status", "data.csv"], 4, "not an SQLite database"),
+        (["weights", "data.db", "--level", "0.5"], 2, "level"),
+        (["predict", "data.db", "--delimiter", "ab"], 2, "--delimiter"),
+        (["plan", "--loss", "huber", "--d", "5", "--budget", "x"], 2, "--budget"),
+        (["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"], 2, "--error"),
+        (["plan", "--loss", "huber"], 2, "--d"),
+        (["plan", "--loss", "huber", "--d", "100000", "--budget", "eps=1", "--error", "1"], 2, "d: expected 1 to"),
+        (["fly"], 2, "fly"),
+        (["run"], 2, "JOB.YAML"),
+    ],
+)
+def test_mistakes(
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    shutil.copy(trained / "data.csv", tmp_path)
+    shutil.copy(trained / "data.db", tmp_path)
+    if arguments[0] == "run" and len(arguments) > 1:
+        arguments = [*arguments, "--job", "other"] if arguments[1].endswith(".csv") else arguments
+    got, _, err = quick(monkeypatch, capsys, tmp_path, *arguments)
+    assert got == code, err
+    assert message in err
+    assert err.startswith("streamdp: ")
+    assert err.count("\n") == 1
+    assert SECRET not in err
+
+
+def test_a_damaged_store_is_refused_and_left_alone(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("data.csv", "data.db", "data.db.key"):
+        shutil.copy(trained / name, tmp_path)
+    damaged = bytearray((tmp_path / "data.db").read_bytes())
+    for i in range(4096, len(damaged), 512):
+        damaged[i] ^= 0xFF
+    (tmp_path / "data.db").write_bytes(damaged)
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
+    assert code == 4
+    assert "data.db" in err
+    assert (tmp_path / "data.db").read_bytes() == damaged
+
+
+def test_another_configuration_is_refused(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = quick(monkeypatch, capsys, trained, "run", "data.csv", *FLAGS, *PEOPLE, "--eta", "0.7")
+    assert code == 4
+    assert "another configuration" in err
+
+
+def follow(folder: Path) -> subprocess.Popen[bytes]:
+    """A run that waits for more, after its first commit."""
+    (folder / "data.csv").write_text(rows(3000))
+    flags = ["--follow", "--commit-records", "100", "--commit-seconds", "0.2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamdp", "run", "data.csv", *FLAGS, *PEOPLE, *flags],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["event"] == "commit"
+    return process
+
+
+def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) -> None:
+    process = follow(tmp_path)
+    try:
+        code, _, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
+        assert code == 4
+        assert "in use" in err
+        assert streamdp(tmp_path, "status", "data.db")[0] == 0
+        assert streamdp(tmp_path, "predict", "data.db", stdin="delay,origin\n1,EWR\n")[0] == 0
+        with (tmp_path / "data.csv").open("a") as file:
+            file.write("1,EWR,True,t5,\n" * 10)
+        time.sleep(0.5)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    last = json.loads(out.splitlines()[-1])
+    assert (last["event"], last["reason"]) == ("end", "stopped")
+    snapshot = Store.snapshot(tmp_path / "data.db")
+    assert snapshot is not None
+    counts = snapshot.counts
+    assert counts.learned + counts.refused + counts.dead == 3070
+    assert last["learned"] == counts.learned
+
+
+def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None:
+    flags = ["run", "-", *FLAGS, "--store", "s.db"]
+    text = rows(1000)
+    part = "".join(text.splitlines(keepends=True)[:500])
+
+    def learned() -> Any:
+        snapshot = Store.snapshot(tmp_path / "s.db")
+        assert snapshot is not None
+        return snapshot.counts.learned + snapshot.counts.dead
+
+    assert streamdp(tmp_path, *flags, stdin=part)[0] == 0
+    assert learned() == 499
+    code, _, err = streamdp(tmp_path, *flags, stdin=text)
+    assert code == 3
+    assert "--stdin new" in err
+    assert "--stdin replay" in err
+    for other in ("".join(part.splitlines(keepends=True)[:400]), text.replace("\n", ",\n", 1)):
+        code, _, err = streamdp(tmp_path, *flags, "--stdin", "replay", stdin=other)
+        assert code == 3
+        assert "not the input" in err
+    assert learned() == 499
+    assert streamdp(tmp_path, *flags, "--stdin", "replay", stdin=text)[0] == 0
+    assert learned() == 1020
+    assert streamdp(tmp_path, *flags, "--stdin", "new", stdin=text)[0] == 0
+    assert learned() == 2040
+
+
+def test_a_file_that_was_not_published_is_made_good_and_no_commit_is_printed_twice(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("data.csv", "data.db", "data.db.key"):
+        shutil.copy(trained / name, tmp_path)
+    flags = [*FLAGS, *PEOPLE, "--publish", "model.json"]
+    code, out, _ = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)
+    assert code == 0
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["end"]
+    assert json.loads((tmp_path / "model.json").read_text())["commit"] == 3
+
+
+def test_fields_of_any_length_and_tabs(trained: Path) -> None:
+    text = f"delay\torigin\tnote\n1\tEWR\t{'a' * 200_000}\n"
+    code, out, err = streamdp(trained, "predict", "data.db", "--delimiter", r"\t", stdin=text)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()[1].split("\t")) == 6
+
+
+def test_a_run_without_privacy_says_so_and_takes_a_tab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.csv").write_text(rows(100).replace(",", "\t"))
+    flags = [*FLAGS, "--mechanism", "none", "--delimiter", r"\t"]
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)
+    assert code == 0
+    assert "NOT private" in err
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_interrupt_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
+) -> None:
+    """Before the run has its handlers, and several times within it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a shell's background
+
+    def interrupt(*_: Any) -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    (tmp_path / "data.csv").write_text(rows(100))
+    place = "streamdp.cli.main._resume" if times == 1 else "streamdp.runtime.progress.JSONLines.progress"
+    monkeypatch.setattr(place, interrupt)
+    try:
+        code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, err) == (130, "streamdp: interrupted; what was committed is kept\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("run data.csv $FLAGS > /dev/full", 1, "cannot write standard output: no space left on device"),
+        ("run data.csv $FLAGS >&-", 2, "standard output is closed"),
+        ("run - $FLAGS <&-", 3, "standard input is closed"),
+        ("predict data.db <&-", 3, "standard input is closed"),
+        ("status data.db > /dev/full", 1, "cannot write standard output: no space left on device"),
+    ],
+)
+def test_standard_streams_that_are_closed_or_full(
+    trained: Path, tmp_path: Path, command: str, code: int, message: str
+) -> None:
+    shutil.copy(trained / "data.csv", tmp_path)
+    if not command.startswith("run"):
+        shutil.copy(trained / "data.db", tmp_path)
+    command = command.replace("$FLAGS", shlex.join(FLAGS))
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.quote(sys.executable)} -m streamdp {command}"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith(f"streamdp: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_version_help_and_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = quick(monkeypatch, capsys, tmp_path, "--version")
+    assert code == 0
+    assert out.startswith("streamdp ")
+    code, out, _ = quick(monkeypatch, capsys, tmp_path, "--help")
+    assert code == 0
+    assert "Exit codes" in out
+    code, out, _ = quick(
+        monkeypatch, capsys, tmp_path, "plan", "--loss", "huber", "--d", "5", "--budget", "eps=1", "--error", "0.1"
+    )
+    assert code == 0
+    records = int(out.split()[0].replace(",", ""))
+    code, out, _ = quick(
+        monkeypatch, capsys, tmp_path, "plan", "--loss", "huber", "--d", "5", "--budget", "eps=1",
+        "--records", str(records),
+    )  # fmt: skip
+    assert float(out.split()[1]) == pytest.approx(0.1, rel=0.01)
+
+
+def test_an_unforeseen_error_does_not_quote_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def explode(*_: Any) -> Any:
+        raise ValueError(f"could not convert {SECRET}")
+
+    monkeypatch.setattr(main, "_configuration", explode)
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv")
+    assert code == 1
+    assert "unforeseen ValueError at test_cli.py:" in err
+    assert SECRET not in err

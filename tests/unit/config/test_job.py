@@ -1,0 +1,199 @@
+"""job.yaml: what is accepted, what is refused and how, and what the fingerprint covers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamdp import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.config.job import load_config, make_config, read_definition
+from streamdp.config.yaml12 import Document
+from streamdp.errors import ConfigError
+
+JOB = """\
+job: late
+source:
+  path: flights.csv
+schema:
+  features:
+    dep_delay: [-30, 60]
+    origin: [EWR, NO, LGA]
+  target: {column: late, classes: [false, true]}
+  subject: tailnum
+model:
+  estimator: LDPASGDClassifier
+  loss: {name: logistic, clip: 1e0}
+  budget: eps=1.0
+  eta: 0.3
+cap: epsilon=3
+publish: out/model.json
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_job_is_read_as_it_looks(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, JOB))
+    assert config.schema_.features == {"dep_delay": (-30.0, 60.0), "origin": ["EWR", "NO", "LGA"]}
+    assert config.schema_.target.classes == ["False", "True"]
+    assert (config.model.budget, config.cap) == ("eps=1", "eps=3")
+    assert config.source.path == str(tmp_path / "flights.csv")
+    assert config.store_path == str(tmp_path / "late.db")
+    assert config.publish == str(tmp_path / "out" / "model.json")
+    estimator = config.build_estimator()
+    assert isinstance(estimator, LDPASGDClassifier)
+    assert (estimator.eta, estimator.features) == (0.3, ["dep_delay", "origin=NO", "origin=LGA"])
+
+
+def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, JOB.replace("flights.csv", '"-"'))).source.path == "-"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("name: logistic", "name: logistc", 12, "model.loss: expected one of squared"),
+        ("clip: 1e0", "clp: 1", 12, "model.loss: logistic has the parameters clip"),
+        ("clip: 1e0", "clip: high", 12, "model.loss: clip of logistic must be a number"),
+        ("{name: logistic, clip: 1e0}", "huber", 10, "model: LDPASGDClassifier: loss must be one of"),
+        ("eta: 0.3", "eta: -1", 10, "model: eta must be positive"),
+        ("eta: 0.3", "etta: 0.3", 14, "model.etta: unknown setting"),
+        ("LDPASGDClassifier", "SGD", 11, "model.estimator: input should be 'LDPASGDClassifier'"),
+        ("LDPASGDClassifier", "LDPASGDRegressor", 10, "model: LDPASGDRegressor needs"),
+        ("eps=1.0", "esp=1", 13, "model.budget: expected eps=E"),
+        ("eps=1.0", "eps=-1", 13, "model.budget: epsilon must be positive"),
+        ("cap: epsilon=3", "cap: eps=0.5", 15, "cap: eps=0.5 is below model.budget"),
+        ("eps=1.0", "mu=1", 15, "cap: a cap of eps=3 cannot count"),
+        ("  subject: tailnum\n", "", 14, "cap: needs schema.subject"),
+        ("[-30, 60]", "[60, -30]", 4, "schema: 'dep_delay': expected finite public bounds"),
+        ("[-30, 60]", "[-30, 60, 90]", 5, "schema.features: 'dep_delay': expected two numbers"),
+        ("[-30, 60]", "[-30, 1e999]", 5, "schema.features: 'dep_delay': expected two numbers [low, high], both finite"),
+        ("[EWR, NO, LGA]", "[EWR, EWR]", 4, "schema: 'origin': expected two or more distinct public categories"),
+        ("[EWR, NO, LGA]", "[EWR, 1]", 5, "schema.features: 'origin': expected two numbers"),
+        ("{column: late, classes: [false, true]}", "late", 8, "schema.target: expected a mapping"),
+        ("  path: flights.csv", "  path: 3", 3, "source.path: input should be a valid string"),
+        ("  path: flights.csv", "  type: csv", 2, "source.path: missing setting"),
+        ("  path: flights.csv", "  path: a\n  keep_payload: true", 2, "source: keep_payload needs dead_letters"),
+        ("job: late\n", "job: late\njob: early\n", 2, "'job' is given twice"),
+        ("job: late", "job: [late", 2, "expected ',' or ']'"),
+        ("out/model.json", "flights.csv", 16, "publish: expected a file of its own, got the same as source.path"),
+        ("out/model.json", "./out/../late.db", 16, "publish: expected a file of its own, got the same as store"),
+        ("out/model.json", "job.yaml", 16, "publish: expected a file of its own, got the same as the job's file"),
+        ("path: flights.csv", "path: a\n  dead_letters: a", 4, "source.dead_letters: expected a file of its own"),
+        ("job: late", "store: a.db\nholdout: a.db.key\njob: b", 1, "store.key: expected a file of its own"),
+        ("job: late", "job: late\nstore: .", 2, "store: expected a file, got a folder"),
+        ("job: late", "job: late\ncommit: {records: 0}", 2, "commit.records: input should be greater"),
+    ],
+)
+def test_a_mistake_is_found_by_its_key_and_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    assert old in JOB
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, JOB.replace(old, new, 1)))
+    assert f"job.yaml, line {line}" in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_of_unknown_settings_are_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, JOB + "password: hunter2\n"))
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_files_that_are_no_job(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"job: \xff")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_config(tmp_path / "bytes.yaml")
+    for text in ("", "just text", "- a\n- b"):
+        with pytest.raises(ConfigError, match="expected a mapping"):
+            load_config(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("flights.csv", "other.csv", True),
+        ("publish: out/model.json", "commit: {records: 3, seconds: 1}", True),
+        ("eps=1.0", "epsilon=1", True),
+        ("eps=1.0", "eps=0.5", True),  # every record may bring its own anyway
+        ("eps=1.0", "eps=1,delta=1e-6", False),
+        ("cap: epsilon=3", "cap: eps=4", False),
+        ("cap: epsilon=3", "", False),
+        ("[-30, 60]", "[-30, 90]", False),
+        ("[EWR, NO, LGA]", "[NO, EWR, LGA]", False),
+        ("classes: [false, true]", "classes: [true, false]", False),
+        ("clip: 1e0", "clip: 2", False),
+        ("ASGD", "SGD", False),
+        ("eta: 0.3", "seed: 1", False),
+        ("subject: tailnum", "subject: carrier", False),
+    ],
+)
+def test_the_fingerprint_covers_the_model_and_nothing_else(tmp_path: Path, old: str, new: str, same: bool) -> None:
+    text = JOB if "delta" not in new else JOB.replace("cap: epsilon=3", "cap: eps=3,delta=1e-5")
+    first = load_config(write(tmp_path, text)).fingerprint()
+    assert old in text
+    assert (load_config(write(tmp_path, text.replace(old, new))).fingerprint() == first) is same
+
+
+def test_a_seeded_job_never_becomes_a_private_one(tmp_path: Path) -> None:
+    prints = [
+        load_config(write(tmp_path, JOB.replace("eta: 0.3", seed))).fingerprint()
+        for seed in ("seed: 1", "seed: 2", "eta: 0.2")
+    ]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_the_stored_text_gives_the_same_model_and_no_paths(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, JOB))
+    assert str(tmp_path) not in config.text()
+    definition = read_definition(config.text())
+    assert definition.fingerprint() == config.fingerprint()
+    assert definition.build_schema().feature_names == config.build_schema().feature_names
+
+
+def test_a_store_on_a_server_is_no_path(tmp_path: Path) -> None:
+    url = "postgresql://host/database"
+    assert load_config(write(tmp_path, JOB + f"store: {url}\n")).store_path == url
+
+
+def test_domains_and_regression() -> None:
+    settings = {
+        "job": "r",
+        "source": {"path": "a.csv"},
+        "schema": {"features": {"x": [0, 1]}, "target": {"column": "y", "bounds": [0, 9], "scale": 9}},
+        "model": {"estimator": "LDPASGDRegressor", "domain": {"ball": 2}},
+    }
+    assert isinstance(make_config(settings).build_estimator(), LDPASGDRegressor)
+    settings["model"] = {"estimator": "LDPASGDRegressor", "domain": {"ball": 2, "box": [0, 1]}}
+    with pytest.raises(ConfigError, match=r"model\.domain: expected ball: R, or box"):
+        make_config(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("010", "010"),
+        ("1:30", "1:30"),
+        ("2024-01-01", "2024-01-01"),
+        ("1e-6", 1e-6),
+        ("-3", -3),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        ("'1'", "1"),
+        ("+.5", 0.5),
+    ],
+)
+def test_yaml_scalars_are_what_they_look_like(text: str, value: object) -> None:
+    read = Document(f"a: {text}", "x").data["a"]
+    assert read == value
+    assert type(read) is type(value)

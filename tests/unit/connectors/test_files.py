@@ -1,0 +1,452 @@
+"""Files: whatever bytes come, each record is decoded once, in the same way, or is a dead letter without a value."""
+
+import gzip
+import io
+import json
+import os
+import random
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from connectors import CSVSource, DeadLetterFile, JSONLSource, csvgrammar, files, recordfile
+from streamdp.data.records import DeadLetter, Source
+from streamdp.data.schema import Schema
+from streamdp.errors import ConfigError, SchemaError, SourceError, TooManyBadRecordsError
+
+SCHEMA = Schema({"a": (0, 10), "c": ["x", "y"]}, "t", subject="id", budget="eps")
+HEADER = b"extra,id,c,a,eps,t\n"
+FORMATS = {"csv": CSVSource, "jsonl": JSONLSource}
+
+
+def outcome(batches):
+    """Everything a consumer sees, but for how it was cut into batches."""
+    good = [(r.position, tuple(r.x.items()), r.y, r.subject, r.budget) for b in batches for r in b]
+    dead = [(d.position, d.reason, d.column, d.payload) for b in batches for d in b.dead]
+    return good, dead
+
+
+def read_all(source, size=10**6):
+    batches = []
+    while not source.finished:
+        batches.append(source.poll(size, 0.0))
+    return batches
+
+
+def write(path, data):
+    path.write_bytes(data)
+    return str(path)
+
+
+def open_lenient(kind, path, **options):
+    return FORMATS[kind](path, SCHEMA, max_bad_share=None, **options)
+
+
+def read_by_hand(monkeypatch, kind, path, **options):
+    """The reference: character by character, one block."""
+    with monkeypatch.context() as patch:
+        patch.setattr(files.CSVSource, "_parse", lambda *_: (None, False))
+        patch.setattr(csvgrammar.CSVGrammar, "_ends_in_order", lambda *_: None)
+        return outcome(read_all(open_lenient(kind, path, **options)))
+
+
+def rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        {"extra": i, "id": f"s{i % 7}", "c": "xy"[i % 2], "a": float(rng.uniform(-1, 12)), "eps": 0.5, "t": i * 0.25}
+        for i in range(n)
+    ]
+
+
+def as_bytes(kind, items, end="\n"):
+    if kind == "jsonl":
+        return "".join(json.dumps(item) + end for item in items).encode()
+    lines = [HEADER.decode().strip(), *(",".join(str(v) for v in item.values()) for item in items)]
+    return "".join(line + end for line in lines).encode()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_records_come_back_as_written(tmp_path, kind, packed, end):
+    items = rows(500)
+    data = as_bytes(kind, items, end)
+    source = FORMATS[kind](write(tmp_path / "data", gzip.compress(data) if packed else data), SCHEMA)
+    assert isinstance(source, Source)
+    good, dead = outcome(read_all(source, 77))
+    assert dead == []
+    first = 2 if kind == "csv" else 1
+    assert good == [
+        (first + i, tuple(SCHEMA.encode_one(r)[0].items()), r["t"], r["id"], r["eps"]) for i, r in enumerate(items)
+    ]
+    assert source.position["row"] == first + len(items) - 1
+
+
+TOKENS = [
+    b",", b",", b",", b'"', b'""', b"\n", b"\n", b"\r\n", b"\r", b"1", b"2.5", b"x", b"y", b"s1", b" ", b"nan", b"\xff",
+    "é".encode(), b"\0", b"1e400", b"#", b"\xef\xbb\xbf", b"'", b"\\", b"1_0", b"+3", b"-", b"0x1", b"NA",
+]  # fmt: skip
+LINES = [
+    b"e,s1,x,5,,1\n", b"e,s2,y,7.5,0.5,-1\n", b'e,"s,3","x","4",,1\n', b'"e\ne",s4,y,3,,1\r\n',
+    b'e,"s""5",x,1,,2\n', b"\n", b"e,s1,x,5,,\n", b"e,s1,x\n", b"e,s1,x,5,,1,9\n", b'5",s6,y,2,,1\n',
+    b"e,s7,x," + b"9" * 90 + b",,1\n",
+]  # fmt: skip
+JSON_LINES = [
+    b'{"a": 1, "c": "x", "t": 2, "id": "s", "eps": null}\n',
+    b'{"a": "1.5", "c": "y", "t": -2.5, "id": 7, "eps": 2}\r\n',
+    b"null\n", b"[]\n", b"\n", b" \t\n", b'{"a": 1, "a": 2, "c": "x", "t": 2, "id": "s", "eps": 1}\n', b'{"a": NaN}\n',
+    b'{"a": [1], "c": "x", "t": 2, "id": "s", "eps": 1}\n', b'{"a": {}, "c": "x", "t": 2, "id": "s", "eps": 1}\n',
+    b'{"a": 1, "c": "x", "t": 2, "id": "s:1", "eps": 1, "z": {"q": []}}\n', b'{"a": true, "c": "x"}\n', b'{"a": 1\n',
+    b'{"a": 1, "c": 1, "t": 2, "id": "s", "eps": 1}\n', b'"\xff"\n', b"[" * 2000 + b"\n",
+    b"{} {}\n", b"1" * 500 + b"\n",
+]  # fmt: skip
+BODY = {
+    "csv": st.lists(st.sampled_from(LINES) | st.sampled_from(TOKENS), max_size=25).map(b"".join),
+    "jsonl": st.lists(st.sampled_from(JSON_LINES) | st.binary(max_size=8), max_size=12).map(b"".join),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_bytes_in_any_pieces_give_the_same(tmp_path, monkeypatch, kind, data):
+    """Blocks, batches, seeks and compression must not show; nor may the fast way differ from the slow one."""
+    body = data.draw(BODY[kind])
+    assume(not body.startswith(b"\x1f\x8b"))  # then it is a gzip file, and a bad one
+    choose = random.Random(data.draw(st.integers(0, 2**32)))
+    content = (HEADER if kind == "csv" else b"") + body
+    path = write(tmp_path / "data", gzip.compress(content) if choose.random() < 0.5 else content)
+    longest = choose.randint(60, 200)
+    with monkeypatch.context() as patch:
+        for module in (recordfile, csvgrammar, files):
+            patch.setattr(module, "MAX_RECORD_BYTES", longest, raising=False)
+        expected = read_by_hand(monkeypatch, kind, path)
+        assert outcome(read_all(open_lenient(kind, path))) == expected
+        patch.setattr(recordfile, "BLOCK_BYTES", longest + choose.randint(1, 300))
+        source = open_lenient(kind, path)
+        batches = []
+        for _ in range(1000):
+            if source.finished:
+                break
+            before = source.position
+            batches.append(source.poll(choose.randint(1, 5), 0.0))
+            assert len(batches[-1]) + len(batches[-1].dead) <= 5
+            if batches[-1].position != before and choose.random() < 0.3:
+                position = json.loads(json.dumps(source.position))
+                source.close()
+                source = open_lenient(kind, path)
+                source.seek(position)
+                assert source.position == position
+        assert source.finished
+        assert outcome(batches) == expected
+        positions = sorted(p[0] for part in expected for p in part)
+        first = 2 if kind == "csv" else 1
+        assert positions == list(range(first, first + len(positions))), "every record is good or dead, once"
+        assert source.position["row"] == first + len(positions) - 1
+
+
+def test_the_reference_itself(tmp_path, monkeypatch):
+    content = HEADER + b"".join(LINES) + b'e,"s8,x,5,,1\ne,s\xff9,x,5,,1\ne,"s"8,x,5,,1\ne,s10,y,1,x,0'
+    good, dead = outcome(read_all(open_lenient("csv", write(tmp_path / "f", content))))
+    assert (good, dead) == read_by_hand(monkeypatch, "csv", str(tmp_path / "f"))
+    assert [(p, dict(x)["a"], s) for p, x, _, s, _ in good] == [
+        (2, 0.0, "s1"), (3, 0.5, "s2"), (4, pytest.approx(-0.2), "s,3"), (5, pytest.approx(-0.4), "s4"),
+        (6, pytest.approx(-0.8), 's"5'), (11, pytest.approx(-0.6), "s6"), (12, 1.0, "s7"),
+    ]  # fmt: skip
+    assert [d[:3] for d in dead] == [
+        (7, "empty_line", None), (8, "missing", "t"), (9, "too_few_fields", None), (10, "too_many_fields", None),
+        (13, "malformed_quotes", None), (14, "not_utf8", None), (15, "malformed_quotes", None),
+        (16, "bad_budget", "eps"),
+    ]  # fmt: skip
+
+
+def test_json_reasons(tmp_path):
+    path = write(tmp_path / "f", b"".join(JSON_LINES))
+    good, dead = outcome(read_all(open_lenient("jsonl", path)))
+    assert [g[0] for g in good] == [1, 2, 11]
+    assert [d[:3] for d in dead] == [
+        (3, "not_an_object", None), (4, "not_an_object", None), (5, "empty_line", None), (6, "empty_line", None),
+        (7, "duplicate_key", None), (8, "not_json", None), (9, "nested", "a"), (10, "nested", "a"),
+        (12, "not_a_number", "a"), (13, "not_json", None), (14, "unknown_category", "c"), (15, "not_utf8", None),
+        (16, "not_json", None), (17, "not_json", None), (18, "not_json", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_huge_record_is_one_dead_letter(tmp_path, kind):
+    item = as_bytes(kind, rows(1)).splitlines(keepends=True)[-1]
+    header = HEADER if kind == "csv" else b""
+    for huge in (b"z" * (9 << 20), b'"' + b"z," * (3 << 20), b"z" * (1 << 20)):
+        for last in (b"\n" + item, b""):
+            path = write(tmp_path / "f", header + item + huge + last)
+            source = open_lenient(kind, path, keep_payload=True)
+            good, dead = outcome(read_all(source))
+            assert len(good) == 1 + bool(last)
+            assert [d[1] for d in dead] == ["too_long"]
+            again = open_lenient(kind, path, keep_payload=True)
+            again.seek(source.position)
+            assert outcome(read_all(again)) == ([], [])
+
+
+def test_a_stray_quote_swallows_one_line_only(tmp_path):
+    lines = as_bytes("csv", rows(3000)).splitlines(keepends=True)
+    lines[100] = b'"' + lines[100]
+    good, dead = outcome(read_all(open_lenient("csv", write(tmp_path / "f", b"".join(lines)))))
+    assert len(good) == 2999
+    assert [d[:2] for d in dead] == [(101, "malformed_quotes")]
+
+
+def test_header_in_any_order_with_mark_blanks_and_quotes(tmp_path):
+    path = write(tmp_path / "f", b'\xef\xbb\xbf t;"eps";more;"a"; c;more;id\r\n1;;?;5;y;?;s\r\n')
+    (batch,) = [b for b in read_all(CSVSource(path, SCHEMA, delimiter=";")) if len(b)]
+    assert outcome([batch])[0] == [(2, (("a", 0.0), ("c=y", 1.0)), 1.0, "s", None)]
+
+
+def test_a_header_that_does_not_fit_is_refused_at_once(tmp_path):
+    with pytest.raises(SchemaError, match=r"lacks the declared 'a', 'eps'"):
+        CSVSource(write(tmp_path / "f", b"id,c,t\n1,2,3\n"), SCHEMA)
+    with pytest.raises(SchemaError, match=r"repeats the declared 'a'"):
+        CSVSource(write(tmp_path / "f", b"id,c,t,a,a,eps\n"), SCHEMA)
+    for bad in (b"\xff,b\n", b'"a,b\n', b"z" * (2 << 20)):
+        with pytest.raises(SourceError, match="header"):
+            CSVSource(write(tmp_path / "f", bad), SCHEMA)
+    with pytest.raises(ConfigError):
+        CSVSource("-", SCHEMA, delimiter='"')
+    with pytest.raises(ConfigError):
+        CSVSource("-", SCHEMA, follow=True)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_cannot_be_read_is_refused_clearly(tmp_path, kind):
+    data = as_bytes(kind, rows(2000))
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(SourceError, match="cannot open"):
+            FORMATS[kind](path, SCHEMA)
+    with pytest.raises(SourceError, match="not a gzip"):
+        FORMATS[kind](write(tmp_path / "f.gz", data), SCHEMA)
+    with pytest.raises(SourceError, match="cut short"):
+        read_all(FORMATS[kind](write(tmp_path / "f.gz", gzip.compress(data)[:-9]), SCHEMA))
+    damaged = bytearray(gzip.compress(data))
+    damaged[len(damaged) // 2] ^= 255
+    with pytest.raises(SourceError, match="damaged"):
+        read_all(FORMATS[kind](write(tmp_path / "f.gz", bytes(damaged)), SCHEMA))
+    with pytest.raises(SourceError, match="cannot follow"):
+        FORMATS[kind](write(tmp_path / "g", gzip.compress(data)), SCHEMA, follow=True)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_empty_files_and_members_just_finish(tmp_path, kind, packed):
+    contents = [b"", HEADER, HEADER.strip()] if kind == "csv" else [b""]
+    for content in contents:
+        data = gzip.compress(content) if packed else content
+        assert outcome(read_all(FORMATS[kind](write(tmp_path / "f", data), SCHEMA))) == ([], [])
+    data = as_bytes(kind, rows(10))
+    members = gzip.compress(data[:50]) + bytes(20) + gzip.compress(data[50:])
+    assert len(outcome(read_all(FORMATS[kind](write(tmp_path / "f", members), SCHEMA)))[0]) == 10
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_that_was_cut_or_replaced_is_refused(tmp_path, kind, packed):
+    pack = gzip.compress if packed else bytes
+    data = as_bytes(kind, rows(100))
+    path = write(tmp_path / "f", pack(data))
+    source = FORMATS[kind](path, SCHEMA)
+    source.poll(50, 0.0)
+    position = source.position
+    for changed, message in [
+        (data[:300], "does not hold the 50 records .* cut short or replaced"),
+        (b"", "does not hold the 50 records"),
+        *([(b"new_" + data, "another header")] if kind == "csv" else []),
+    ]:
+        write(tmp_path / "f", pack(changed))
+        with pytest.raises(SourceError, match=message):
+            FORMATS[kind](path, SCHEMA).seek(position)
+    with pytest.raises(SourceError, match="position"):
+        FORMATS[kind](write(tmp_path / "f", data), SCHEMA).seek({"index": 3})
+
+
+@pytest.mark.parametrize("more", [b"\n", b"\r\n", b""])
+def test_a_last_line_without_an_end_may_get_one_later(tmp_path, more):
+    path = write(tmp_path / "f", HEADER + b"e,s1,x,5,,1")
+    source = CSVSource(path, SCHEMA)
+    assert [g[0] for g in outcome(read_all(source))[0]] == [2]
+    with open(path, "ab") as f:
+        f.write(more + b"e,s2,x,5,,1\n" if more else b"")
+    later = CSVSource(path, SCHEMA)
+    later.seek(source.position)
+    assert [(g[0], g[3]) for g in outcome(read_all(later))[0]] == ([(3, "s2")] if more else [])
+
+
+@pytest.mark.parametrize("last", [b"e,s1,x,5,,1", b"z" * (1 << 20), b"z" * (9 << 20)])
+def test_the_end_of_a_last_line_may_come_while_it_is_followed(tmp_path, last):
+    path = write(tmp_path / "f", HEADER + last)
+    source = open_lenient("csv", path)
+    read_all(source)
+    later = open_lenient("csv", path, follow=True)
+    later.seek(source.position)
+    assert later.position == source.position
+    for end in (b"", b"\r", b"\n" + b"e,s2,x,5,,1\n"):
+        assert len(later.poll(9, 0.0)) == 0
+        with open(path, "ab") as f:
+            f.write(end)
+    assert [r.subject for r in later.poll(9, 0.0)] == ["s2"]
+    assert later.position == source.position | {"row": 3}
+
+
+def test_lines_that_became_one_record_are_not_passed_over_as_two(tmp_path):
+    path = write(tmp_path / "f", HEADER + b'"e\ne,s1,x,5,,1')
+    source = open_lenient("csv", path)
+    assert [d[1] for d in outcome(read_all(source))[1]] == ["malformed_quotes"]
+    with open(path, "ab") as f:
+        f.write(b'",s2,x,5,,1\ne,s3,x,5,,1\n')
+    for follow in (False, True):
+        with pytest.raises(SourceError, match="does not hold the 2 records"):
+            open_lenient("csv", path, follow=follow).seek(source.position)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_follow_waits_for_whole_records_until_closed(tmp_path, kind):
+    data = as_bytes(kind, rows(40))
+    path = write(tmp_path / "f", b"")
+    source = FORMATS[kind](path, SCHEMA, follow=True)
+    assert len(source.poll(10, 0.0)) == 0
+
+    def grow():
+        with open(path, "ab", buffering=0) as f:
+            for start in range(0, len(data), 97):
+                f.write(data[start : start + 97])
+                time.sleep(0.002)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    batches = []
+    deadline = time.monotonic() + 20
+    while sum(map(len, batches)) < 40 and time.monotonic() < deadline:
+        batches.append(source.poll(7, 0.2))
+        if len(batches) % 3 == 0:
+            position = source.position
+            source.close()
+            source = FORMATS[kind](path, SCHEMA, follow=True)
+            source.seek(position)
+    writer.join()
+    assert outcome(batches) == outcome(read_all(FORMATS[kind](path, SCHEMA)))
+    assert not source.finished
+    started = time.monotonic()
+    assert len(source.poll(7, 0.1)) == 0
+    assert 0.09 < time.monotonic() - started < 5
+    write(tmp_path / "f", b"")
+    with pytest.raises(SourceError, match="cut or replaced"):
+        source.poll(7, 0.0)
+    source.close()
+    assert source.finished
+
+
+def test_follow_does_not_wait_behind_a_malformed_line(tmp_path):
+    source = CSVSource(write(tmp_path / "f", HEADER + b'"x"y\ne,s1,x,5,,1\n'), SCHEMA, follow=True)
+    assert len(source.poll(7, 0.0)) == 1
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_standard_input(monkeypatch, packed):
+    data = as_bytes("csv", rows(300))
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading, "r"))
+    source = CSVSource("-", SCHEMA)
+    source.seek(source.position)
+    assert len(source.poll(10, 0.01)) == 0
+    os.write(writing, gzip.compress(data) if packed else data)
+    os.close(writing)
+    assert len(outcome(read_all(source))[0]) == 300
+    with pytest.raises(SourceError, match="standard input"):
+        source.seek({"row": 0, "bad": {}, "head": ""})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert len(outcome(read_all(CSVSource("-", SCHEMA)))[0]) == 300
+
+
+def test_too_many_bad_records_stop_the_source_after_the_good_were_polled(tmp_path):
+    lines = as_bytes("csv", rows(1000)).splitlines(keepends=True)
+    for i in range(500, 700):
+        lines[i] = b"e,SECRET,x,SECRET,,1\n"
+    path = write(tmp_path / "f", b"".join(lines))
+    source = CSVSource(path, SCHEMA)
+    polled = sum(len(source.poll(1, 0.0)) for _ in range(599))
+    assert polled == 499
+    assert not source.finished
+    with pytest.raises(TooManyBadRecordsError, match=r"100 of 599 .*'not_a_number' \(100\).*0\.1") as caught:
+        source.poll(1, 0.0)
+    assert "SECRET" not in str(caught.value)
+    again = CSVSource(path, SCHEMA)
+    again.seek(source.position)
+    with pytest.raises(TooManyBadRecordsError):
+        again.poll(1, 0.0)
+    for options in ({"max_bad_share": 0.3}, {"max_bad_share": None}, {"min_bad": 201}):
+        assert len(outcome(read_all(CSVSource(path, SCHEMA, **options), 1))[0]) == 800
+
+
+def test_a_file_without_one_good_record_is_an_error_however_short(tmp_path):
+    with pytest.raises(TooManyBadRecordsError):
+        read_all(CSVSource(write(tmp_path / "f", HEADER + b"1,2\n"), SCHEMA))
+    path = write(tmp_path / "f", HEADER + b"1,2\ne,s1,x,5,,1\n")
+    assert len(outcome(read_all(CSVSource(path, SCHEMA), 1))[0]) == 1, "the end is what was polled, not what was read"
+
+
+def test_dead_letters_tell_no_value_unless_asked(tmp_path):
+    bad = [b"e,SECRET1,x,SECRET2,,1", b"SECRET3", b"e,SECRET\xff,x,1,,1", b'e,"SECRET"4,x,1,,1', b"e,s,SECRET5,1,,1"]
+    path = write(tmp_path / "f", HEADER + b"".join(line + b"\r\n" for line in bad))
+    for keep, name in ((False, "quiet"), (True, "kept")):
+        sink = DeadLetterFile(tmp_path / name)
+        source = CSVSource(path, SCHEMA, max_bad_share=None, keep_payload=keep)
+        for batch in read_all(source):
+            sink.write(batch.dead)
+        sink.commit()
+        text = (tmp_path / name).read_text()
+        assert "SECRET" not in text + repr(source.position)
+        letters = [json.loads(line) for line in text.splitlines()]
+        assert [(d["position"], d["reason"], d["column"]) for d in letters] == [
+            (2, "not_a_number", "a"), (3, "too_few_fields", None), (4, "not_utf8", None),
+            (5, "malformed_quotes", None), (6, "unknown_category", "c"),
+        ]  # fmt: skip
+        assert all(("payload" in letter) == keep for letter in letters)
+        sink.close()
+    assert letters[1]["payload"] == "U0VDUkVUMw=="
+    again = DeadLetterFile(tmp_path / "quiet")
+    again.write([DeadLetter(9, "missing", "a")])
+    again.close()
+    again.close()
+    assert len((tmp_path / "quiet").read_text().splitlines()) == 6
+    assert (tmp_path / "quiet").stat().st_mode & 0o077 == 0
+    with pytest.raises(SourceError, match="cannot write"):
+        DeadLetterFile(tmp_path / "none" / "f")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_positions_do_not_tell_how_long_records_are(tmp_path, monkeypatch, kind, packed):
+    monkeypatch.setattr(recordfile, "MAX_RECORD_BYTES", 200)
+    monkeypatch.setattr(recordfile, "BLOCK_BYTES", 300)
+    seen = []
+    for answer in ("no", "yes", '"no\n"', "never" * 20):
+        items = rows(20)
+        items[7]["extra"] = answer
+        data = as_bytes(kind, items)
+        source = FORMATS[kind](write(tmp_path / "f", gzip.compress(data) if packed else data), SCHEMA)
+        seen.append([source.position])
+        while not source.finished:
+            source.poll(1, 0.0)
+            seen[-1].append(source.position)
+    first = 2 if kind == "csv" else 1
+    assert [p["row"] for p in seen[0] if p["row"] >= first] == list(range(first, first + 20))
+    assert all(positions == seen[0] for positions in seen)
+
+
+def test_a_json_position_holds_nothing_of_the_first_record(tmp_path):
+    one = JSONLSource(write(tmp_path / "f", as_bytes("jsonl", rows(2, seed=1))), SCHEMA)
+    two = JSONLSource(write(tmp_path / "g", as_bytes("jsonl", rows(2, seed=2))), SCHEMA)
+    assert one.position == two.position

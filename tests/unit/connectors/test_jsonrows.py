@@ -1,0 +1,232 @@
+"""JSON to batches: the fast way must not show. Whatever the bytes, it says what the exact way says, to the last bit."""
+
+import json
+import random
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors import encode_json, jsonrows, jsonscan
+from connectors.recordfile import MAX_RECORD_BYTES, cut_lines
+from streamdp.data.schema import Schema
+from streamdp.errors import SchemaError
+
+SCHEMA = Schema({"a": (-10, 10), "c": ["x", "y", "1", "true", "é"]}, "t", subject="id", budget="eps")
+NUMBERS = Schema({"a": (0, 1)}, "t")  # its y is the number as it was read
+GOOD = b'{"a": 1.5, "c": "x", "t": 2, "id": "s", "eps": 0.5}'
+
+
+@pytest.fixture(autouse=True)
+def _however_few(monkeypatch):
+    monkeypatch.setattr(jsonscan, "_WORTH", 0)
+
+
+def contents(batch):
+    """All that a batch holds, floats as their bits."""
+    budgets = None if batch.budgets is None else batch.budgets.tobytes()
+    return (
+        batch.features, batch.X.shape, batch.X.tobytes(), batch.y.tobytes(), batch.positions.tolist(), batch.position,
+        batch.subjects, budgets, batch.dead,
+    )  # fmt: skip
+
+
+def encode(raw, schema=SCHEMA, **options):
+    return encode_json(raw, np.arange(len(raw)) * 3 + 7, {"next": 1}, schema, **options)
+
+
+def encode_all_exactly(raw, schema=SCHEMA, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonrows, "read", lambda records, *_: (None, np.zeros(len(records.ends), dtype=bool)))
+        return encode(raw, schema, **options)
+
+
+def read_fast(raw, schema=SCHEMA):
+    """Which of the records do not go the exact way."""
+    exact = []
+    encode_exactly = jsonrows._encode_exactly
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonrows, "_encode_exactly", lambda raw, *more: exact.extend(raw) or encode_exactly(raw, *more))
+        encode(raw, schema)
+    return [text for text in raw if text not in exact]
+
+
+def with_value(column, value):
+    item = {"a": "1.5", "c": '"x"', "t": "2", "id": '"s"', "eps": "0.5", "z": "0"} | {column: value}
+    return "{" + ", ".join(f'"{k}": {v}' for k, v in item.items()) + "}"
+
+
+VALUES = [
+    "01", "-01", "+1", "1.", ".5", "-", "-.5", "1e", "1e+", "1e5", "1E-2", "1.5e+3", "NaN", "Infinity", "-Infinity",
+    "0", "-0", "-0.0", "-0e0", "0e99999999999", "1e400", "-1e400", "1e-400", "1e22", "1e23", "1_0", "0x1", "1.2.3",
+    "1-2", "1 2", "--1", "9007199254740993", "9007199254740992", "-9007199254740993", "12345678901234567890",
+    "999999999999999999", "9999999999999999999", "18446744073709551617", "123456789012345678e-1", "1" * 400,
+    "0." + "0" * 400 + "1", "2.2250738585072011e-308", "4.9e-324", "0.1", "0.10", "1.0", "1.00", "100.0", "1e0",
+    "0.0001", "0.00001", "0.00012", "123456789012345.5", "99999999999999.9", "1000000000000000", "10000000000000000",
+    "0.30000000000000001", "9007199254740993.0", "0.30000000000000004", "0.1000000000000000055511151231257827",
+    "true", "false", "null", "True", "tru", "truex", "nul", "none", "nan", "f", "t", "n", "", "'x'", "x",
+    '"x"', '"y"', '"z"', '""', '"1"', '"1.5"', '" 1.5 "', '"-0"', '"nan"', '"inf"', '"true"', '"é"', '"\\u00e9"',
+    '"\\"', '"\\""', '"a\\\\"', '"\\ud800"', '"\\ud83d\\ude00"', '"a\nb"', '"a\tb"', '"a\0b"', '"\x7f"', '"a',
+    '"a:b"', '"{"', '", \\"a\\": 3"', "[]", "{}", "[1]", '{"a": 1}', '{"a": 1, "a": 2}', "[" * 1200 + "]" * 1200,
+    '1, "a": 2', '1, "a": 1', '1, "q": 1, "q": 2', '1, "\\u0061": 3', '1, "A": 3', '1, "": 3', '1, "": 3, "": 4',
+    "1,", "1}", "1} {", "1} x", "1}\n", "1}\r", "\n1\n", "\t1\r", "\f1", "\xa01", "\ufeff1", "1 // c", "1 /* c */",
+]  # fmt: skip
+ROWS = [
+    GOOD, b"", b" ", b"\r", b"\n", b"null", b"[]", b"1", b'"x"', b"{}", b"{ }", b"{", b"}", b"{,}", b"{1: 2}", b"\xff",
+    b"\xef\xbb\xbf" + GOOD, GOOD + b" ", GOOD + b"x", GOOD + GOOD, b"[" + GOOD + b"]", GOOD[:-1], GOOD[1:], GOOD + b",",
+    GOOD.replace(b'"', b"'"), GOOD.replace(b":", b"="), GOOD.replace(b",", b",,"), GOOD.replace(b",", b",\n"),
+    GOOD.replace(b" ", b""), GOOD.replace(b"}", b",}"), GOOD.replace(b", ", b" "), GOOD.replace(b"s", b"\xff"),
+    GOOD.replace(b"s", b"\xed\xa0\x80"), GOOD.replace(b"s", "é\u2028\uffff😀".encode()), GOOD.replace(b"s", b"\xc3"),
+    GOOD.replace(b'"s"', b'"\xc3'), b'\xa9"' + GOOD, GOOD.replace(b'"a"', b'"\xff"'), GOOD.replace(b'"a"', b'"a'),
+    GOOD.replace(b'"a"', b'a'), GOOD.replace(b'"a"', b'"b"'), GOOD.replace(b'"c"', b'"b"'), None,
+    GOOD.replace(b'"eps": 0.5', b'"eps": null'), GOOD.replace(b', "eps": 0.5', b""), GOOD.replace(b"0.5", b"-1"),
+    GOOD.replace(b'"id"', b'"a"'), GOOD.replace(b'"s"', b'null'), b'{"eps": 1, "id": 3, "t": -2.5, "c": "y", "a": 9}',
+    b"{" + b'"k": 1, ' * 3 + GOOD[1:], b"{" + b", ".join(b'"k%d": 1' % i for i in range(200)) + b", " + GOOD[1:],
+    b'{"' + b"k" * 5000 + b'": 1, ' + GOOD[1:], b"x" * (MAX_RECORD_BYTES + 1), b" " * (MAX_RECORD_BYTES + 1) + GOOD,
+    *(with_value(column, value).encode() for column in ("a", "c", "t", "id", "eps", "z") for value in VALUES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_every_trap_means_what_it_meant(apart):
+    """One batch of all, and each by itself between good records; the latter says which one is wrong."""
+    for raw in [[GOOD, row, GOOD] for row in ROWS] if apart else [ROWS]:
+        assert contents(encode(raw)) == contents(encode_all_exactly(raw)), raw[1]
+
+
+@given(
+    st.lists(
+        st.sampled_from(ROWS[:-1])
+        | st.sampled_from([GOOD])
+        | st.binary(max_size=8).map(lambda b: GOOD[:20] + b + GOOD[20:]),
+        max_size=30,
+    ),
+    st.integers(0, 2**32),
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_mixture_of_records_means_what_it_meant(raw, seed):
+    """Also with bytes of some records changed, moved or lost, each outcome in its place."""
+    choose = random.Random(seed)
+    for i, row in enumerate(raw):
+        if row and len(row) < 5000 and choose.random() < 0.3:
+            at, size = choose.randrange(len(row)), choose.choice((0, 0, 1, 1, 5))
+            byte = choose.choice(
+                (b"", b'"', b"\\", b",", b":", b"}", b"0", b"-", b"e", b".", b"\n", b" ", b"\xc3", b"\xa9")
+            )
+            raw[i] = row[:at] + byte + row[at + size :]
+    assert contents(encode(raw)) == contents(encode_all_exactly(raw))
+    lines = b"".join((row or b"").replace(b"\n", b" ") + b"\n" for row in raw)
+    records, rows = cut_lines(lines), np.arange(len(raw))
+    batch = jsonrows.encode_json_lines(records, rows, SCHEMA)
+    cut = [None if row is None else row.replace(b"\n", b" ") for row in raw]
+    expected = encode_json([c or b"" for c in cut], rows, {}, SCHEMA)
+    assert [(d.position, d.column) for d in batch.dead] == [(d.position, d.column) for d in expected.dead]
+    assert contents(batch)[:-1] == contents(expected)[:-1]
+
+
+def spellings(x):
+    for places in (0, 1, 5, 15, 16, 17, 18, 19, 25):
+        yield f"{x:.{places}e}"
+        if 1e-20 < abs(x) < 1e20:
+            yield f"{x:.{places}f}"
+    yield repr(x)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(-30, 30), st.data())
+@settings(max_examples=300, deadline=None)
+def test_numbers_are_the_doubles_that_python_reads(bits, exponent, data):
+    """Any double and any decimal, and those next to half way between two doubles, in many spellings."""
+    (any_double,) = struct.unpack("<d", struct.pack("<Q", bits))
+    half_way = 2 * ((bits & (2**52 - 1)) | 2**52) + 1 + data.draw(st.sampled_from((-1, 0, 1)))
+    digits = str(bits)[: data.draw(st.integers(1, 20))]
+    at = data.draw(st.integers(0, len(digits) - 1))
+    texts = [f"{bits}e{exponent}", f"{int(digits)}e{exponent}", f"{half_way}", f"{half_way}.0", f"{half_way / 8:.3f}"]
+    texts += [f"0.{digits}", f"{int(digits[:at] or '0')}.{digits[at:]}", f"0.000{digits}", f"-{int(digits)}"]
+    texts += [t for t in spellings(any_double) if np.isfinite(float(t))]
+    texts += spellings(float(digits) * 10.0**exponent)
+    batch = encode([b'{"a": 1, "t": %s}' % t.encode() for t in texts], NUMBERS)
+    assert batch.dead == []
+    assert batch.y.tobytes() == np.array([0.0 if t == "-0" else float(t) for t in texts]).tobytes()
+
+
+def test_good_records_go_the_fast_way():
+    """Else the tests above would compare the exact way with itself."""
+    r = random.Random(3)
+    fast = [
+        GOOD, GOOD.replace(b" ", b""), GOOD.replace(b"s", "é".encode()), GOOD.replace(b"0.5", b"null"),
+        b'{"eps": 1, "id": 3, "z": "a:b{", "t": -2.5, "c": "y", "a": 9}', GOOD.replace(b', "eps": 0.5', b""),
+        GOOD.replace(b"1.5", b"0.30000000000000004"), GOOD.replace(b"1.5", b"-1.0e-7"), GOOD.replace(b'"x"', b"true"),
+        *(json.dumps({"a": r.gauss(0, 1), "c": "x", "t": r.random(), "id": "s"}).encode() for _ in range(1000)),
+    ]  # fmt: skip
+    assert read_fast(fast) == fast
+    tie = GOOD.replace(b"1.5", b"9007199254740993.0")  # half way between two doubles: too close to call
+    slow = [tie, GOOD.replace(b"s", b"\\u00e9"), GOOD.replace(b"0.5", b"0.50"), GOOD.replace(b"2", b'"2"')]
+    assert read_fast([*slow, *fast]) == fast
+    assert encode([*slow, *fast]).dead == []
+
+
+def test_long_batches_with_and_without_good_records():
+    """Also many texts, a trial that is given up, and more keys than can be known at a time."""
+    good = [GOOD.replace(b"s", b"s%d" % i).replace(b"1.5", b"%d.25" % (i % 10)) for i in range(6000)]
+    for raw in (
+        good,
+        [text if i % 7 else text.replace(b"s", b"\\u0073") for i, text in enumerate(good)],
+        [text.replace(b"s", b"\\u0073") for text in good[:600]] + good[:300],
+        [text[:-1] + b', "k%d": 1}' % i for i, text in enumerate(good[:1000])],
+        [
+            text.replace(b"s", b"\xff") if i % 5 == 0 else text.replace(b"s", "é".encode())
+            for i, text in enumerate(good)
+        ],
+    ):
+        assert contents(encode(raw)) == contents(encode_all_exactly(raw))
+
+
+def test_few_good_records_are_not_worth_a_batch(monkeypatch):
+    monkeypatch.setattr(jsonscan, "_WORTH", 100)
+    slow = GOOD.replace(b"s", b"\\u0073")
+    assert read_fast([slow, *[GOOD] * 99]) == []
+    assert read_fast([slow, *[GOOD] * 100]) == [GOOD] * 100
+    assert read_fast([GOOD]) == [GOOD]
+    assert contents(encode([slow, None, GOOD])) == contents(encode_all_exactly([slow, None, GOOD]))
+
+
+def test_reasons_of_a_broker():
+    batch = encode([None, b"", b"x" * MAX_RECORD_BYTES, b"x" * (MAX_RECORD_BYTES + 1), GOOD, None])
+    assert [(d.position, d.reason) for d in batch.dead] == [
+        (7, "tombstone"), (10, "empty_line"), (13, "not_json"), (16, "too_long"), (22, "tombstone"),
+    ]  # fmt: skip
+    assert (batch.positions.tolist(), batch.position) == ([19], {"next": 1})
+    huge = GOOD[:-1] + b" " * (MAX_RECORD_BYTES - len(GOOD)) + b"}"
+    assert len(encode([huge])) == 1
+    assert [d.reason for d in encode([huge + b" "]).dead] == ["too_long"]
+    assert [d.reason for d in encode([None]).dead] == ["tombstone"]
+    assert contents(encode([])) == contents(encode_all_exactly([]))
+
+
+def test_given_columns_stand_in_for_keys():
+    bare = b'{"a": 1, "c": "x", "t": 2}'
+    raw = [GOOD, bare, GOOD.replace(b'"s"', b"[1]"), None, bare.replace(b"x", b"\\u0078"), b"[]", bare, bare]
+    options = {"given": {"id": ["k0", "k1", "k2", "k3", "k4", "k5", None, "k7"], "eps": [*["0.25"] * 6, None, "x"]}}
+    batch = encode(raw, **options)
+    assert batch.subjects == ["k0", "k1", "k2", "k4"]
+    assert batch.budgets.tolist() == [0.25] * 4
+    assert [(d.position, d.reason, d.column) for d in batch.dead] == [
+        (16, "tombstone", None), (22, "not_an_object", None), (25, "missing", "id"), (28, "bad_budget", "eps"),
+    ]  # fmt: skip
+    assert contents(batch) == contents(encode_all_exactly(raw, **options))
+    numbers = encode([GOOD, b'{"z": 1}'], NUMBERS, given={"a": ["0.5", "1"], "t": ["3", "x"]})
+    assert numbers.y.tolist() == [3.0]
+    assert numbers.dead[0].reason == "not_a_number"
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "é", "a b", "k" * 9000])
+def test_columns_of_any_name(name):
+    try:
+        schema = Schema({name: (0, 10)}, "t")
+    except SchemaError:
+        pytest.skip("no such column")
+    raw = [json.dumps({name: i, "t": 1}, ensure_ascii=bool(i % 2)).encode() for i in range(4)]
+    raw += [b'{"' + name.encode() + b'": 1, "t": 1}', b'{"a', b'b": 1, "t": 1}', b'{"a"b": 1, "t": 1}', b'{"t": 1}']
+    assert contents(encode(raw, schema)) == contents(encode_all_exactly(raw, schema))

@@ -1,0 +1,408 @@
+"""What an interruption, threads, forged inputs and extreme budgets must not do to an estimator or a client."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from river import preprocessing
+
+from streamdp import (
+    GaussianDP,
+    L2Ball,
+    Laplace,
+    LDPASGDRegressor,
+    LDPSGDClassifier,
+    LDPSGDRegressor,
+    Ledger,
+    PrivUnit,
+    PureDP,
+    Squared,
+)
+from streamdp.data.preprocessing import PrivacyWarning
+from streamdp.errors import BudgetError, ConfigError, SchemaError
+from streamdp.estimators.ldp.randomizer import Randomizer, Report
+from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
+from streamdp.privacy.entropy import Entropy
+from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
+from streamdp.privacy.mechanisms import NoNoise
+from streamdp.privacy.statement import in_words
+
+
+def classifier(**options: Any) -> LDPSGDClassifier:
+    return LDPSGDClassifier(features=["a", "b"], budget="mu=0.01", **options)
+
+
+# --- interruptions
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="no SIGALRM on this system")
+@pytest.mark.parametrize("way", ["one", "arrays"])
+def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twice(way: str, alarm: None) -> None:
+    X = np.random.default_rng(0).normal(size=(200_000, 2))
+    y = (X[:, 0] > 0).astype(float)
+    classifier().learn_arrays(X[:10], y[:10])
+    for trial in range(40):
+        model = classifier(eta=1e-9)
+        model.learn_one({"a": 1.0, "b": 0.0}, True)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.002 + trial * 1e-4)
+            while True:
+                if way == "one":
+                    model.learn_one({"a": 1.0, "b": 0.5}, True)
+                else:
+                    model.learn_arrays(X, y)
+        except KeyboardInterrupt:
+            pass
+        words = model._rng.words[model._rng.position :]
+        assert words.all()
+        assert len(np.unique(words)) == len(words)
+        n, before = model.n_seen, model.theta
+        model.learn_one({"a": 1.0, "b": 0.5}, True)
+        assert model.n_seen == n + 1
+        assert np.linalg.norm(model.theta - before) * np.sqrt(n + 1) / 1e-9 > 5  # noise of 280 on three coordinates
+
+
+def test_a_used_word_is_refused_as_noise() -> None:
+    """Whatever moved the position back."""
+    model = classifier()
+    model.learn_one({"a": 1.0, "b": 0.5}, True)
+    model._rng.words[0] = 1
+    before = model._state[0].copy()
+    model.learn_one({"a": 1.0, "b": 0.5}, True)
+    assert np.abs(model._state[0] - before).max() > 0.1  # without noise at most 0.2 sqrt(2)/sqrt(2) of one direction
+    assert model._rng.words[model._rng.position :].all()
+    rng = Entropy()
+    Laplace(PureDP(0.01)).randomize(np.zeros((3, 2)), rng)
+    rng.words[0] = 1
+    assert Laplace(PureDP(0.01)).randomize(np.zeros((3, 2)), rng).all()
+
+
+@pytest.mark.parametrize("moment", range(3))
+def test_an_interrupted_refill_hands_no_word_out_twice(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Entropy(64)
+    rng.refill()
+    rng.words[0] = 40
+    rest = set(rng.words[40:].tolist())
+
+    def fill(self: Entropy, out: np.ndarray) -> None:
+        if moment:
+            out[: moment * 7] = 1
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Entropy, "_fill", fill)
+        with pytest.raises(KeyboardInterrupt):
+            rng.refill()
+    rng.refill()
+    unused = rng.words[rng.position :].tolist()
+    assert len(set(unused)) == len(unused)
+    assert rest <= set(unused)
+    assert 1 not in unused
+
+
+def test_the_spend_counts_before_the_record_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LDPSGDRegressor(features=["a"])
+
+    def stop(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "_kernel", stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn_one({"a": 1.0}, 1.0, budget="eps=3")
+    assert model.guarantee.budgets == (PureDP(3),)
+
+
+def test_no_raw_record_stays_behind() -> None:
+    model = LDPSGDRegressor(features=["a"], ledger=Ledger("eps=1"))
+    for budget, subject in ((None, "ann"), (None, "ann"), ("eps=2", "bob")):
+        model.learn_one({"a": 0.3}, 0.7, budget=budget, subject=subject)
+        assert not model._row.any()
+        assert not model._target.any()
+    with pytest.raises(SchemaError):
+        model.learn_one({"a": float("nan")}, 0.7)
+    assert not np.isnan(model._row).any()
+    model.predict_one({"a": 0.3})
+    assert not model._row.any()
+
+
+# --- threads
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(work: Any) -> None:
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_threads_share_a_randomizer_without_sharing_noise(switching: None) -> None:
+    model = classifier()
+    randomizer = model.randomizer
+    reports: list[tuple[float, ...]] = []
+
+    def work() -> None:
+        for _ in range(4000):
+            reports.append(tuple(randomizer({"a": 1.0, "b": 0.5}, 1.0).gradient.tolist()))
+
+    in_threads(work)
+    assert len(set(reports)) == len(reports) == 16_000
+    assert min(np.linalg.norm(report) for report in reports) > 2  # noise of 280: shorter with probability 1e-7
+
+
+def test_threads_share_a_learner_and_each_record_counts_once(switching: None) -> None:
+    model = LDPSGDRegressor(
+        loss=Quantile(tau=0.5), features=["a"], mechanism="none", eta=1.0, alpha=0.0, intercept=False
+    )
+    model.learn_one({"a": 0.0}, 1.0)
+
+    def work() -> None:
+        for _ in range(2500):
+            model.learn_one({"a": 1.0}, 1e9)
+            model.learn_one({"a": -1.0}, 1e9)
+
+    in_threads(work)
+    assert model.n_seen == 20_001
+    assert model.theta[0] == 0.0  # as many steps up as down: no record was learned in another's place
+
+
+# --- what comes from others
+
+
+@pytest.mark.parametrize(
+    ("loss", "d", "bad"),
+    [
+        (Logistic(), 2, [-1.0, 50.0, 1e6, 0.5, float("nan")]),
+        (Softmax(), 6, [-1.0, 3.0, 0.5, float("inf")]),
+        (Huber(), 3, [float("nan"), float("inf")]),
+    ],
+    ids=["logistic", "softmax", "huber"],
+)
+def test_a_client_refuses_targets_that_the_bound_does_not_hold_for(loss: Loss, d: int, bad: list[float]) -> None:
+    randomizer = Randomizer(np.ones(d), loss, ("a",), True, GaussianDP(1), "auto")
+    randomizer({"a": 1.0}, 1.0)
+    for y in bad:
+        with pytest.raises(SchemaError):
+            randomizer({"a": 1.0}, y)
+        with pytest.raises(SchemaError):
+            loss.gradient(np.ones(d), np.ones(2), y)
+
+
+@pytest.mark.parametrize(
+    ("theta", "loss"),
+    [
+        ([1e6, 0.0], Squared(clip=None, target_bound=1.0, radius=1.0)),
+        ([1.0], Logistic()),
+        ([1.0, 2.0, 3.0], Logistic()),
+        ([1.0] * 5, Softmax()),
+        ([1.0] * 2, Softmax()),
+        ([[1.0, 1.0]], Logistic()),
+        ([float("nan"), 1.0], Logistic()),
+        ([1.0, 1.0, 0.01], Huber()),
+        ([1.0, 1.0], Huber()),
+    ],
+)
+def test_a_client_refuses_a_theta_that_the_bound_does_not_hold_for(theta: list[float], loss: Loss) -> None:
+    with pytest.raises(ConfigError):
+        Randomizer(np.array(theta), loss, ("a",), True, GaussianDP(1), "auto")
+
+
+def test_a_clients_theta_cannot_change_after_it_was_checked() -> None:
+    theta = np.zeros(2)
+    randomizer = Randomizer(theta, Squared(clip=None, target_bound=1, radius=1), ("a",), True, GaussianDP(1), "auto")
+    theta[:] = 1e6
+    assert not randomizer.theta.any()
+    with pytest.raises(ValueError, match="read-only"):
+        randomizer.theta[0] = 1e6
+
+
+def test_a_loss_checks_shapes_before_compiled_code_writes() -> None:
+    with pytest.raises(ConfigError):
+        Logistic().gradient(np.zeros(1), np.arange(1.0, 2001.0), 1.0)
+    with pytest.raises(SchemaError):
+        Logistic().gradient(np.zeros(2), np.ones((2, 2)), 1.0)
+
+
+def test_a_state_outside_the_domain_is_refused() -> None:
+    model = LDPSGDRegressor(loss=Squared(clip=None, target_bound=1, radius=1), features=["a"], domain=L2Ball(1.0))
+    model.learn_one({"a": 1.0}, 1.0)
+    state = model.state_dict()
+    model.load_state_dict(state)
+    for numbers in (np.full((4, 2), 5.0), np.full((4, 2), np.nan)):
+        with pytest.raises(ConfigError):
+            model.load_state_dict(state | {"state": numbers})
+    with pytest.raises(ConfigError):
+        model.load_state_dict(state | {"n_seen": -1})
+
+
+@pytest.mark.parametrize("what", ["y", "subjects", "budgets"])
+def test_arrays_of_another_length_are_refused_before_anything_is_spent(what: str) -> None:
+    ledger = Ledger("eps=1")
+    model = LDPSGDRegressor(features=["a"], ledger=ledger)
+    others: dict[str, Any] = {"y": np.ones(5), "subjects": list("abcde"), "budgets": None}
+    for short in (1, 4, 6):
+        with pytest.raises(SchemaError):
+            model.learn_arrays(np.ones((5, 1)), **(others | {what: (["ann"] if what == "subjects" else [1.0]) * short}))
+    assert (model.n_seen, ledger.spent("ann").records, ledger.spent("a").records) == (0, 0, 0)
+
+
+def test_learn_many_refuses_another_number_of_targets() -> None:
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(SchemaError):
+        LDPSGDRegressor(features=["a"]).learn_many(pd.DataFrame({"a": [1.0, 2.0, 3.0]}), pd.Series([1.0]))
+
+
+# --- small numbers and large
+
+
+@pytest.mark.parametrize("size", [0.0, 5e-324, 1e-320, 1e-170, 1e-162, 1e-160, 1e-155, 1e-8, 1.0])
+def test_privunit_stays_on_its_sphere(size: float) -> None:
+    mechanism = PrivUnit(PureDP(1.0), bound=10.0)
+    for d in (1, 2, 3, 7):
+        for g in (np.full(d, size), np.arange(d) * size, np.eye(d)[0] * size):
+            out = mechanism.randomize(np.tile(g, (50, 1)))
+            assert np.linalg.norm(out, axis=1) == pytest.approx(mechanism.rows(d)[0, 0], rel=1e-3)
+
+
+def test_privunit_keeps_the_direction_of_a_tiny_gradient_with_a_fair_sign() -> None:
+    g = np.tile([3e-170, -4e-170], (20_000, 1))
+    out = PrivUnit(PureDP(5.0)).randomize(g)
+    along = out @ [0.6, -0.8]
+    assert abs(along.mean()) < 6 * along.std() / np.sqrt(len(g))
+    assert along.std() > 2 * (out @ [0.8, 0.6]).std()
+
+
+@pytest.mark.parametrize(
+    "loss", [Squared(clip=1.0), Huber(clip=0.1), Logistic(clip=1e-20), Softmax(clip=1e-20)], ids=str
+)
+@pytest.mark.parametrize("x", [1e-175, 1e-165, 1e-161, 1e-158, 1e-150, 1e-10, 1e140])
+def test_clipped_gradients_stay_clipped_where_squares_vanish(loss: Loss, x: float) -> None:
+    row = np.array([x, -x])
+    for u in (0.0, 340.0, 370.0, 372.0):
+        theta = np.array([1.0, -1.0] * (2 if isinstance(loss, Softmax) else 1)) * u / x / 2
+        theta[2:] *= -1
+        theta = np.append(theta, 1.0) if isinstance(loss, Huber) else theta
+        if np.isfinite(theta).all():
+            for y in (0.0, 1.0) if isinstance(loss, Logistic | Softmax) else (0.0, 1.0, 1e300):
+                assert np.linalg.norm(loss.gradient(theta, row, y)) <= loss.bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "privunit"])
+@pytest.mark.parametrize("budget", [1e-308, 1e-17, 9e-7, 1.1e6, 1e300])
+def test_budgets_out_of_range_are_refused_and_the_state_stays_finite(mechanism: str, budget: float) -> None:
+    model = LDPASGDRegressor(features=["a"], mechanism=mechanism)
+    with pytest.raises(BudgetError):
+        model.learn_one({"a": 1.0}, 1.0, budget=PureDP(budget))
+    with pytest.raises(SchemaError):
+        model.learn_arrays(np.ones((3, 1)), np.ones(3), budgets=np.array([1, budget, 1]))
+    with pytest.raises(BudgetError):
+        LDPSGDRegressor(features=["a"], mechanism=mechanism, budget=PureDP(budget))
+    assert (model.n_seen, model.guarantee.budgets) == (0, ())
+
+
+@pytest.mark.parametrize("kind", ["eps", "mu"])
+@pytest.mark.parametrize("mechanism", ["auto", "laplace"])
+def test_the_least_and_the_largest_budget_are_served_at_the_largest_bound(kind: str, mechanism: str) -> None:
+    if kind == "mu" and mechanism == "laplace":
+        return
+    for least in SERVICEABLE:
+        for bound in (1e-60, 1e60):
+            options: dict[str, Any] = {"loss": Squared(clip=bound), "mechanism": mechanism, "eta": 1e6, "alpha": 0.0}
+            model = LDPASGDRegressor(features=["a", "b"], budget=f"{kind}={least!r}", **options)
+            model.learn_arrays(np.ones((2000, 2)), np.ones(2000))
+            model.learn_arrays(np.ones((3, 2)), np.ones(3), budgets=np.full(3, least))
+            model.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget=f"{kind}={least!r}")
+            assert np.isfinite(model._state).all()
+            model.load_state_dict(model.state_dict())
+
+
+def test_forged_reports_cannot_make_the_state_infinite() -> None:
+    model = LDPASGDRegressor(features=["a"])
+    with pytest.raises(SchemaError):
+        model.absorb(Report(np.array([1e308, 1e308, 0.0]), PureDP(1)))
+    for sign in (1, -1) * 20:
+        model.absorb(Report(np.array([1e75, 1e75, 0.0]) * sign, PureDP(1)))
+    assert np.isfinite(model._state).all()
+
+
+# --- what the statement says
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ("eps=1", "epsilon = 1: no output is more than 2.72 times"),
+        ("eps=1.1", "more than 3.01 times"),
+        ("eps=1.0000004", "epsilon = 1.00001: "),
+        ("eps=710", "epsilon = 710: puts no useful bound"),
+        ("eps=1e300", "puts no useful bound"),
+        ("mu=1.0000004", "mu = 1.00001 "),
+        ("eps=1.0000004,delta=1.0000004e-6", "(1.00001, 1.00001e-06)"),
+    ],
+)
+def test_budgets_are_never_said_stronger_than_they_are(budget: str, said: str) -> None:
+    assert said in in_words(parse_budget(budget))
+
+
+def test_a_record_with_a_huge_budget_has_a_statement() -> None:
+    model = LDPSGDRegressor(features=["a"])
+    model.learn_one({"a": 1.0}, 1.0, budget="eps=710")
+    assert "no useful bound" in model.statement()
+
+
+def test_a_kind_of_no_noise_is_not_private() -> None:
+    class Mine(NoNoise):
+        pass
+
+    model = LDPSGDRegressor(features=["a"], mechanism=Mine)
+    model.learn_one({"a": 1.0}, 1.0)
+    assert not model.private
+    assert "NOT PRIVATE" in model.statement()
+    assert not model.randomizer({"a": 1.0}, 1.0).private
+
+
+def test_a_resumed_pipeline_warns_of_its_scaler() -> None:
+    first = LDPSGDRegressor(features=["a"])
+    first.learn_one({"a": 1.0}, 1.0)
+    model = LDPSGDRegressor(features=["a"])
+    model.load_state_dict(first.state_dict())
+    pipeline = preprocessing.StandardScaler() | model
+    with pytest.warns(PrivacyWarning):
+        pipeline.learn_one({"a": 3.0}, 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pipeline.learn_one({"a": 3.0}, 1.0)
+
+
+def test_the_neighbours_say_what_is_public() -> None:
+    said = LDPSGDRegressor(features=["a"]).guarantee.neighbours
+    assert "any other that fits the schema" in said
+    assert "which of them do not fit the schema and why" in said
+    assert "which ones a cap refuses" in said
+    assert "d 2^-32" in (PrivUnit.__doc__ or "")

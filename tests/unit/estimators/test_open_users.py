@@ -1,0 +1,286 @@
+"""Collecting the records of users: who reports when, what the ledger counts, and that raw records stay in memory."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamdp import Ledger, UserLevelLDPClassifier
+from streamdp.aggregation.local_mean import UserMean
+from streamdp.errors import ConfigError, NotAtBoundaryError, StoreError
+from streamdp.estimators.user.randomizer import averages
+from streamdp.privacy.entropy import SeededEntropy
+from tests.unit.estimators.test_user_level import NAMES, SECRET, data, mean_gradient, model, row, silent
+
+
+def sizes_of_reports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each report is on, as they are made."""
+    sizes: list[int] = []
+
+    def noted(spec: Any, loss: Any, point: Any, X: Any, y: Any, counts: Any) -> np.ndarray:
+        sizes.extend(counts)
+        return averages(spec, loss, point, X, y, counts)
+
+    monkeypatch.setattr("streamdp.estimators.user.learner.averages", noted)
+    return sizes
+
+
+def test_a_user_reports_when_its_records_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = silent(monkeypatch)
+    X, y, _ = data(1, 7)
+    learner = model(items_per_user=3, batch_size=100)
+    for x, t, who in zip(X, y, "ababbaa", strict=True):
+        learner.learn_one(row(x), bool(t), subject=who)
+    assert (learner.n_users, learner.n_seen, learner.at_boundary) == (2, 7, False)
+    expected = [mean_gradient(np.zeros(3), X[rows], y[rows]) for rows in ([1, 3, 4], [0, 2, 5])]
+    np.testing.assert_allclose(seen, expected, atol=1e-12)
+    learner.close_batch()
+    assert (learner.n_users, learner.at_boundary) == (3, True)
+    np.testing.assert_allclose(seen[2], mean_gradient(np.zeros(3), X[[6]], y[[6]]), atol=1e-12)
+
+
+def test_the_window_closes_all_users_and_one_who_comes_back_reports_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = sizes_of_reports(monkeypatch)
+    X, y, _ = data(1, 12)
+    learner = model(items_per_user=4, window=6)
+    learner.learn_arrays(X[:5], y[:5], subjects=list("abaab"))
+    assert (sizes, learner.to_boundary, learner.at_boundary) == ([], 1, False)
+    learner.learn_arrays(X[5:], y[5:], subjects=list("c" + "abcaaa"))
+    assert sizes == [3, 2, 1, 4, 1, 1]
+    assert (learner.n_users, learner.to_boundary, learner.at_boundary) == (6, 0, True)
+
+
+def test_a_marker_and_time_close_users_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = sizes_of_reports(monkeypatch)
+    learner = model(items_per_user=4, window_seconds=5.0)
+    now = [100.0]
+    learner._people._clock = lambda: now[0]
+    X, y, _ = data(1, 8)
+    learner.learn_arrays(X[:3], y[:3], subjects=list("aab"))
+    learner.close_user("a")
+    learner.close_user("nobody")
+    assert (sizes, learner.at_boundary) == ([2], False)
+    now[0] = 104.9
+    learner.learn_one(row(X[3]), True, subject="c")
+    assert sizes == [2]
+    now[0] = 105.0
+    learner.learn_one(row(X[4]), True, subject="b")
+    assert (sizes, learner.at_boundary) == ([2, 2, 1], True)
+
+
+def test_a_record_without_a_subject_is_a_user_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = sizes_of_reports(monkeypatch)
+    X, y, _ = data(1, 5)
+    learner = model(items_per_user=4)
+    learner.learn_arrays(X, y, subjects=["a", None, "a", None, None])
+    assert (sizes, learner.n_users) == ([1, 1, 1], 3)
+    learner.learn_one(row(X[0]), True)
+    assert (sizes, learner.n_users, learner.at_boundary) == ([1] * 4, 4, False)
+    learner.learn_many(pd.DataFrame(X, columns=NAMES), pd.Series(y.astype(bool)))
+    assert learner.n_users == 9
+
+
+@pytest.mark.parametrize("window", [1, 9, 40, 10_000])
+@pytest.mark.parametrize("items", [1, 3])
+@pytest.mark.parametrize("budget", ["eps=4,delta=1e-6", "eps=2"])
+def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int, budget: str) -> None:
+    """With the same words, a ledger, users that come and go, and both questions."""
+    rng = np.random.default_rng(1)
+    X, y, _ = data(1, 600)
+    subjects = [None if k == 0 else f"s{k}" for k in rng.integers(0, 60, 600)]
+    ends = []
+    for whole in (False, True):
+        with Ledger("eps=13,delta=1e-4") as ledger:
+            learner = model(items_per_user=items, window=window, budget=budget, seed=3, batch_size=80, ledger=ledger)
+            learner._mean = UserMean(learner._budget, math.sqrt(2), 2 * math.sqrt(2), 3, 80, 0.1, 20)
+            learner._begin_batch()
+            masks = []
+            if whole:
+                for part in (slice(0, 250), slice(250, 251), slice(251, 600)):
+                    mask = learner.learn_arrays(X[part], y[part], subjects=subjects[part])
+                    masks.append(np.ones(len(X[part]), dtype=bool) if mask is None else mask)
+            else:
+                for x, t, who in zip(X, y, subjects, strict=True):
+                    refused = learner.n_refused
+                    learner.learn_one(row(x), bool(t), subject=who)
+                    masks.append(np.array([learner.n_refused == refused]))
+            learner.close_batch()
+            spent = [ledger.spent(f"s{k}").records for k in range(1, 60)]
+            ends.append((learner.state_dict(), np.concatenate(masks), spent))
+    (one, mask_one, spent_one), (many, mask_many, spent_many) = ends
+    np.testing.assert_array_equal(mask_one, mask_many)
+    assert spent_one == spent_many
+    assert one.keys() == many.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, many[name], err_msg=name)
+    assert one["n_seen"] == mask_one.sum() == 600 - one["n_refused"]
+
+
+def test_the_ledger_counts_reports_and_not_records() -> None:
+    X, y, _ = data(1, 40)
+    with Ledger("eps=2,delta=1e-5") as ledger:
+        learner = model(items_per_user=4, ledger=ledger)
+        learned = learner.learn_arrays(X, y, subjects=["a"] * 20 + ["b"] * 6 + ["a"] * 14)
+        assert learned is not None
+        assert np.flatnonzero(learned).tolist() == [*range(8), *range(20, 26)]
+        assert (learner.n_users, learner.n_seen, learner.n_refused) == (3, 14, 26)
+        assert [ledger.spent(who).epsilon for who in "ab"] == [2.0, 2.0]  # b's second report has begun
+        assert "would pass eps=2" in learner.statement()
+
+
+def test_nothing_is_taken_where_the_ledger_raises() -> None:
+    """So that a worker may repeat the call."""
+    X, y, _ = data(1, 50)
+
+    class Silent(Ledger):
+        broken = True
+
+        def admit_many(self, *arguments: Any) -> np.ndarray:
+            if self.broken:
+                raise StoreError("no answer")
+            return super().admit_many(*arguments)
+
+    with Silent("eps=2,delta=1e-5") as ledger:
+        learner = model(items_per_user=3, window=10, ledger=ledger)
+        with pytest.raises(StoreError):
+            learner.learn_arrays(X, y, subjects=["a", "b"] * 25)
+        assert (learner.n_seen, learner.n_users, learner.guarantee.budgets) == (0, 0, ())
+        ledger.broken = False
+        learner.learn_arrays(X, y, subjects=["a", "b"] * 25)
+        assert (learner.n_seen, learner.n_refused) == (10, 40)
+
+
+def test_room_is_kept_for_open_users_only() -> None:
+    """Not for the whole window where users' records come together."""
+    X, y, subjects = data(3000, 3)
+    learner = model(items_per_user=3, window=2**31)
+    for begin in range(0, 9000, 30):
+        part = slice(begin, begin + 30)
+        learner.learn_arrays(X[part], y[part], subjects=subjects[part])
+        assert learner.at_boundary
+    assert len(learner._people._rows) == 30
+    assert learner.n_users == 3000
+
+
+def test_boundaries_are_ends_of_windows() -> None:
+    learner = model(items_per_user=100, window=10)
+    X, y, _ = data(1, 35)
+    assert [learner.boundary_within(n) for n in (5, 10, 19, 35)] == [5, 10, 10, 30]
+    learner.learn_arrays(X[:4], y[:4], subjects=["a"] * 4)
+    assert learner.to_boundary == 6
+    assert [learner.boundary_within(n) for n in (5, 6, 20, 26)] == [5, 6, 16, 26]
+    learner.learn_arrays(X[:26], y[:26], subjects=["a"] * 26)
+    assert learner.at_boundary
+
+
+# --- what leaves memory
+
+
+def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
+    X, y, _ = data(1, 6)
+    X[1] = float(SECRET)
+    learner = model(items_per_user=3, window=20, batch_size=50)
+    learner.learn_arrays(X, y, subjects=list("abcaaa"))  # a has reported, and is open again with b and c
+    assert (learner.n_users, learner.n_seen, learner.at_boundary) == (1, 6, False)
+    with pytest.raises(NotAtBoundaryError) as caught:
+        learner.state_dict()
+    assert "14 that are missing" in str(caught.value)
+    needle = np.float64(SECRET).tobytes()
+    assert needle in learner._people._rows.tobytes()
+    for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
+        assert (made.n_seen, made.n_users, made.at_boundary) == (3, 1, True)
+        assert needle not in pickle.dumps(made)
+        made.state_dict()
+        made.learn_arrays(X, y, subjects=list("abcaaa"))
+    assert needle not in pickle.dumps(learner)
+    learner.close_batch()
+    assert not learner._people._rows.any()
+    assert needle not in pickle.dumps(learner.state_dict())
+
+
+def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places of what was taken are not used again in the window; counts say that it was learned."""
+    sizes = sizes_of_reports(monkeypatch)
+    X, y, _ = data(1, 20)
+    learner = model(items_per_user=10, window=20)
+    learner.learn_arrays(X[:4], y[:4], subjects=list("abab"))
+
+    class Interrupting(list):  # type: ignore[type-arg]
+        def __iter__(self) -> Iterator[Any]:
+            yield "a"
+            raise KeyboardInterrupt
+
+    people = learner._people
+    with pytest.raises(KeyboardInterrupt):
+        people.take(X[4:8], y[4:8], Interrupting("abab"), None)
+    assert people.at == 8
+    learner.learn_arrays(X[8:], y[8:], subjects=list("ab" * 6))
+    assert sizes == [9, 8]
+    assert (learner.at_boundary, people.held) == (True, 0)
+
+
+def test_a_state_goes_on_within_a_batch_and_bit_for_bit() -> None:
+    X, y, subjects = data(300, 3)
+    whole, first = (model(items_per_user=3, batch_size=70, budget="eps=4,delta=1e-6", seed=6) for _ in range(2))
+    for learner in (whole, first):
+        learner.learn_arrays(X[:450], y[:450], subjects=subjects[:450])
+    state = first.state_dict()
+    assert (state["answered"], state["n_users"]) == (150 % 70, 150)
+    second = model(items_per_user=3, batch_size=70, budget="eps=4,delta=1e-6", seed=6)
+    second.load_state_dict(state)
+    whole._rng, second._rng = SeededEntropy(9), SeededEntropy(9)
+    for learner in (whole, second):
+        learner.learn_arrays(X[450:], y[450:], subjects=subjects[450:])
+    for name, value in whole.state_dict().items():
+        np.testing.assert_array_equal(value, second.state_dict()[name], err_msg=name)
+    assert whole.statement() == second.statement()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"votes": np.zeros((2, 2), dtype=np.int64)},
+        {"centre": np.zeros(4)},
+        {"total": np.full(3, np.nan)},
+        {"answered": 70},
+        {"answered": -1},
+        {"n_users": -1},
+        {"users": "(4, 0.1)"},
+        {"n_users": None},
+        {"features": None},
+    ],
+    ids=str,
+)
+def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Any]) -> None:
+    X, y, subjects = data(100, 3)
+    learner = model(items_per_user=3, batch_size=70)
+    learner.learn_arrays(X, y, subjects=subjects)
+    before = learner.state_dict()
+    state = {k: v for k, v in (before | {"n_seen": 7} | change).items() if v is not None}
+    empty = UserLevelLDPClassifier(items_per_user=3, batch_size=70)
+    for target in (learner, empty):
+        if target is empty or change.keys() != {"features"}:
+            with pytest.raises(ConfigError):
+                target.load_state_dict(state)
+    assert empty.n_seen == empty.n_users == 0
+    for name, value in learner.state_dict().items():
+        if change.keys() != {"features"}:
+            np.testing.assert_array_equal(value, before[name])
+
+
+def test_merged_averages_by_records() -> None:
+    X, y, subjects = data(200, 2)
+    parts = [model(items_per_user=2, batch_size=20, horizon=200) for _ in range(2)]
+    parts[0].learn_arrays(X[:100], y[:100], subjects=subjects[:100])
+    parts[1].learn_arrays(X[100:], y[100:], subjects=subjects[100:])
+    parts[1].learn_one(row(X[0]), True, subject="open")
+    together = parts[0].merged(parts[1])
+    np.testing.assert_allclose(together.theta, parts[0].theta / 4 + parts[1].theta * 3 / 4)
+    assert (together.n_seen, together.n_users) == (400, 200)

@@ -1,0 +1,396 @@
+"""The shuffle-private estimators: the paper's algorithms, three parties against one process, what absence costs."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import (
+    ApproxDP,
+    Hinge,
+    L2Ball,
+    Ledger,
+    Logistic,
+    PanPrivateClassifier,
+    ShuffleClassifier,
+    ShuffleRegressor,
+)
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
+from streamdp.estimators.shuffle import ShuffleRandomizer
+from streamdp.privacy.entropy import SeededEntropy
+from tests.support.audit import epsilon_lower_bound
+
+NAMES = ["a", "b"]
+WEIGHTS = np.array([2.0, -3.0])
+
+
+def data(n: int, seed: int = 0, columns: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, columns))
+    return X, (rng.random(n) < 1 / (1 + np.exp(-X @ WEIGHTS[:columns]))).astype(float)
+
+
+def model(**options: Any) -> ShuffleClassifier:
+    return ShuffleClassifier(features=NAMES, **options)
+
+
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A huge grid, no noise and no rounding to speak of: the sum is exact."""
+
+    def exact(self: LocalRandomizer, vectors: np.ndarray) -> np.ndarray:
+        places = (np.asarray(vectors) / self.params.bound + 1) * (self.params.g / 2)
+        return np.rint(places).astype(np.int64) + self.params.b // 2
+
+    monkeypatch.setattr(LocalRandomizer, "counts", exact)
+    calibrated = VectorSum.calibrated.__func__  # type: ignore[attr-defined]
+
+    def fine(cls: type[VectorSum], *arguments: Any) -> VectorSum:
+        params: VectorSum = calibrated(cls, *arguments)
+        object.__setattr__(params, "g", 2**40)
+        object.__setattr__(params, "b", 2**20)
+        return params
+
+    monkeypatch.setattr(VectorSum, "calibrated", classmethod(fine))
+
+
+def project(theta: np.ndarray, radius: float) -> np.ndarray:
+    return theta * min(1.0, radius / max(float(np.linalg.norm(theta)), 1e-300))
+
+
+def mean_gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    loss = Logistic()
+    return np.mean([loss.gradient(theta, np.append(x, 1.0), t) for x, t in zip(X, y, strict=True)], axis=0)
+
+
+# --- the algorithms, written out
+
+
+def test_agd_is_algorithm_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent(monkeypatch)
+    X, y = data(400)
+    learner = model(horizon=400, batch_size=50, domain=L2Ball(2.0))
+    learner.learn_arrays(X[:350], y[:350])
+    theta = ag = np.zeros(3)
+    for t in range(7):
+        alpha = 2 / (t + 2)
+        md = alpha * theta + (1 - alpha) * ag
+        rows = slice(50 * t, 50 * t + 50)
+        theta = project(theta - mean_gradient(md, X[rows], y[rows]) * (t + 1) / learner.phase.modulus, 2.0)
+        ag = alpha * theta + (1 - alpha) * ag
+    np.testing.assert_allclose(learner.theta, ag, atol=1e-9)
+    assert np.linalg.norm(ag) > 0.01
+
+
+def test_sgd_is_algorithm_3_with_its_sign_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent(monkeypatch)
+    X, y = data(400)
+    learner = model(horizon=400, batch_size=50, method="sgd", domain=L2Ball(2.0))
+    learner.learn_arrays(X[:350], y[:350])
+    theta, seen = np.zeros(3), []
+    for t in range(7):
+        seen.append(theta)
+        rows = slice(50 * t, 50 * t + 50)
+        theta = project(theta - mean_gradient(theta, X[rows], y[rows]) / learner.phase.modulus, 2.0)
+    np.testing.assert_allclose(learner.theta, np.mean(seen, axis=0), atol=1e-9)
+
+
+def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent(monkeypatch)
+    X, y = data(200)
+    learner = model(domain=L2Ball(2.0))
+    params = learner._cohort_sum(200, 20)
+    learner.learn_cohort(X, y, rounds=20)
+    eta = 2.0 / (math.sqrt(learner._loss.bound**2 + params.variance / 200**2) * math.sqrt(20))
+    theta, seen = np.zeros(3), []
+    for _ in range(20):
+        seen.append(theta)
+        theta = project(theta - eta * mean_gradient(theta, X, y), 2.0)
+    np.testing.assert_allclose(learner.theta, np.mean(seen, axis=0), atol=1e-9)
+    assert learner.n_seen == 200
+    assert str(learner.guarantee) == "eps=1,delta=1e-06"
+
+
+def test_a_cohort_of_a_strongly_convex_loss_is_learned_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data(5000)
+    sizes = []
+    descend = ShuffleClassifier._descend
+
+    def noted(self: ShuffleClassifier, X: np.ndarray, *rest: Any) -> float:
+        sizes.append(len(X))
+        return descend(self, X, *rest)
+
+    monkeypatch.setattr(ShuffleClassifier, "_descend", noted)
+    learner = model(strong_convexity=0.05)
+    learner.learn_cohort(X, y, rounds=5)
+    assert sizes == [1250] * 4  # ceil(log2 log2 5000)
+    assert learner.n_seen == 5000
+
+
+def test_the_paper_splits_a_cohorts_budget_over_rounds() -> None:
+    params = model(calibration="paper")._cohort_sum(1000, 8)
+    assert params.budget.epsilon == pytest.approx(1 / (2 * math.sqrt(16 * math.log(1e6))))
+    assert params.budget.delta == pytest.approx(1e-6 / 9)
+    assert model()._cohort_sum(1000, 8).rounds == 8
+
+
+# --- three parties and one process
+
+
+def test_three_parties_do_what_one_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With noise taken away, for sampled bits differ; through packed, permuted bits."""
+    X, y = data(300)
+    one = model(batch_size=100, horizon=300)
+    three = model(batch_size=100, horizon=300)
+    for params in (one._params, three._params):
+        assert params.users == 100
+    rows = [slice(k, k + 100) for k in (0, 100, 200)]
+    errors = []
+    for part in rows:
+        randomizer = three.randomizer
+        shuffler = Shuffler(randomizer.params)
+        for i in range(part.start, part.stop, 2):
+            shuffler.collect(randomizer.messages(dict(zip(NAMES, X[i], strict=True)), y[i]))
+        shuffler.collect(randomizer.messages_of(X[part][1::2], y[part][1::2]))
+        exact = mean_gradient(randomizer.point, X[part], y[part])
+        shuffled = shuffler.forward()
+        estimate = Analyzer(randomizer.params).sum(shuffled) / 100
+        errors.append((estimate - exact) / math.sqrt(randomizer.params.variance / 3 / 100**2))
+        three.absorb(shuffled)
+        one.learn_arrays(X[part], y[part])
+    assert np.max(np.abs(errors)) < 4.5  # standard errors, nine of them
+    assert np.std(errors) > 0.3
+    assert (three.n_seen, three.batch) == (one.n_seen, one.batch)
+    assert str(three.guarantee) == str(one.guarantee) == "eps=1,delta=1e-06"
+
+
+@pytest.mark.parametrize("loss", [Hinge(), "logistic"])
+def test_devices_take_the_envelopes_gradient_where_the_learner_does(loss: Any) -> None:
+    learner = model(loss=loss, batch_size=10, horizon=1000)
+    randomizer = learner.randomizer
+    assert (randomizer.spec == learner._spec).all()
+    x, y = np.array([0.5, -0.5, 1.0]), 1.0
+    beta = learner.phase.beta
+    from streamdp.estimators.shuffle import gradients
+
+    got = gradients(randomizer.spec, learner._loss, randomizer.point, x[None, :2], np.array([y]))[0]
+    if isinstance(loss, Hinge):
+        expected = beta * (randomizer.point - loss.prox(randomizer.point, x, y, 1 / beta))
+    else:
+        expected = Logistic().gradient(randomizer.point, x, y)
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_absent_people_cost_privacy_and_the_guarantee_says_so() -> None:
+    X, y = data(100)
+    learner = model(batch_size=100)
+    randomizer = learner.randomizer
+    shuffler = Shuffler(randomizer.params, minimum=50)
+    shuffler.collect(randomizer.messages_of(X[:60], y[:60]))
+    learner.absorb(shuffler.forward())
+    spent = learner.guarantee.budgets[0]
+    assert isinstance(spent, ApproxDP)
+    assert spent == randomizer.params.guarantee_for(60)
+    assert 1.2 < spent.epsilon < 1.5
+    assert "1.3" in learner.statement() or "1.2" in learner.statement() or "1.4" in learner.statement()
+    assert learner.n_seen == 60
+
+
+def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
+    """So the spend stays, and the step's noise has the variance of a full batch's."""
+    X, y = data(3)
+    moves = []
+    for seed in range(300):
+        learner = model(batch_size=1000, horizon=10_000, seed=seed)
+        learner.learn_arrays(X, y)
+        learner.close_batch()
+        assert learner.at_boundary
+        moves.append(learner._walk.points[0])
+    params = learner._params
+    expected = params.noise_variance / 3 / (1000 * learner.phase.modulus) ** 2
+    assert np.var(moves, axis=0) == pytest.approx(np.full(3, expected), rel=0.35)
+    assert {str(budget) for budget in learner._spent} == {"eps=1,delta=1e-06"}
+
+
+@pytest.mark.parametrize("users", [0, 101])
+def test_bits_of_another_sum_change_nothing(users: int) -> None:
+    learner = model(batch_size=100)
+    before = learner.state_dict()
+    params = learner.randomizer.params
+    wrong = [
+        Shuffled(np.zeros((params.d, 7), dtype=np.uint8), 50),
+        Shuffled(np.zeros((2, 1), dtype=np.uint8), 1),
+        Shuffled(np.zeros((params.d, (users * (params.g + params.b) + 7) // 8), dtype=np.uint8), users),
+    ]
+    for shuffled in wrong:
+        with pytest.raises((SchemaError, ConfigError)):
+            learner.absorb(shuffled)
+    after = learner.state_dict()
+    assert {k: v for k, v in after.items() if k != "state"} == {k: v for k, v in before.items() if k != "state"}
+    np.testing.assert_array_equal(after["state"], before["state"])
+
+
+def test_too_few_answers_for_any_promise_are_refused() -> None:
+    learner = model(batch_size=1000)
+    randomizer = learner.randomizer
+    shuffler = Shuffler(randomizer.params, minimum=1)
+    X, y = data(1)
+    shuffler.collect(randomizer.messages_of(X, y))
+    with pytest.raises(BudgetError):
+        learner.absorb(shuffler.forward())
+    assert learner.n_seen == 0
+
+
+def test_the_two_ways_do_not_mix_within_a_batch() -> None:
+    X, y = data(150)
+    learner = model(batch_size=100)
+    learner.learn_arrays(X[:50], y[:50])
+    shuffled = Shuffled(np.zeros((3, 1), dtype=np.uint8), 100)
+    for act in (lambda: learner.absorb(shuffled), lambda: learner.learn_cohort(X, y), learner.state_dict):
+        with pytest.raises(NotAtBoundaryError):
+            act()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"point": np.zeros(4)},
+        {"point": np.array([0.0, np.nan, 0.0])},
+        {"loss": Logistic(clip=3.0)},
+        {"params": VectorSum.calibrated(ApproxDP(1.0, 1e-6), 1.0, 100, 3)},
+        {"params": VectorSum.calibrated(ApproxDP(1.0, 1e-6), math.sqrt(2), 100, 2)},
+    ],
+)
+def test_a_device_refuses_what_does_not_fit(change: dict[str, Any]) -> None:
+    good = model(batch_size=100).randomizer
+    fields = ("point", "spec", "loss", "features", "intercept", "params", "batch")
+    settings = {name: getattr(good, name) for name in fields} | change
+    with pytest.raises(ConfigError):
+        ShuffleRandomizer(**settings)
+
+
+@pytest.mark.parametrize(("x", "y"), [({"a": "?"}, 1.0), ({"a": math.inf}, 1.0), ({"a": 1.0}, 0.5), ({"a": 1.0}, None)])
+def test_a_device_refuses_what_is_no_record(x: dict[str, Any], y: Any) -> None:
+    with pytest.raises(SchemaError) as caught:
+        model(batch_size=100).randomizer.messages(x, y)
+    assert "?" not in str(caught.value)
+
+
+# --- settings, copies, learning
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"budget": "eps=1"}, BudgetError),
+        ({"budget": "mu=1"}, BudgetError),
+        ({"budget": "eps=200,delta=1e-6"}, BudgetError),
+        ({"method": "adam"}, ConfigError),
+        ({"calibration": "loose"}, ConfigError),
+        ({"batch_size": 0}, ConfigError),
+        ({"horizon": 2.5}, ConfigError),
+        ({"loss": "squared"}, ConfigError),
+    ],
+)
+def test_bad_settings_are_refused_at_once(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        model(**options)
+
+
+def test_a_copy_holds_the_last_boundary() -> None:
+    X, y = data(150)
+    learner = model(batch_size=100, horizon=1000)
+    learner.learn_arrays(X, y)
+    for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
+        assert (made.n_seen, made.at_boundary, made._ones.any()) == (100, True, False)
+        np.testing.assert_array_equal(made.theta, learner.theta)
+    assert (learner.n_seen, learner.at_boundary) == (150, False)
+
+
+def test_one_by_one_and_in_bulk_give_the_same_with_the_same_seed() -> None:
+    X, y = data(250)
+    one, many = (model(batch_size=100, horizon=250, seed=4) for _ in range(2))
+    for row, target in zip(X, y, strict=True):
+        one.learn_one(dict(zip(NAMES, row, strict=True)), bool(target))
+    many.learn_arrays(X, y)
+    np.testing.assert_array_equal(one.theta, many.theta)
+    np.testing.assert_array_equal(one._ones, many._ones)
+
+
+def test_a_cap_is_kept() -> None:
+    X, y = data(300)
+    with Ledger(ApproxDP(2.0, 2e-6)) as ledger:
+        learner = model(batch_size=50, ledger=ledger)
+        learned = learner.learn_arrays(X, y, subjects=[f"s{i % 100}" for i in range(300)])
+    assert learned is not None
+    assert (learner.n_seen, learner.n_refused, int(learned.sum())) == (200, 100, 200)
+
+
+def test_it_learns_nearly_as_well_as_without_privacy() -> None:
+    X, y = data(40_000)
+    accuracy = {}
+    for name, learner in {
+        "shuffle": model(horizon=len(X), seed=1),
+        "epochs": model(seed=1),
+        "none": PanPrivateClassifier(features=NAMES, mechanism="none", horizon=len(X)),
+    }.items():
+        learner.learn_arrays(X, y)
+        accuracy[name] = float(np.mean(learner.predict_arrays(X) == y))
+    assert accuracy["none"] > 0.75
+    assert accuracy["shuffle"] > accuracy["none"] - 0.005
+    assert accuracy["epochs"] > accuracy["none"] - 0.01
+
+
+def test_regression_and_many_classes() -> None:
+    rng = np.random.default_rng(3)
+    X, _ = data(30_000)
+    u = X @ WEIGHTS
+    regressor = ShuffleRegressor(features=NAMES, horizon=len(X), seed=2)
+    regressor.learn_arrays(X, u + rng.normal(0, 0.3, len(X)))
+    np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.15)
+    classes = np.digitize(u, [-1.0, 1.0]).astype(float)
+    classifier = ShuffleClassifier(features=NAMES, classes=["low", "middle", "high"], horizon=len(X), seed=2)
+    classifier.learn_arrays(X, classes)
+    assert np.mean(classifier.predict_arrays(X) == classes) > 0.75
+
+
+# --- audit
+
+
+def batches(
+    learner: ShuffleClassifier, row: list[float], target: float, bits: int, trials: int, seed: int
+) -> np.ndarray:
+    """What the learner sees of so many batches of 10 people, one of them this one, with so many bits of noise each."""
+    from streamdp.aggregation.kernels import noisy_counts
+    from streamdp.estimators.shuffle import gradients
+
+    X, y = np.array([[0.3, -0.2]] * 9 + [row]), np.array([1.0] * 9 + [target])
+    vectors = gradients(learner._spec, learner._loss, learner._middle, X, y)
+    params = learner._params
+    places = np.tile(((vectors / params.bound + 1) * (params.g / 2)).ravel(), trials)
+    rng, out, done = SeededEntropy(seed, 1 << 20), np.empty(len(places), dtype=np.int64), 0
+    while done < len(places):
+        more = noisy_counts(places[done:], bits, out[done:], rng.words)
+        done += more
+        rng.refill_for(more)
+    return out.reshape(trials, 10, -1).sum(axis=1)
+
+
+def test_a_batch_keeps_its_claim_and_half_its_noise_does_not() -> None:
+    """A quarter of the bits is half the noise. The attack is along the difference of the two gradients; seeded."""
+    delta = 0.02
+    options = {"loss": "hinge", "method": "sgd", "intercept": False}  # whose gradients at 0 are as long as can be
+    learner = model(budget=ApproxDP(1.0, delta), batch_size=10, **options)
+    bits, trials = learner._params.b, 100_000
+    direction = np.array([1.0, 1.0])
+    for noise, low, high in ((bits, 0.7, 1.0), (bits // 4, 1.3, math.inf)):
+        a, b = (
+            batches(learner, row, target, noise, trials, seed) @ direction
+            for row, target, seed in (([1.0, 1.0], 1.0, 1), ([1.0, 1.0], 0.0, 2))
+        )
+        assert low < epsilon_lower_bound(a, b, delta) <= high

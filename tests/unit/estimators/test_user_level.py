@@ -1,0 +1,465 @@
+"""User-level local learning: the steps, users that hold their records, privacy, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from streamdp import (
+    ApproxDP,
+    GaussianDP,
+    L2Ball,
+    Ledger,
+    Logistic,
+    PureDP,
+    Quantile,
+    UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
+)
+from streamdp.aggregation.local_mean import UserMean
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError
+from streamdp.estimators.base import SchemaWarning
+from streamdp.estimators.linear import gradients
+from streamdp.estimators.user.randomizer import averages
+from streamdp.optim.losses import Huber, Loss
+from streamdp.privacy.entropy import SeededEntropy
+from tests.support.audit import epsilon_lower_bound
+from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
+
+NAMES = ["a", "b"]
+WEIGHTS = np.array([2.0, -3.0])
+SECRET = "55512.345"
+
+
+def data(users: int, items: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (users * items, 2))
+    y = (rng.random(len(X)) < 1 / (1 + np.exp(-X @ WEIGHTS))).astype(float)
+    return X, y, [f"u{i // items}" for i in range(len(X))]
+
+
+def model(**options: Any) -> UserLevelLDPClassifier:
+    return UserLevelLDPClassifier(features=NAMES, **options)
+
+
+def row(x: np.ndarray) -> dict[str, float]:
+    return dict(zip(NAMES, x.tolist(), strict=True))
+
+
+def silent(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """No noise: the average gradients that users answer with are listed."""
+    seen: list[np.ndarray] = []
+
+    def exact(self: UserMean, vectors: np.ndarray, centre: np.ndarray, rng: Any) -> np.ndarray:
+        seen.extend(vectors)
+        return vectors - centre
+
+    monkeypatch.setattr(UserMean, "answer_fine", exact)
+    return seen
+
+
+def mean_gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    loss = Logistic()
+    return np.mean([loss.gradient(theta, np.append(x, 1.0), t) for x, t in zip(X, y, strict=True)], axis=0)
+
+
+# --- River
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "huber": lambda: UserLevelLDPRegressor(),
+    "squared mu": lambda: UserLevelLDPRegressor(loss="squared", smoothness=2.0, budget="mu=1"),
+    "quantile pure": lambda: UserLevelLDPRegressor(loss=Quantile(tau=0.9), budget="eps=1", intercept=False),
+    "logistic": lambda: UserLevelLDPClassifier(items_per_user=1),
+    "hinge": lambda: UserLevelLDPClassifier(loss="hinge", window=7),
+    "multiclass": lambda: UserLevelLDPClassifier(
+        classes=(False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass"), batch_size=5
+    ),
+}
+every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+
+
+@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+def test_river_checks(make: Callable[[], Any], number: int) -> None:
+    run_check(make, number)
+
+
+@every
+def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
+    assert_none_vanishes(make)
+
+
+# --- the steps
+
+
+def test_it_is_algorithm_5_on_averages_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent(monkeypatch)
+    X, y, subjects = data(40, 5)
+    learner = model(items_per_user=5, batch_size=10, horizon=40, domain=L2Ball(2.0))
+    learner.learn_arrays(X[:150], y[:150], subjects=subjects[:150])
+    theta = ag = np.zeros(3)
+    for t in range(3):
+        alpha = 2 / (t + 2)
+        md = alpha * theta + (1 - alpha) * ag
+        rows = slice(50 * t, 50 * t + 50)
+        theta = theta - mean_gradient(md, X[rows], y[rows]) * (t + 1) / learner.phase.modulus
+        theta *= min(1.0, 2.0 / float(np.linalg.norm(theta)))
+        ag = alpha * theta + (1 - alpha) * ag
+    np.testing.assert_allclose(learner.theta, ag, atol=1e-9)
+    assert np.linalg.norm(ag) > 1e-4
+    assert learner.batch == (0, 0, 3)
+
+
+def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised() -> None:
+    """Four times the users, or the items: half the bound, up to the batch's least size and the coarse users."""
+
+    def planned(users: int, items: int) -> UserLevelLDPClassifier:
+        return model(items_per_user=items, budget="eps=4,delta=1e-6", horizon=users, centre="asked")
+
+    learner = planned(800_000, 4000)
+    mean, batch = learner._mean, learner.phase.batch
+    assert mean.users == batch
+    assert 0 < mean.coarse <= batch // 2
+    assert learner._problem.variance(batch) == pytest.approx(2 / 4000 / (batch - mean.coarse) + mean.variance)
+    bound = learner.phase.excess
+    assert 1.8 < bound / planned(3_200_000, 4000).phase.excess < 2.5
+    assert 1.7 < bound / planned(800_000, 16_000).phase.excess < 2.1
+    assert bound < 0.25 * planned(800_000, 1).phase.excess
+
+
+def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
+    for items in (1, 4, 64):
+        learner = model(items_per_user=items, horizon=1000)
+        mean = learner._mean
+        assert (mean.coarse, mean.radius) == (0, pytest.approx(math.sqrt(2 / items)))
+        assert mean.fine.sensitivity == pytest.approx(2 * mean.radius)
+        assert learner._problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
+        asked = model(items_per_user=items, horizon=1000, centre="asked")._mean
+        assert (asked.coarse, asked.radius) == (0, pytest.approx(math.sqrt(2)))
+    assert model(items_per_user=16, spread=0.05)._mean.radius == 0.05
+    assert model(items_per_user=16, spread=50.0)._mean.radius == pytest.approx(math.sqrt(2))
+    states = [model(centre=centre).state_dict() for centre in ("zero", "asked")]
+    with pytest.raises(ConfigError):
+        model().load_state_dict(states[1])
+    model().load_state_dict(states[0])
+
+
+def test_steps_are_long_enough_where_every_average_is_cut() -> None:
+    """From n = 4/3 (1 + v) users on the steps of a plan together can cross D: see the module."""
+    learner = model(items_per_user=10_000, budget="eps=4,delta=1e-6", horizon=10_000)
+    mean, phase, D = learner._mean, learner.phase, learner._problem.distance
+    v = mean.fine.variance(3) / mean.radius**2
+    length = mean.radius * phase.steps * (phase.steps + 1) / 2 / phase.modulus
+    assert length == pytest.approx(D * math.sqrt(3 * 10_000 / (4 * (1 + v))), rel=0.1)
+    assert length > D
+
+
+def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 users at eps = 4 whose average gradients lie around the mean as those of m items do: the mean excess over
+    four runs. 22 to 90 times less is what was seen for m = 1000 and 16,000 against m = 1. Seeded."""
+    X, y, _ = data(500, 1)
+    rng = np.random.default_rng(7)
+    rows = np.column_stack([X, np.ones(len(X))])
+    spread = 0.0
+
+    def drawn(spec: Any, loss: Loss, point: Any, _X: Any, _y: Any, sizes: Any) -> np.ndarray:
+        noise = rng.standard_normal((len(sizes), 3)) * (spread / math.sqrt(3))
+        vectors = gradients(spec, loss, point, X, y).mean(axis=0) + noise
+        return vectors * np.minimum(1.0, loss.bound / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+    monkeypatch.setattr("streamdp.estimators.user.learner.averages", drawn)
+
+    def loss_at(theta: np.ndarray) -> float:
+        u = rows @ theta
+        return float(np.mean((np.logaddexp(0, u) - y * u) * np.minimum(1.0, 2 / np.sum(rows**2, axis=1))))
+
+    def excess(items: int) -> float:
+        nonlocal spread
+        spread, found = math.sqrt(2 / items), []
+        for seed in range(4):
+            learner = model(
+                items_per_user=1, spread=spread, budget="eps=4,delta=1e-6", horizon=50_000, seed=seed, centre="asked"
+            )
+            assert (learner._mean.coarse > 0) == (items > 1)
+            learner.learn_arrays(np.zeros((50_000, 2)), np.zeros(50_000))
+            found.append(loss_at(learner.theta) - least)
+        return float(np.mean(found))
+
+    least = float(minimize(loss_at, np.zeros(3)).fun)
+    few, many, more = excess(1), excess(1000), excess(16_000)
+    assert few > 8 * many > 12 * more > 0
+
+
+def test_regression_and_many_classes_learn() -> None:
+    X, _, subjects = data(20_000, 5)
+    u = X @ WEIGHTS
+    regressor = UserLevelLDPRegressor(features=NAMES, items_per_user=5, budget="eps=4", horizon=20_000, seed=1)
+    regressor.learn_arrays(X, u + np.random.default_rng(3).normal(0, 0.3, len(X)), subjects=subjects)
+    np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.6)
+    classes = np.digitize(u, [-1.0, 1.0]).astype(float)
+    classifier = model(classes=["low", "middle", "high"], items_per_user=5, budget="eps=4", horizon=20_000, seed=1)
+    classifier.learn_arrays(X, classes, subjects=subjects)
+    assert np.mean(classifier.predict_arrays(X) == classes) > 0.7
+
+
+# --- users that hold their records
+
+
+@pytest.mark.parametrize("budget", ["eps=4,delta=1e-6", "eps=2", "mu=2"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) -> None:
+    """Bit for bit under one seed, through both questions and a step."""
+    X, y, subjects = data(90, 4)
+    one, learner = (model(loss=loss, items_per_user=4, batch_size=40, budget=budget, seed=5) for _ in range(2))
+    for each in (one, learner):
+        each._mean = UserMean(each._budget, math.sqrt(2), each._mean.sensitivity, 3, 40, 0.1, 16)
+        each._begin_batch()
+    one.learn_arrays(X, y, subjects=subjects)
+    for user in range(90):
+        rows = slice(4 * user, 4 * user + 4)
+        randomizer = learner.randomizer
+        assert (randomizer.coordinate is None) == (learner._answered >= 16)
+        report = randomizer([(row(x), t) for x, t in zip(X[rows], y[rows], strict=True)])
+        assert (report.budget, report.private) == (learner._budget, False)
+        learner.absorb(report)
+    np.testing.assert_array_equal(one.theta, learner.theta)
+    np.testing.assert_array_equal(one._total, learner._total)
+    assert (one.n_users, learner.n_users, learner.n_seen) == (90, 90, 90)
+    assert not learner.private
+
+
+def test_reports_on_another_question_or_no_answer_change_nothing() -> None:
+    learner = model(items_per_user=4, batch_size=40)
+    learner._mean = UserMean(learner._budget, math.sqrt(2), learner._mean.sensitivity, 3, 40, 0.1, 2)
+    learner._begin_batch()
+    coarse = learner.randomizer([({"a": 1.0, "b": 0.0}, 1.0)])
+    assert coarse.coordinate == 0
+    assert coarse.answer.sum() == learner._mean.response.picks
+    wrong = [
+        replace(coarse, batch=(0, 0, 1)),
+        replace(coarse, coordinate=None),
+        replace(coarse, coordinate=4),
+        replace(coarse, coordinate="0"),
+        replace(coarse, answer=[str(SECRET)] * len(coarse.answer)),
+        replace(coarse, answer=np.zeros_like(coarse.answer)),
+        replace(coarse, answer=coarse.answer * 2.0),
+        replace(coarse, answer=coarse.answer[:-1]),
+    ]
+    for report in wrong:
+        with pytest.raises(SchemaError):
+            learner.absorb(report)
+    assert (learner.n_seen, learner.guarantee.budgets) == (0, ())
+    learner.absorb(coarse)
+    late = learner.randomizer([({"a": 1.0, "b": 0.0}, 1.0)])
+    learner.absorb(late)
+    for report in (
+        coarse,
+        replace(coarse, coordinate=None, answer=np.full(3, np.nan)),
+        replace(coarse, coordinate=None, answer=np.full(3, 1e80)),
+        replace(coarse, coordinate=None, answer=np.zeros(2)),
+    ):
+        with pytest.raises(SchemaError):
+            learner.absorb(report)
+    assert learner.n_users == 2
+    assert learner.private
+
+
+def test_the_ledger_caps_absorbed_reports_too() -> None:
+    with Ledger("eps=2,delta=1e-5") as ledger:
+        learner = model(items_per_user=4, ledger=ledger)
+        for _ in range(3):
+            learner.absorb(learner.randomizer([({"a": 1.0}, 1.0)]), subject="ann")
+    assert (learner.n_users, learner.n_refused) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"point": np.zeros(4)},
+        {"centre": np.array([0.0, np.inf, 0.0])},
+        {"loss": Logistic(clip=3.0)},
+        {"loss": Huber()},
+        {"mean": UserMean(ApproxDP(1.0, 1e-6), math.sqrt(2), 2.0, 3, 40, 0.1)},
+        {"mean": UserMean(ApproxDP(1.0, 1e-6), 1.0, 2.0, 3, 40, 0.1)},
+        {"coordinate": 0},
+        {"items": 0},
+        {"envelope": -1.0},
+    ],
+    ids=str,
+)
+def test_a_device_refuses_what_does_not_fit(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        replace(model(items_per_user=4).randomizer, **change)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        [({"a": 1.0}, 1.0)] * 5,
+        [({"a": SECRET + "x"}, 1.0)],
+        [({"a": math.nan, "b": float(SECRET)}, 1.0)],
+        [({"a": float(SECRET)}, 0.5)],
+        [({"a": float(SECRET)}, None)],
+        [({"a": [float(SECRET)]}, 1.0)],
+        [(float(SECRET), 1.0)],
+    ],
+    ids=str,
+)
+def test_a_device_refuses_what_is_no_record(records: Any) -> None:
+    with pytest.raises(SchemaError) as caught:
+        model(items_per_user=4).randomizer(records)
+    assert "55512" not in str(caught.value)
+
+
+# --- privacy
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(), Logistic(clip=0.5)])
+def test_averages_are_no_further_apart_than_gradients_are(loss: Loss) -> None:
+    """Whatever the records are: up to a thousand of them, huge, equal or opposite."""
+    rng = np.random.default_rng(2)
+    kind = UserLevelLDPRegressor if isinstance(loss, Huber) else UserLevelLDPClassifier
+    learner = kind(loss=loss, features=NAMES, items_per_user=1000, smoothness=1.0)
+    worst = 0.0
+    for trial in range(200):
+        sizes = rng.integers(1, 1000, 2).tolist()
+        x = rng.standard_normal(2)
+        x *= 1 / np.linalg.norm(x) if trial % 2 else 10.0 ** rng.uniform(-3, 150)
+        X, y = np.repeat([x, -x], sizes, axis=0), np.full(sum(sizes), 1e6 if isinstance(loss, Huber) else 0.0)
+        theta = learner._project(rng.normal(0, 10, len(learner.theta)))
+        one, other = averages(learner._spec, learner._loss, theta, X, y, sizes)
+        assert max(np.linalg.norm(one), np.linalg.norm(other)) <= loss.bound * (1 + 1e-12)
+        worst = max(worst, float(np.linalg.norm(one - other)))
+    assert worst <= learner._mean.sensitivity
+    assert worst > 0.6 * loss.sensitivity
+
+
+@pytest.mark.parametrize(("coarse", "cut"), [(0, None), (16, None), (0, 0.2)])
+def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut: float | None) -> None:
+    """50 records with the longest gradient there is, or 50 with its opposite: 400,000 reports of each, by what a
+    device does with its records. Below the claim, near it, above it with half the noise."""
+    trials, budget = 400_000, ApproxDP(1.0, 0.05)
+    learner = model(items_per_user=50, budget=budget, intercept=False)
+    mean = UserMean(budget, math.sqrt(2), learner._mean.sensitivity, 2, 40, 0.02, coarse, cut)
+    device = replace(learner.randomizer, mean=mean, point=np.array([0.0, 2000.0]))  # all are taken for sure to be True
+    scores, vectors = [], []
+    for seed, sign in ((50, 1.0), (51, -1.0)):
+        X = np.tile([sign * math.sqrt(2), 0.005], (50, 1))
+        vectors.append(averages(device.spec, device.loss, device.point, X, np.zeros(50), [50]))
+        answers = mean.answer_fine(np.repeat(vectors[-1], trials, axis=0), device.centre, SeededEntropy(seed, 1 << 16))
+        scores.append(answers[:, 0])
+    assert np.linalg.norm(vectors[0] - vectors[1]) > 0.999 * learner._loss.sensitivity
+    assert 0.85 < epsilon_lower_bound(*scores, delta=0.05) <= 1.0
+    signal = min(mean.radius, math.sqrt(2))
+    halved = [(score - s * signal) / 2 + s * signal for s, score in zip((1, -1), scores, strict=True)]
+    assert epsilon_lower_bound(*halved, delta=0.05) > 1.3
+
+
+def test_the_statement_speaks_of_users() -> None:
+    learner = model(items_per_user=4)
+    assert "Nothing has been learned" in learner.statement()
+    for i in range(8):
+        learner.learn_one({"a": 1.0, "b": i / 8}, True, subject=f"u{i % 2}")
+    said = learner.statement()
+    for words in (
+        "user level",
+        "all records of one report",
+        "strongest spend of any single report of a user",
+        "(epsilon, delta) = (1, 1e-06)",
+        "One person, several reports: no cap is kept, so the spends of a person's reports add up",
+        "2 reports, each on up to 4 records",
+        "a record without a subject counts as a user of its own",
+        "nobody, where users keep their records",
+    ):
+        assert words in said
+    assert "any single record" not in said
+    assert learner.guarantee.neighbours.startswith("user level")
+    assert str(learner.guarantee) == "eps=1,delta=1e-06"
+    pure = model(budget="eps=1", seed=1)
+    pure.learn_one({"a": 1.0, "b": 0.0}, True)
+    assert "NOT PRIVATE" in pure.statement()
+    fair = model(budget="eps=1")
+    fair.learn_one({"a": 1.0, "b": 0.0}, True)
+    assert "2.72 times as likely with the records of one report as with any others in their place" in fair.statement()
+    gdp = model(budget=GaussianDP(1))
+    gdp.learn_one({"a": 1.0, "b": 0.0}, True)
+    assert "as hard to tell the records of one report from any others in their place as" in gdp.statement()
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"items_per_user": 0}, ConfigError),
+        ({"items_per_user": 2.5}, ConfigError),
+        ({"items_per_user": True}, ConfigError),
+        ({"items_per_user": 2**21}, ConfigError),
+        ({"window": 0}, ConfigError),
+        ({"window_seconds": 0.0}, ConfigError),
+        ({"spread": 0.0}, ConfigError),
+        ({"spread": math.nan}, ConfigError),
+        ({"centre": "guessed"}, ConfigError),
+        ({"centre": None}, ConfigError),
+        ({"loss": "huber"}, ConfigError),
+        ({"budget": "eps=1e-9"}, BudgetError),
+        ({"budget": "much"}, BudgetError),
+        ({"batch_size": 0}, ConfigError),
+        ({"classes": ("u",)}, ConfigError),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused_at_once(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        model(**options)
+
+
+BAD: list[tuple[str, Callable[[Any], Any], type[Exception]]] = [
+    ("a subject that is a number", lambda m: m.learn_one({"a": 1.0}, True, subject=55512), SchemaError),
+    ("such a one in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], subjects=[55512]), SchemaError),
+    ("too few subjects", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], subjects=[]), SchemaError),
+    ("text in a feature", lambda m: m.learn_one({"a": SECRET, "b": 1.0}, True, subject="u"), SchemaError),
+    ("no class", lambda m: m.learn_one({"a": 1.0, "b": 1.0}, SECRET, subject="u"), SchemaError),
+    ("nan in arrays", lambda m: m.learn_arrays([[1.0, 1.0], [1.0, np.nan]], [1.0, 1.0]), SchemaError),
+    ("no class in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [float(SECRET)]), SchemaError),
+    ("another kind of budget", lambda m: m.learn_one({"a": 1.0}, True, budget=PureDP(1)), BudgetError),
+]
+
+
+@pytest.mark.parametrize(("act", "kind"), [pytest.param(a, e, id=name) for name, a, e in BAD])
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+def test_errors_are_typed_show_no_value_and_change_nothing(act: Callable[[Any], Any], kind: type[Exception]) -> None:
+    learner = model(items_per_user=4)
+    learner.learn_one({"a": 1.0, "b": 1.0}, True, subject="u")
+    with pytest.raises(kind) as caught:
+        act(learner)
+    assert "55512" not in str(caught.value)
+    assert (learner.n_seen, learner.n_users, learner._people.held) == (1, 0, 1)
+    assert not learner._row.any()
+
+
+def test_records_that_allow_less_are_refused_and_nothing_is_known_before_features_are() -> None:
+    learner = model(items_per_user=4)
+    learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(0.5, 1e-6), subject="u")
+    learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(2.0, 1e-6), subject="u")
+    allowed = learner.learn_arrays([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
+    assert allowed is not None
+    assert allowed.tolist() == [False, True, True]
+    assert (learner.n_seen, learner.n_refused, learner._people.held) == (3, 2, 3)
+    unknown = UserLevelLDPClassifier()
+    for act in (unknown.state_dict, lambda: unknown.randomizer, lambda: unknown.batch, lambda: unknown.theta):
+        with pytest.raises(NotAvailableError):
+            act()
+    unknown.close_batch()
+    with pytest.warns(SchemaWarning):
+        unknown.learn_one({"b": 1.0, "a": 0.0}, True, subject="u")
+    assert list(unknown.weights) == ["a", "b", "(intercept)"]

@@ -1,0 +1,394 @@
+"""Windows of users: who is in them, when they end, what is left of them, and what a method is told and shown."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamdp import ApproxDP, L2Ball, Ledger, Quantile, WindowedClassifier, WindowedRegressor
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError, TooFewUsersError
+from streamdp.estimators.windowed.learner import WindowWarning
+from streamdp.estimators.windowed.window_buffer import Gathering
+from streamdp.windows.records import WindowRecords
+from streamdp.windows.task import Release, Rng, Task, Users
+from tests.support.intruder import walk
+
+SHOWN: list[tuple[int, np.ndarray]] = []
+"""Users of each window that `Plain` learned from, and their gradients at the start."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A gradient step without noise: no method of the library, but one whose result can be computed."""
+
+    least: int = 3
+    name: ClassVar[str] = "plain"
+
+    def plan(self, task: Task) -> Task:
+        if task.users < self.least:
+            raise TooFewUsersError(f"{task.users} users, and {self.least} are needed", self.least)
+        return task
+
+    def least_users(self, task: Task) -> int:
+        return self.least
+
+    def run(self, plan: Task, users: Users, start: np.ndarray, rng: Rng) -> Release:
+        gradients = users.gradients(start)
+        assert len(gradients) == plan.users
+        SHOWN.append((plan.users, gradients.copy()))
+        return Release(users.project(start - gradients.mean(axis=0)), plan.users)
+
+
+class Mutable(Plain):
+    """Has no hash, as it may change."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shown() -> None:
+    SHOWN.clear()
+
+
+def made(**options: Any) -> WindowedRegressor:
+    given: dict[str, Any] = {"features": ["a", "b"], "method": Plain(), "window": 10, "items_per_user": 4}
+    return WindowedRegressor(**(given | options))
+
+
+def stream(n: int, people: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+    rng = np.random.default_rng(seed)
+    subjects: list[Any] = [f"s{k}" if k else None for k in rng.integers(0, people, n)]
+    return rng.normal(size=(n, 2)), rng.normal(size=n), subjects
+
+
+def replay(subjects: list[Any], window: int, items: int, least: int) -> tuple[list[list[list[int]]], list[bool]]:
+    """By plain Python: the records of each user of each window that ends, and which records were taken."""
+    windows: list[list[list[int]]] = []
+    users: dict[Any, list[int]] = {}
+    taken = []
+    at = 0
+    for i, subject in enumerate(subjects):
+        records = users.setdefault(("alone", i) if subject is None else subject, [])
+        taken.append(len(records) < items)
+        if taken[-1]:
+            records.append(i)
+        at += 1
+        if at % window == 0 and len(users) >= least:
+            windows.append(list(users.values()))
+            users, at = {}, 0
+    return windows, taken
+
+
+@pytest.mark.parametrize(
+    ("window", "items", "least", "people"), [(10, 4, 3, 6), (7, 1, 1, 3), (5, 2, 4, 5), (3, 9, 3, 2)]
+)
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
+def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int, people: int) -> None:
+    """In pieces of any size: the same users with the same records, in the same windows."""
+    X, y, subjects = stream(200, people)
+    learner = made(window=window, items_per_user=items, method=Plain(least))
+    rng, done, masks = np.random.default_rng(1), 0, []
+    while done < len(X):
+        part = slice(done, done + int(rng.integers(1, 23)))
+        mask = learner.learn_arrays(X[part], y[part], subjects=subjects[part])
+        masks.extend([True] * len(X[part]) if mask is None else mask.tolist())
+        done = part.stop
+    windows, taken = replay(subjects, window, items, least)
+    assert masks == taken
+    assert (learner.n_windows, learner.n_users) == (len(windows), sum(map(len, windows)))
+    assert (learner.n_seen, learner.n_refused) == (sum(taken), len(X) - sum(taken))
+    theta = made().theta
+    for users, (count, gradients) in zip(windows, SHOWN, strict=True):
+        assert count == len(users)
+        single = [learner._loss.gradient(theta, np.append(x, 1), target) for x, target in zip(X, y, strict=True)]
+        expected = np.array([np.mean([single[i] for i in user], axis=0) for user in users])
+        np.testing.assert_allclose(gradients, expected, rtol=1e-9, atol=1e-12)
+        theta = learner._project(theta - gradients.mean(axis=0))
+    np.testing.assert_array_equal(learner.theta, theta)
+
+
+def test_one_by_one_in_bulk_and_in_frames_are_the_same() -> None:
+    X, y, subjects = stream(60, 5)
+    one, bulk, frames, bulk_alone = made(), made(), made(), made()
+    for row, target, subject in zip(X, y, subjects, strict=True):
+        one.learn_one(dict(zip("ab", row, strict=True)), target, subject=subject)
+    bulk.learn_arrays(X, y, subjects=subjects)
+    assert one.state_dict().keys() == bulk.state_dict().keys()
+    for name, value in one.state_dict().items():
+        np.testing.assert_array_equal(value, bulk.state_dict()[name])
+    frames.learn_many(pd.DataFrame(X, columns=["a", "b"]), pd.Series(y))
+    bulk_alone.learn_arrays(X, y)
+    np.testing.assert_array_equal(frames.theta, bulk_alone.theta)
+    assert frames.n_users == 60
+
+
+def test_text_and_bytes_are_one_person() -> None:
+    learner = made(window=4, method=Plain(1))
+    learner.learn_arrays(np.ones((4, 2)), np.ones(4), subjects=["ann", b"ann", "bob", b"bob"])
+    assert learner.n_users == 2
+
+
+def test_a_window_with_too_few_users_goes_on() -> None:
+    learner = made(window=5, method=Plain(4))
+    X, y, _ = stream(20, 2)
+    with pytest.warns(WindowWarning, match="4 are needed"):
+        learner.learn_arrays(X[:5], y[:5], subjects=["ann"] * 5)
+    assert (learner.n_windows, learner.at_boundary, learner.to_boundary, learner.n_seen) == (0, False, 5, 4)
+    with pytest.warns(WindowWarning):
+        learner.close_batch()
+    assert not learner.at_boundary
+    learner.learn_arrays(X[5:10], y[5:10], subjects=["bob", "cy", "dee", "ann", "eve"])
+    assert (learner.n_windows, learner.n_users, learner.at_boundary) == (1, 5, True)
+    assert (learner.n_seen, learner.n_refused) == (8, 2)
+
+
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+def test_a_window_that_can_never_have_enough_users_is_an_error_before_the_first_record() -> None:
+    with pytest.raises(TooFewUsersError, match="window: 10 records") as caught:
+        made(method=Plain(11))
+    assert caught.value.needed == 11
+    late = made(method=Plain(11), features=None)
+    for _ in range(2):
+        with pytest.raises(TooFewUsersError):
+            late.learn_one({"a": 1.0}, 1.0)
+    assert late.n_seen == 0
+
+
+def test_close_batch_releases_what_is_enough() -> None:
+    learner = made()
+    learner.learn_arrays(np.ones((4, 2)), np.ones(4), subjects=["ann", "bob", "cy", None])
+    learner.close_batch()
+    assert (learner.n_windows, learner.n_users, learner.at_boundary) == (1, 4, True)
+    learner.close_batch()
+    assert learner.n_windows == 1
+
+
+def test_the_ledger_counts_windows_and_not_records() -> None:
+    """A subject over its cap is not collected; one who comes back in a later window spends again."""
+    with Ledger(ApproxDP(2.0, 1e-5)) as ledger:
+        learner = made(ledger=ledger, window=8, method=Plain(1))
+        people = ["ann", "bob", "ann", None, "ann", "bob", "ann", "cy"]
+        for _ in range(4):
+            learner.learn_arrays(np.ones((8, 2)), np.ones(8), subjects=people)
+        assert [ledger.spent(who).records for who in ("ann", "bob", "cy")] == [2, 2, 2]
+    assert [n for n, _ in SHOWN] == [4, 4, 1]  # from the first record that is taken: the fourth of the third round
+    assert (learner.at_boundary, learner.to_boundary) == (False, 3)
+    assert (learner.n_seen, learner.n_refused) == (18, 14)
+    assert learner.guarantee.budgets == (ApproxDP(1.0, 1e-6),)
+
+
+def test_nothing_is_taken_where_the_ledger_raises() -> None:
+    class Broken(Ledger):
+        def prepare(self, subjects: Any) -> None:
+            raise RuntimeError
+
+    learner = made(ledger=Broken(ApproxDP(2.0, 1e-5)))
+    with pytest.raises(RuntimeError):
+        learner.learn_arrays(np.ones((8, 2)), np.ones(8), subjects=["ann"] * 8)
+    assert (learner.n_seen, learner.n_refused, learner.at_boundary) == (0, 0, True)
+
+
+def test_a_record_that_allows_less_is_refused() -> None:
+    learner = made()
+    learner.learn_one({"a": 1.0}, 1.0, budget="eps=0.5,delta=1e-6")
+    mask = learner.learn_arrays(np.ones((2, 2)), np.ones(2), np.array([0.5, 2.0]), subjects=["ann", "bob"])
+    assert mask is not None
+    assert mask.tolist() == [False, True]
+    assert (learner.n_seen, learner.n_refused) == (1, 2)
+    with pytest.raises(BudgetError):
+        learner.learn_one({"a": 1.0}, 1.0, budget="eps=1")
+
+
+def secrets(thing: Any) -> list[str]:
+    """Where numbers between 7000 and 7100 are, which only records have here."""
+    found = []
+    for path, value in walk(thing):
+        numbers = np.asarray(value) if isinstance(value, np.ndarray | float) else np.zeros(0)
+        if numbers.dtype == float and np.any((numbers > 7000) & (numbers < 7100)):
+            found.append(path)
+    return found
+
+
+def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -> None:
+    learner = made(window=200, loss=Quantile(tau=0.5))
+    X, y, subjects = stream(150, 9)
+    learner.learn_arrays(np.abs(X) + 7000, y, subjects=subjects)
+    assert secrets(learner)
+    for copied in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
+        assert not secrets(copied)
+        assert (copied.at_boundary, copied.n_seen) == (True, 0)
+    with pytest.raises(NotAtBoundaryError, match="open window"):
+        learner.state_dict()
+    rows = learner._gathered._rows
+    learner.close_batch()
+    assert learner.n_windows == 1
+    assert not secrets(learner)
+    assert not rows.any()
+    learner.learn_arrays(np.abs(X) + 7000, y, subjects=subjects)
+    rows = learner._gathered._rows
+    learner.load_state_dict(made(window=200, loss=Quantile(tau=0.5)).state_dict())
+    assert not secrets(learner)
+    assert not rows.any()
+
+
+def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+
+    def failing(self: Any, plan: Any, users: WindowRecords, start: np.ndarray, rng: Rng) -> Release:
+        kept.append(users)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Plain, "run", failing)
+    learner = made(window=3)
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn_arrays(np.ones((3, 2)), np.ones(3))
+    assert not kept[0]._X.any()
+    assert (learner.n_windows, learner.n_seen, learner.at_boundary) == (0, 3, True)
+    assert learner.guarantee.budgets  # counted, whatever was released
+
+
+def test_a_state_goes_on_bit_for_bit() -> None:
+    X, y, subjects = stream(60, 5)
+    whole, first = made(), made()
+    whole.learn_arrays(X, y, subjects=subjects)
+    first.learn_arrays(X[:30], y[:30], subjects=subjects[:30])
+    second = made(features=None)
+    second.load_state_dict(first.state_dict())
+    second.learn_arrays(X[30:], y[30:], subjects=subjects[30:])
+    np.testing.assert_array_equal(whole.theta, second.theta)
+    assert whole.state_dict().keys() == second.state_dict().keys()
+    undeclared = "Note: no features were declared; the first record's names were taken as public.\n"
+    assert whole.statement() == second.statement().replace(undeclared, "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"theta": np.zeros(2)},
+        {"theta": np.full(4, np.nan)},
+        {"theta": np.array([9.0, 0, 0, 1])},
+        {"n_users": -1},
+        {"window": "another"},
+        {"spent": ["nothing"]},
+        {"n_windows": None},
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Any]) -> None:
+    learner = made()
+    learner.learn_arrays(np.ones((10, 2)), np.ones(10))
+    before = learner.state_dict()
+    state = {k: v for k, v in (before | change).items() if v is not None}
+    with pytest.raises((ConfigError, BudgetError)):
+        learner.load_state_dict(state)
+    for name, value in learner.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize(
+    "change", [{"method": Plain(2)}, {"window": 11}, {"items_per_user": 5}, {"spread": 0.1}, {"domain": L2Ball(4)}]
+)
+def test_a_state_of_another_model_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        made().load_state_dict(made(**change).state_dict())
+
+
+def test_merged_weighs_by_users() -> None:
+    X, y, subjects = stream(40, 30)
+    one, two = made(), made()
+    one.learn_arrays(X[:10], y[:10], subjects=subjects[:10])
+    two.learn_arrays(X[10:], y[10:], subjects=subjects[10:])
+    together = one.merged(two)
+    users = one.n_users + two.n_users
+    np.testing.assert_allclose(together.theta, (one.theta * one.n_users + two.theta * two.n_users) / users)
+    assert (together.n_users, together.n_windows, together.n_seen) == (users, 4, one.n_seen + two.n_seen)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"window": 0}, ConfigError),
+        ({"window": True}, ConfigError),
+        ({"items_per_user": 0}, ConfigError),
+        ({"items_per_user": 2**21}, ConfigError),
+        ({"spread": 0.0}, ConfigError),
+        ({"method": "sgd"}, ConfigError),
+        ({"method": object()}, ConfigError),
+        ({"method": Plain}, ConfigError),
+        ({"method": Mutable()}, ConfigError),
+        ({"spread": True}, ConfigError),
+        ({"spread": "0.1"}, ConfigError),
+        ({"budget": "eps=1"}, BudgetError),
+        ({"budget": "mu=1"}, BudgetError),
+        ({"smoothness": 0.0}, ConfigError),
+        ({"strong_convexity": -1.0}, ConfigError),
+    ],
+)
+def test_wrong_parameters_are_named(change: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(change)) if error is ConfigError else "eps=E,delta=D"):
+        made(**change)
+
+
+def test_bad_subjects_and_records_change_nothing() -> None:
+    learner = made()
+    for X, y, subjects in (
+        (np.ones((2, 2)), np.ones(2), ["ann", 7]),
+        (np.ones((2, 2)), np.ones(2), ["ann"]),
+        (np.full((2, 2), np.nan), np.ones(2), ["ann", "bob"]),
+    ):
+        with pytest.raises(SchemaError):
+            learner.learn_arrays(X, y, subjects=subjects)
+    assert (learner.n_seen, learner.at_boundary) == (0, True)
+
+
+def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was stored when it came is with its own user."""
+    gathering = Gathering(4, 100)
+    gathering.take(np.full((2, 1), 1.0), np.ones(2), [b"ann", b"bob"])
+    monkeypatch.setattr(np, "add", None)
+    with pytest.raises(AttributeError):
+        gathering.take(np.array([[2.0], [3.0]]), np.ones(2), [b"cy", b"ann"])
+    monkeypatch.undo()
+    gathering.take(np.array([[4.0]]), np.ones(1), [b"dee"])
+    X, _, sizes = gathering.close()
+    assert np.split(X[:, 0], np.cumsum(sizes)[:-1])[0].tolist() == [1.0, 3.0]
+    assert sorted(map(tuple, np.split(X[:, 0], np.cumsum(sizes)[:-1]))) == [(1.0,), (1.0, 3.0), (2.0,), (4.0,)]
+
+
+def test_predictions_do_not_wait_for_a_release() -> None:
+    """It takes seconds, and the model that it will replace is there."""
+    learner = made()
+    with ThreadPoolExecutor(1) as other, learner._rng.lock:
+        assert other.submit(learner.predict_one, {"a": 1.0, "b": 1.0}).result(timeout=5) == 0.0
+
+
+def test_averages_of_classes_and_of_chosen_users() -> None:
+    learner = WindowedClassifier(features=["a", "b"], classes=["x", "y", "z"], method=Plain(), window=10)
+    rng = np.random.default_rng(3)
+    X, y, sizes = rng.normal(size=(9, 2)), rng.integers(0, 3, 9).astype(float), np.array([2, 4, 3])
+    users = WindowRecords(learner._loss, learner._spec, learner._project, X, y, sizes)
+    theta = rng.normal(size=9)
+    every = users.gradients(theta)
+    by_hand = [learner._loss.gradient(theta, np.append(X[i], 1), y[i]) for i in range(9)]
+    np.testing.assert_allclose(every[1], np.mean(by_hand[2:6], axis=0))
+    np.testing.assert_array_equal(users.gradients(theta, np.array([2, 1])), every[[2, 1]])
+    assert users.gradients(theta, np.array([], dtype=int)).shape == (0, 9)
+
+
+def test_the_statement_says_what_is_protected() -> None:
+    learner = made()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.learn_arrays(np.ones((10, 2)), np.ones(10))
+    text = learner.statement()
+    expected = ("user level", "the operator", "1 windows of 10 users", "single user of a window", "epsilon = 1")
+    for words in (*expected, "what budget it brings"):
+        assert words in text

@@ -1,0 +1,174 @@
+"""The methods behind the estimators of windows: River's checks, a model that is learned, the commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import ApproxDP, L2Ball, Quantile, WindowedClassifier, WindowedRegressor
+from streamdp.config.job import make_config
+from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.serving.snapshots import restore
+from streamdp.store.store import Store
+from streamdp.windows.methods import METHODS
+from streamdp.windows.smoothed import ConvolutionSmoothing
+from tests.integration.test_user_level_job import FLAGS, rows
+from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
+from tests.unit.cli.test_main import streamdp
+
+AMPLE = ApproxDP(5000.0, 0.1)
+"""A budget with which windows of some dozens of records are released within River's checks."""
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "default huber": lambda: WindowedRegressor(),
+    "default logistic": lambda: WindowedClassifier(),
+    "default multiclass": lambda: WindowedClassifier(
+        classes=(False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
+    ),
+    "private-range logistic": lambda: WindowedClassifier(window=60, items_per_user=2, budget=AMPLE),
+    "outlier-removal squared": lambda: WindowedRegressor(
+        loss="squared", smoothness=1.0, method="outlier-removal", window=60, items_per_user=2, budget=AMPLE
+    ),
+    "smoothed quantile": lambda: WindowedRegressor(
+        loss=Quantile(tau=0.9),
+        method=ConvolutionSmoothing(most_queries=2000),
+        window=60,
+        items_per_user=2,
+        budget=AMPLE,
+    ),
+}
+every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+
+
+@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
+def test_river_checks(make: Callable[[], Any], number: int) -> None:
+    run_check(make, number)
+
+
+@every
+def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
+    assert_none_vanishes(make)
+
+
+def people(n: int, items: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
+    """Records of n interleaved people with `items` each; y is 1 with the probability expit(3 x1)."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n * items, 3))
+    y = (rng.random(len(X)) < 1 / (1 + np.exp(-3 * X[:, 0]))).astype(float)
+    return X, y, [b"p%d" % k for k in np.arange(len(X)) % n]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns(method: str) -> None:
+    """At eps = 4 from two windows of 3,000 people: the first weight leads, the others are small."""
+    model = WindowedClassifier(
+        features=["a", "b", "c"],
+        method=method,
+        items_per_user=8,
+        window=24_000,
+        budget=ApproxDP(4, 1e-6),
+        domain=L2Ball(3),
+        seed=1,
+    )
+    for seed in (0, 1):
+        X, y, subjects = people(3000, 8, seed)
+        model.learn_arrays(X, y, subjects=subjects)
+    assert (model.n_windows, model.n_users, model.n_stopped) == (2, 6000, 0)
+    X, y, _ = people(3000, 1, 9)
+    assert np.mean(model.predict_arrays(X) == y) > 0.78
+    assert model.theta[0] > 2 * np.abs(model.theta[1:]).max()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_too_few_users_are_an_error_that_says_how_many(method: str) -> None:
+    """The number it says works, and one less does not."""
+
+    def build(window: int) -> WindowedClassifier:
+        return WindowedClassifier(features=["a", "b"], method=method, window=window, items_per_user=1)
+
+    with pytest.raises(TooFewUsersError) as caught:
+        build(3)
+    needed = caught.value.needed
+    assert str(needed) in str(caught.value)
+    build(needed)
+    with pytest.raises(TooFewUsersError):
+        build(needed - 1)
+
+
+def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(rows(8000, 500))
+    options = ["--estimator", "WindowedClassifier", "--subject", "who", "--items-per-user", "4", "--window", "3000"]
+    budget = ["--budget", "eps=8,delta=1e-6", "--cap", "eps=24,delta=1e-5", "--method", "private-range"]
+    code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *options, *budget, "--publish", "m.json")
+    assert (code, err) == (0, "")
+    assert json.loads(out.splitlines()[-1])["learned"] == 6000  # 500 people, three windows, four records in each
+    snapshot = Store.snapshot(tmp_path / "data.db")
+    assert snapshot is not None
+    model = restore(snapshot).estimator
+    assert isinstance(model, WindowedClassifier)
+    assert (model.n_windows, model.n_users, model.n_seen, model.n_refused) == (3, 1500, 6000, 2000)
+    assert model.predict_one({"delay": 0.9}) == "yes"
+    code, said, _ = streamdp(tmp_path, "statement", "data.db")
+    assert code == 0
+    for words in ("user level", "3 windows of 1,500 users", "private-range", "the operator", "would pass eps=24"):
+        assert words in said
+
+
+def test_a_last_window_with_too_few_users_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(rows(3010, 1000))
+    options = ["--estimator", "WindowedClassifier", "--subject", "who", "--window", "3000", "--method", "private-range"]
+    code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *options, "--budget", "eps=1,delta=1e-6")
+    assert code == 0
+    assert err.startswith("streamdp: warning: the window stays open: 10 users are too few")
+    assert json.loads(out.splitlines()[-1])["learned"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"items_per_user": 0}, "items_per_user"),
+        ({"window": 3}, "too few|needs"),
+        ({"method": "agd"}, "expected one of private-range"),
+        ({"budget": "mu=1"}, "eps=E,delta=D"),
+        ({"horizon": 100}, "has no horizon"),
+        ({"budget": "eps=0.5,delta=1e-06", "seed": 3, "method": "outlier-removal"}, None),
+        ({"spread": 0.3, "strong_convexity": 0.1}, None),
+    ],
+    ids=str,
+)
+def test_settings(change: dict[str, Any], named: str | None) -> None:
+    settings: dict[str, Any] = {
+        "job": "j",
+        "source": {"path": "d.csv"},
+        "schema": {
+            "features": {"delay": [-1, 1]},
+            "target": {"column": "late", "classes": ["no", "yes"]},
+            "subject": "who",
+        },
+        "model": {"estimator": "WindowedClassifier", "items_per_user": 4} | change,
+    }
+    if named is not None:
+        with pytest.raises(ConfigError, match=named):
+            make_config(settings)
+        return
+    built = make_config(settings).build_estimator()
+    assert isinstance(built, WindowedClassifier)
+    assert {name: str(getattr(built, name)) for name in change} == {name: str(value) for name, value in change.items()}
+
+
+def test_a_job_without_subjects_is_refused() -> None:
+    settings = {
+        "job": "j",
+        "source": {"path": "d.csv"},
+        "schema": {"features": {"delay": [-1, 1]}, "target": {"column": "late", "classes": ["no", "yes"]}},
+        "model": {"estimator": "WindowedClassifier"},
+    }
+    with pytest.raises(ConfigError, match=r"needs schema\.subject"):
+        make_config(settings)

@@ -1,0 +1,525 @@
+"""The ledger admits exactly what a plain-Python model of the caps admits, keeps no names, and loses no spend."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import linecache
+import math
+import os
+import pickle
+import random
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdp.data.records import WHOLE
+from streamdp.errors import (
+    BudgetError,
+    ConfigError,
+    LedgerConflictError,
+    NotAvailableError,
+    SchemaError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreMismatchError,
+)
+from streamdp.ledger import admission, page_codec, postgres_rows, row_cache, sqlite_pages
+from streamdp.ledger import ledger as ledger_module
+from streamdp.ledger.ledger import Ledger
+from streamdp.ledger.subject_key import ENVIRONMENT, hash_subjects
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, Spend, gdp_delta, with_amount
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
+
+KEY = bytes(range(32))
+
+
+def hash_of(subject: str | bytes, key: bytes) -> bytes:
+    data = subject.encode("utf-8", "surrogatepass") if isinstance(subject, str) else subject
+    return hashlib.blake2b(data, digest_size=16, key=key, person=b"streamdp-subject").digest()
+
+
+def model_fits(spend: Spend, cap: Budget) -> bool:
+    """The caps as their docstring states them, over `Spend` and `guarantees.gdp_delta`."""
+    slack = 1 + 1e-9
+    match cap:
+        case PureDP(epsilon):
+            return spend.epsilon <= epsilon * slack
+        case GaussianDP(mu):
+            return spend.mu_squared + spend.pure_mu_squared <= (mu * slack) ** 2
+        case ApproxDP(epsilon, delta):
+            if spend.mu_squared == 0:
+                return spend.epsilon <= epsilon * slack and spend.delta <= delta * slack
+            alone = spend.epsilon == spend.delta == 0
+            return alone and gdp_delta(math.sqrt(spend.mu_squared), epsilon * slack) <= delta * slack
+
+
+def kinds(cap: Budget) -> list[Budget]:
+    match cap:
+        case PureDP():
+            return [PureDP(1)]
+        case GaussianDP():
+            return [PureDP(1), GaussianDP(1)]
+    return [PureDP(1), GaussianDP(1), ApproxDP(1, 1e-7)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), cap=st.sampled_from([PureDP(3), GaussianDP(1.5), ApproxDP(3, 1e-5), ApproxDP(8, 0.01)]))
+def test_admission_is_the_model_in_order(data: st.DataObject, cap: Budget) -> None:
+    model: dict[str | None, Spend] = {}
+    refused = 0
+    with Ledger(cap) as ledger:
+        for _ in range(data.draw(st.integers(1, 6))):
+            kind = data.draw(st.sampled_from(kinds(cap)))
+            n = data.draw(st.integers(0, 12))
+            subjects = data.draw(st.lists(st.sampled_from(["a", "b", "ü", None]), min_size=n, max_size=n))
+            amounts = np.array(data.draw(st.lists(st.floats(0.05, 2.0), min_size=n, max_size=n)))
+            admitted = ledger.admit_many(subjects, kind, amounts)
+            for subject, value, got in zip(subjects, amounts.tolist(), admitted.tolist(), strict=True):
+                after = model.get(subject, Spend()) + with_amount(kind, value)
+                wanted = subject is None or model_fits(after, cap)
+                assert got == wanted
+                refused += not wanted
+                if wanted and subject is not None:
+                    model[subject] = after
+            data.draw(st.sampled_from([ledger.commit, lambda: None]))()
+        assert ledger.n_subjects == len(model)
+        assert ledger.n_refused == refused
+        for subject, spend in model.items():
+            assert subject is not None
+            got_spend = ledger.spent(subject)
+            assert got_spend.records == spend.records
+            assert (got_spend.epsilon, got_spend.delta) == (spend.epsilon, spend.delta)
+            assert got_spend.mu_squared == pytest.approx(spend.mu_squared, rel=1e-12)
+            assert got_spend.pure_mu_squared == pytest.approx(spend.pure_mu_squared, rel=1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 5.0, 40.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.5, 3.0, 40.0, 900.0])
+def test_compiled_gdp_delta_is_the_one_of_guarantees(mu: float, epsilon: float) -> None:
+    assert admission.gdp_delta(mu * mu, epsilon) == pytest.approx(gdp_delta(mu, epsilon), rel=1e-8, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("cap", "spend", "n"),
+    [
+        (PureDP(3), PureDP(0.1), 30),
+        (GaussianDP(1), GaussianDP(0.1), 100),
+        (ApproxDP(3, 3e-6), ApproxDP(0.1, 1e-7), 30),
+    ],
+)
+def test_a_cap_holds_as_many_spends_as_arithmetic_says(cap: Budget, spend: Budget, n: int) -> None:
+    ledger = Ledger(cap)
+    assert ledger.admit_many(["a"] * (n + 1), spend).tolist() == [True] * n + [False]
+
+
+def test_a_refused_record_adds_nothing_and_a_smaller_one_still_fits() -> None:
+    ledger = Ledger("eps=3")
+    assert ledger.admit_many(["a"] * 4, PureDP(1), np.array([2.0, 2.0, 1.0, 0.01])).tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert ledger.spent("a") == Spend.of([PureDP(2), PureDP(1)])
+
+
+def test_an_approx_cap_counts_gaussian_spends_or_the_others_by_the_first() -> None:
+    cap = ApproxDP(2, 1e-6)
+    ledger, mu = Ledger(cap), GaussianDP.from_approx(cap).mu
+    assert not ledger.admit("a", GaussianDP(mu * 1.0001))  # what is refused decides nothing
+    assert ledger.admit_many(["a", "b", "b"], PureDP(0.5)).all()
+    assert ledger.admit_many(["a", "c"], GaussianDP(mu * 0.7)).tolist() == [False, True]
+    assert ledger.admit_many(["a", "b", "c"], ApproxDP(1.5, 1e-6)).tolist() == [True, False, False]
+    assert ledger.admit_many(["c", "c"], GaussianDP(mu * 0.71)).tolist() == [True, False]
+    assert ledger.admit_many(["a", "b", "c"], PureDP(0.01)).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("cap", "budget"),
+    [
+        (PureDP(3), ApproxDP(1, 1e-6)),
+        (PureDP(3), GaussianDP(1)),
+        (GaussianDP(3), ApproxDP(1, 1e-6)),
+    ],
+)
+def test_a_kind_the_cap_cannot_count_raises_before_anything_changes(cap: Budget, budget: Budget) -> None:
+    ledger = Ledger(cap)
+    with pytest.raises(BudgetError):
+        ledger.admit_many(["a", "b"], budget)
+    assert ledger.spent("a") == Spend()
+    assert ledger.n_subjects == ledger.n_refused == 0
+
+
+@pytest.mark.parametrize("amounts", [[1.0, 0.0], [1.0, -1.0], [1.0, math.inf], [1.0]])
+def test_bad_amounts_raise_before_anything_changes(amounts: list[float]) -> None:
+    ledger = Ledger("eps=3")
+    with pytest.raises(BudgetError):
+        ledger.admit_many(["a", "b"], PureDP(1), np.array(amounts))
+    with pytest.raises(SchemaError, match="int"):
+        ledger.admit_many(["a", 7], PureDP(1))  # type: ignore[list-item]
+    assert ledger.n_subjects == 0
+
+
+def test_missing_amounts_are_the_budgets_own_and_extremes_fit_no_cap() -> None:
+    ledger = Ledger("mu=2")
+    assert ledger.admit_many(["a", "a"], GaussianDP(2), np.array([math.nan, 0.1])).tolist() == [True, False]
+    assert not ledger.admit("b", GaussianDP(1e200))
+    assert not ledger.admit("b", PureDP(800))
+    assert ledger.admit("b", PureDP(1e-17))
+
+
+def test_text_and_its_bytes_are_one_subject_and_lone_surrogates_count() -> None:
+    ledger = Ledger("eps=1")
+    assert ledger.admit("ü", PureDP(1))
+    assert not ledger.admit("ü".encode(), PureDP(1))
+    assert ledger.admit("\udce9", PureDP(1))
+    assert not ledger.admit("\udce9", PureDP(1))
+
+
+def test_without_a_subject_nobody_is_charged() -> None:
+    ledger = Ledger("eps=1")
+    assert ledger.admit_many([None] * 5, PureDP(1)).all()
+    assert ledger.n_subjects == 0
+
+
+@pytest.mark.parametrize(
+    ("cap", "own", "spend", "n", "own_n"),
+    [
+        (PureDP(3), PureDP(1), PureDP(0.5), 6, 2),
+        (PureDP(1), PureDP(2), PureDP(0.5), 2, 4),
+        (GaussianDP(2), GaussianDP(3), GaussianDP(1), 4, 9),
+        (GaussianDP(2), GaussianDP(1.5), PureDP(0.4), 16, 9),
+        (ApproxDP(3, 3e-6), ApproxDP(1, 2e-6), ApproxDP(0.5, 1e-6), 3, 2),
+        (ApproxDP(3, 1e-6), ApproxDP(3, 1e-9), ApproxDP(0.5, 1e-7), 6, 0),
+    ],
+)
+def test_a_subject_may_have_a_cap_of_its_own(
+    tmp_path: Path, cap: Budget, own: Budget, spend: Budget, n: int, own_n: int
+) -> None:
+    """Kept over commits and openings, from the log and from the pages."""
+    path = tmp_path / "spends.db"
+    with Ledger(cap, path=path) as ledger:
+        ledger.set_cap("own", str(own))
+        assert ledger.spent("own") == Spend()
+        assert ledger.admit_many(["own", "other"], spend).tolist() == [own_n > 0, True]
+    for _ in range(2):
+        with Ledger(cap, path=path) as ledger:
+            assert (ledger.cap_of("own"), ledger.cap_of("other"), ledger.cap_of("new")) == (own, cap, cap)
+            assert ledger.n_subjects == 2
+    with Ledger(cap, path=path) as ledger:
+        admitted = ledger.admit_many(["own", "other"] * 20, spend)
+        assert (admitted[::2].sum(), admitted[1::2].sum()) == (own_n - (own_n > 0), n - 1)
+        ledger.set_cap("own", None)
+        ledger.set_cap("other", own)
+        assert (ledger.cap_of("own"), ledger.cap_of("other")) == (cap, own)
+        again = ledger.admit_many(["own", "other"] * 20, spend)
+        assert (again[::2].sum(), again[1::2].sum()) == (max(0, n - own_n), max(0, own_n - n))
+
+
+def test_caps_are_of_the_ledgers_kind(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    with Ledger("mu=2", path=path) as ledger:
+        for bad in ("eps=1", "eps=1,delta=1e-6", "mu=0", "two"):
+            with pytest.raises(BudgetError):
+                ledger.set_cap("a", bad)
+        with pytest.raises(SchemaError):
+            ledger.set_cap(None, "mu=1")  # type: ignore[arg-type]
+        assert ledger.n_subjects == 0
+        ledger.set_cap("a", "mu=1")
+        ledger.rollback()
+        assert ledger.cap_of("a") == GaussianDP(2)
+        ledger.set_cap("a", "mu=1")
+    with Ledger("eps=2", path=path) as ledger:
+        with pytest.raises(StoreMismatchError, match="kind"):
+            ledger.admit_many(["b", "a"], PureDP(1))
+        assert ledger.admit_many(["b", "b", "b"], PureDP(1)).tolist() == [True, True, False]
+
+
+def test_subjects_are_hashed_under_the_key() -> None:
+    rng = random.Random(4)
+    subjects = ["a" * n for n in range(300)] + ["ü" * n for n in range(140)] + ["\udce9", None, "person-1", b"x", b""]
+    for key in (KEY, rng.randbytes(64), rng.randbytes(33)):
+        hashes, there = hash_subjects(subjects, key)
+        assert there.tolist() == [subject is not None for subject in subjects]
+        for got, subject in zip(hashes, subjects, strict=True):
+            assert subject is None or got.astype("<u8").tobytes() == hash_of(subject, key)
+    assert hash_subjects([], KEY)[0].shape == (0, 2)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """Random commits, rollbacks, caps and openings, with small pages and a small memory, against plain Python."""
+    for name, size in (("PENDING_RECORDS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
+        monkeypatch.setattr(ledger_module, name, size)
+    monkeypatch.setattr(sqlite_pages, "PAGE_ROWS", 8)
+    monkeypatch.setattr(sqlite_pages, "_CHUNK", 16)
+    rng = random.Random(6)
+    spent, caps = {}, {}
+    for _ in range(6):
+        with Store(tmp_path / "job.db", "job", "print", cap=PureDP(9), shared=shared) as store:
+            if shared:
+                store.claim([WHOLE])
+            ledger = store.ledger
+            assert ledger is not None
+            for i in range(8):
+                before = dict(spent), dict(caps)
+                people = [f"p{rng.randrange(5000)}" for _ in range(rng.choice([3, 400]))]
+                amounts = [rng.choice([0.5, 2.0]) for _ in people]
+                for person in rng.sample(people, 2):
+                    caps[person] = rng.choice([1.0, 12.0])
+                    ledger.set_cap(person, PureDP(caps[person]))
+                admitted = ledger.admit_many(people, PureDP(1), np.array(amounts))
+                for person, amount, got in zip(people, amounts, admitted.tolist(), strict=True):
+                    assert got == (spent.get(person, 0) + amount <= caps.get(person, 9.0))
+                    spent[person] = spent.get(person, 0) + amount * got
+                if rng.random() < 0.3:
+                    store.rollback()
+                    spent, caps = before
+                else:
+                    store.commit({}, {"row": i}, Counts())
+            if rng.random() < 0.5:
+                assert ledger.n_subjects == len(spent)
+    with Store(tmp_path / "job.db", "job", "print", cap=PureDP(9)) as store:
+        ledger = store.ledger
+        assert ledger is not None
+        assert ledger.n_subjects == len(spent) > 3000
+        assert all(ledger.spent(person).epsilon == total for person, total in spent.items())
+        assert all(ledger.cap_of(person) == PureDP(cap) for person, cap in caps.items())
+
+
+def test_rollback_forgets_what_was_not_committed() -> None:
+    ledger = Ledger("eps=1")
+    ledger.admit("a", PureDP(1))
+    ledger.commit()
+    ledger.admit_many(["a", "b"], PureDP(1))
+    ledger.rollback()
+    assert (ledger.n_subjects, ledger.n_refused) == (1, 0)
+    assert ledger.spent("b") == Spend()
+    assert not ledger.admit("a", PureDP(1))
+
+
+def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 3)
+    with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
+        people = [f"p{i}" for i in range(20)]
+        ledger.admit_many(people, PureDP(0.5))
+        connection = ledger._connection
+        ledger.prepare([*people, "new", None, *people])
+        assert ledger.n_pending == 0  # it made room before
+        ledger._connection = None
+        for part in ([], people[:7], [], people[7:]):
+            assert ledger.admit_many(part, PureDP(0.5)).all()
+        assert ledger.admit_many(["new", None, *people], PureDP(0.5)).tolist() == [True, True] + 20 * [False]
+        with pytest.raises(StoreError, match="closed"):
+            ledger.admit("p0", PureDP(0.5))
+        ledger._connection = connection
+        assert ledger.n_pending == 21
+        assert not ledger.admit_many(people, PureDP(0.5)).any()
+        assert ledger.n_pending == 0
+
+
+@pytest.mark.parametrize("most_logged", [0, 10**6])
+def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch, most_logged: int) -> None:
+    """At each line in turn of a call that finds new and old subjects, takes more memory, reads, admits and commits."""
+    monkeypatch.setattr(ledger_module, "LOGGED_ROWS", most_logged)
+    files = {ledger_module.__file__, row_cache.__file__}
+    old, new = [f"p{i}" for i in range(40)], [f"p{i}" for i in range(1200)]
+    Ledger("eps=1").admit_many(new, PureDP(0.5))  # compiles
+    at, done = 0, False
+    while not done:
+        ledger = Ledger("eps=1")
+        ledger.admit_many(old[:30], PureDP(0.5))
+        ledger.commit()
+        if at % 2:
+            ledger.rollback()  # all is read again
+        ledger.admit_many(old[20:], PureDP(0.5))
+        left = at
+
+        def interrupt(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+            nonlocal left
+            if frame.f_code.co_filename not in files:
+                return None
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if event == "line" and not line.strip().startswith("with "):  # where a trace would skip the way out
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return interrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                sys.settrace(interrupt)
+                ledger.admit_many(new, PureDP(0.25))
+                ledger.commit()
+                done = True
+            finally:
+                sys.settrace(None)
+        try:
+            ledger.commit()
+        except LedgerConflictError:  # the commit before had been written, and was interrupted after that
+            ledger.rollback()
+        assert not ledger.admit_many(old[20:30], PureDP(0.25)).any()
+        for times in range(5):
+            admitted = ledger.admit_many([*old, *new], PureDP(0.25))
+            assert not admitted[20:30].any()
+            assert not admitted.any() or times < 4
+        ledger.commit()
+        ledger.rollback()
+        assert all(ledger.spent(person).epsilon == 1.0 for person in new[:60])
+        assert not ledger.admit_many(new, PureDP(0.25)).any()
+        assert ledger.n_subjects == len(new)
+        at += 1
+    assert at > 50
+
+
+def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("PENDING_RECORDS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
+        monkeypatch.setattr(ledger_module, name, size)
+    paged, whole = Ledger("eps=1"), Ledger("eps=1")
+    rng = np.random.default_rng(1)
+    for size in (1, 3, 1500, 40, 40, 2100, 7):
+        subjects = [str(i) for i in rng.integers(0, 3000, size)]
+        amounts = rng.uniform(0.1, 0.9, size)
+        expected = [whole.admit(s, PureDP(a)) for s, a in zip(subjects, amounts, strict=True)]
+        assert paged.admit_many(subjects, PureDP(1), amounts).tolist() == expected
+        assert paged._memory.n <= 100 + size
+    assert paged.n_subjects == whole.n_subjects
+
+
+def test_clones_share_the_ledger_and_pickling_is_refused() -> None:
+    ledger = Ledger("eps=1")
+    assert copy.deepcopy({"ledger": ledger})["ledger"] is ledger
+    assert copy.copy(ledger) is ledger
+    with pytest.raises(NotAvailableError):
+        pickle.dumps(ledger)
+
+
+def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    subjects = [f"someone-{i}@example.org" for i in range(300)]
+    with Ledger("eps=1", path=path) as ledger:
+        ledger.admit_many(subjects, PureDP(0.6))
+        ledger.commit()
+        written = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # the log still there
+    written += b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"someone-" not in written
+    key = bytes.fromhex((tmp_path / "spends.db.key").read_text())
+    assert hash_of(subjects[0], key) in written  # the scan does see what is stored
+    assert (tmp_path / "spends.db.key").stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
+    with Ledger("eps=1", path=path) as ledger:
+        assert ledger.n_subjects == 300
+        assert not ledger.admit_many(subjects, PureDP(0.6)).any()
+
+
+def test_a_file_with_a_row_for_each_subject_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    subjects = [f"s{i}" for i in range(5000)]
+    with Ledger("eps=2", path=path) as ledger:
+        ledger.admit_many(subjects, PureDP(0.5), np.linspace(0.1, 1.9, 5000))
+    old = sqlite3.connect(path)
+    ((blob,),) = old.execute("SELECT spends FROM spend_log").fetchall()
+    keys, rows = page_codec.unpack([0], [blob])
+    spends = list(zip(postgres_rows._hashes(keys), postgres_rows._packed(keys, rows), strict=True))
+    assert {len(spend) for _, spend in spends} == {48}
+    old.executescript("DROP TABLE spend_pages; DROP TABLE spend_log; PRAGMA user_version = 1")
+    old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
+    old.executemany("INSERT INTO spends VALUES (?, ?)", spends)
+    old.execute("UPDATE spends SET spend = x'00' WHERE subject = ?", [spends[7][0]])
+    old.commit()
+    with pytest.raises(StoreDamagedError):
+        Ledger("eps=2", path=path)
+    old.execute("UPDATE spends SET spend = ? WHERE subject = ?", spends[7][::-1])
+    old.commit()
+    old.close()
+    with Ledger("eps=2", path=path) as ledger:
+        assert ledger.n_subjects == 5000
+        assert [ledger.spent(s).epsilon for s in subjects] == np.linspace(0.1, 1.9, 5000).tolist()
+        ledger.set_cap("s4999", "eps=3")
+        assert ledger.admit_many(["s4999", "s4998", "s0"], PureDP(1)).tolist() == [True, False, True]
+
+
+def test_wrong_or_missing_keys_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "spends.db"
+    with pytest.raises(ConfigError):
+        Ledger("eps=1", path=path, key=b"short")
+    Ledger("eps=1", path=path, key=KEY).close()
+    assert not (tmp_path / "spends.db.key").exists()
+    with pytest.raises(StoreMismatchError, match="missing"):
+        Ledger("eps=1", path=path)
+    with pytest.raises(StoreMismatchError):
+        Ledger("eps=1", path=path, key=KEY[::-1])
+    monkeypatch.setenv(ENVIRONMENT, KEY.hex())
+    Ledger("eps=1", path=path).close()
+    monkeypatch.setenv(ENVIRONMENT, "not hexadecimal")
+    with pytest.raises(ConfigError, match=ENVIRONMENT):
+        Ledger("eps=1", path=path)
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "spends.db"
+    (tmp_path / "alias.db").symlink_to(path)
+    with Ledger("eps=1", path=path), pytest.raises(StoreBusyError):
+        Ledger("eps=1", path=tmp_path / "alias.db")
+    ledger = Ledger("eps=1", path=path)
+    ledger.close()
+    ledger.close()
+    with pytest.raises(StoreError, match="closed"):
+        ledger.admit("a", PureDP(1))
+
+
+def test_another_thread_may_use_it_after_this_one() -> None:
+    ledger = Ledger("eps=1")
+    thread = threading.Thread(target=ledger.admit, args=("a", PureDP(1)))
+    thread.start()
+    thread.join()
+    assert not ledger.admit("a", PureDP(1))
+
+
+@pytest.mark.parametrize("table", ["spend_log", "spend_pages"])
+def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "spends.db"
+    with Ledger("eps=1", path=path, key=KEY) as ledger:
+        ledger.admit("a", PureDP(1))
+    if table == "spend_pages":
+        with Ledger("eps=1", path=path, key=KEY) as ledger:
+            assert ledger.n_subjects == 1  # which takes the log to the pages
+    database = sqlite3.connect(path)
+    ((spend,),) = database.execute(f"SELECT spends FROM {table}").fetchall()
+    assert len(spend) == 56
+    for bit in range(0, 8 * len(spend), 5):
+        changed = bytearray(spend)
+        changed[bit // 8] ^= 1 << bit % 8
+        database.execute(f"UPDATE {table} SET spends = ?", [bytes(changed)])
+        database.commit()
+        with Ledger("eps=1", path=path, key=KEY) as ledger, pytest.raises(StoreDamagedError):
+            ledger.admit("a", PureDP(1))
+    database.close()
+
+
+def test_a_fork_cannot_grant_the_cap_again() -> None:
+    with Ledger("eps=1") as ledger:
+        assert ledger.admit("ann", PureDP(0.5))
+        child = os.fork()
+        if child == 0:
+            try:
+                ledger.admit("ann", PureDP(0.5))
+            except StoreError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert ledger.admit("ann", PureDP(0.5))

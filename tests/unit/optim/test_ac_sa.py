@@ -1,0 +1,345 @@
+"""AC-SA: the steps are the paper's, the plan has the least bound, and the bound holds where the optimum is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from streamdp.optim.ac_sa import Accelerated, Phase, Problem, plan, run_of
+
+Function = Callable[[np.ndarray], np.ndarray]
+REPETITIONS = 2000
+DOUBT = 6.0
+"""Standard errors of a mean that are allowed for: a false alarm has a probability below 1e-8, and seeds are fixed."""
+
+
+def problem(
+    smoothness: float = 1.0,
+    convexity: float = 0.0,
+    distance: float = 2.0,
+    bound: float = 1.5,
+    noise: float = 40.0,
+) -> Problem:
+    """`noise` is the variance for a batch of one: privacy adds it to a sum, so a batch of b divides it by b^2."""
+    return Problem(bound, smoothness, convexity, distance, lambda b: noise / b**2)
+
+
+# --- the steps
+
+
+@pytest.mark.parametrize("d", [1, 5])
+def test_the_steps_are_the_papers(d: int) -> None:
+    """Algorithm 4 with every sequence written out, from t = 0: md, theta and ag by index."""
+    rng = np.random.default_rng(d)
+    T, M = 40, 7.3
+    G = rng.normal(size=(T, d)) * 3
+
+    def project(theta: np.ndarray) -> np.ndarray:
+        return theta / max(1.0, float(np.linalg.norm(theta)))
+
+    theta, ag = [project(rng.normal(size=d))], []
+    ag.append(theta[0])
+    walk = Accelerated(theta[0], project)
+    for t in range(T):
+        alpha, length = 2 / (t + 2), M / (t + 1)
+        md = alpha * theta[t] + (1 - alpha) * ag[t]
+        # argmin <G, x - theta_t> + L/2 ||x - theta_t||^2 over the ball is the projection of the free minimum
+        theta.append(project(theta[t] - G[t] / length))
+        ag.append(alpha * theta[t + 1] + (1 - alpha) * ag[t])
+        assert walk.middle == pytest.approx(md, rel=1e-13, abs=1e-13)
+        walk.move(G[t], M)
+        assert walk.points[0] == pytest.approx(theta[t + 1], rel=1e-13, abs=1e-13)
+        assert walk.points[1] == pytest.approx(ag[t + 1], rel=1e-13, abs=1e-13)
+    assert walk.step == T
+    before = walk.points.copy()
+    walk.restart()
+    assert walk.step == 0
+    assert np.array_equal(walk.points, np.stack([before[1], before[1]]))
+    assert np.array_equal(walk.middle, before[1])
+
+
+def test_the_start_is_copied() -> None:
+    start = np.zeros(2)
+    walk = Accelerated(start, lambda theta: theta)
+    walk.move(np.ones(2), 1.0)
+    assert not start.any()
+    assert walk.points.any()
+
+
+# --- the plan
+
+
+@pytest.mark.parametrize("smoothness", [0.05, 1.0, 30.0, math.inf])
+@pytest.mark.parametrize("noise", [0.0, 40.0, 1e5])
+@pytest.mark.parametrize("records", [1, 2, 7, 100, 5000])
+def test_no_batch_and_no_envelope_has_a_much_lower_bound(smoothness: float, noise: float, records: int) -> None:
+    """Against every batch size, and every envelope on a fine grid; the plan's own grid of sizes costs up to 5 %."""
+    given = problem(smoothness, noise=noise)
+    (best,) = plan(given, records)
+    assert best.steps == records // best.batch
+
+    def bounds(batch: int) -> list[float]:
+        if math.isfinite(smoothness):
+            return [run_of(given, records, batch, given.distance, smoothness).excess]
+        betas = np.geomspace(1e-3, 1e5, 33 if records > 100 else 400)
+        return [
+            run_of(given, records, batch, given.distance, beta).excess + given.bound**2 / (2 * beta) for beta in betas
+        ]
+
+    least = min(min(bounds(batch)) for batch in range(1, records + 1))
+    assert best.excess <= least * 1.05
+    if math.isfinite(smoothness):
+        assert best.excess >= least
+        assert best.beta == smoothness
+    else:
+        again = run_of(given, records, best.batch, given.distance, best.beta)
+        assert best.excess == pytest.approx(again.excess + given.bound**2 / (2 * best.beta))
+
+
+def test_no_modulus_has_a_lower_bound() -> None:
+    """The general bound M D^2 / 2 + sigma^2 S / (2 (M - 2 beta)), over T (T+1) / 2, at all M: least at the plan's."""
+    given = problem(3.0)
+    run = run_of(given, 1000, 10, given.distance, 3.0)
+    T, sigma2 = run.steps, given.variance(10)
+    S = sum((t + 1) ** 2 for t in range(T))
+
+    def bound(M: float) -> float:
+        return (M * given.distance**2 / 2 + sigma2 * S / (2 * (M - 6))) / (T * (T + 1) / 2)
+
+    assert run.excess == pytest.approx(bound(run.modulus), rel=1e-12)
+    assert all(bound(6 + (run.modulus - 6) * f) > run.excess for f in (0.5, 0.9, 1.1, 2.0))
+
+
+def test_the_noise_term_is_the_papers_over_root_three() -> None:
+    given = problem(1e-9, noise=0.0)
+    run = run_of(given, 10_000, 1, given.distance, given.smoothness)
+    papers = (run.steps + 2) ** 1.5 * given.bound / given.distance
+    assert papers / run.modulus == pytest.approx(math.sqrt(3), rel=1e-3)
+
+
+@pytest.mark.parametrize("smoothness", [1.0, math.inf])
+@pytest.mark.parametrize("convexity", [0.0, 0.3])
+def test_a_stream_of_one_record_is_one_step(smoothness: float, convexity: float) -> None:
+    for batch in (None, 1, 50):
+        (run,) = plan(problem(smoothness, convexity), 1, batch)
+        assert (run.batch, run.steps) == (1, 1)
+        assert math.isfinite(run.modulus)
+        assert run.modulus > 0
+
+
+@pytest.mark.parametrize("smoothness", [1.0, math.inf])
+def test_a_batch_size_is_kept_unless_there_are_fewer_records(smoothness: float) -> None:
+    given = problem(smoothness)
+    for records, batch, expected in ((1000, 30, (30, 33)), (30, 30, (30, 1)), (29, 30, (29, 1)), (59, 30, (30, 1))):
+        (run,) = plan(given, records, batch)
+        assert (run.batch, run.steps) == expected
+    for run in plan(problem(smoothness, 0.3), 10**6, 30):
+        assert run.batch == 30
+
+
+@pytest.mark.parametrize("smoothness", [1.0, math.inf])
+def test_phases_of_a_strongly_convex_loss_shrink(smoothness: float) -> None:
+    given = problem(smoothness, convexity=0.3, distance=5.0, noise=500.0)
+    phases = plan(given, 10**6)
+    most = math.ceil(math.log2(math.log2(10**6)))
+    assert 2 <= len(phases) <= most
+    assert sum(p.batch * p.steps for p in phases) <= 10**6
+    excess = [p.excess for p in phases]
+    assert excess == sorted(excess, reverse=True)
+    assert excess[-1] < plan(problem(smoothness, 0.0, 5.0, noise=500.0), 10**6)[0].excess / 2
+    at = given.distance
+    for phase in phases:  # each begins where the one before has brought it
+        again = run_of(given, 10**6 // len(phases), phase.batch, at, phase.beta)
+        assert again.modulus == pytest.approx(phase.modulus)
+        at = min(at, math.sqrt(2 * phase.excess / 0.3))
+    assert at < given.distance / 10
+    nearer = plan(given, 10**6, distance=0.5)
+    assert nearer[-1].excess <= excess[-1]
+
+
+def test_one_phase_where_more_would_not_shrink() -> None:
+    """So little convexity, or so few records, that a phase ends no nearer than it began."""
+    assert len(plan(problem(convexity=1e-9), 10**6)) == 1
+    assert len(plan(problem(convexity=0.3, noise=1e9), 100)) == 1
+
+
+# --- the bound
+
+
+def excess_of(
+    phases: list[Phase],
+    f: Function,
+    gradient: Function,
+    start: np.ndarray,
+    sigma: Callable[[int], float],
+    project: Function,
+    seed: int,
+    shrink: float = 1.0,
+) -> tuple[float, float]:
+    """Mean of f(output) and its standard error over repetitions side by side; `shrink` multiplies M."""
+    rng = np.random.default_rng(seed)
+    walk = Accelerated(np.tile(start, (REPETITIONS, 1)), project)
+    for number, phase in enumerate(phases):
+        if number:
+            walk.restart()
+        for _ in range(phase.steps):
+            md = walk.middle
+            noise = rng.normal(0, sigma(phase.batch) / math.sqrt(md.shape[1]), md.shape)
+            walk.move(gradient(md) + noise, phase.modulus * shrink)
+    values = f(walk.points[1])
+    return float(values.mean()), float(values.std() / math.sqrt(REPETITIONS))
+
+
+def ball(radius: float) -> Function:
+    return lambda theta: theta * np.minimum(1, radius / np.maximum(np.linalg.norm(theta, axis=1), 1e-300))[:, None]
+
+
+def free(theta: np.ndarray) -> np.ndarray:
+    return theta
+
+
+def norm(x: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(x, axis=1)
+
+
+@pytest.mark.parametrize("T", [1, 3, 30, 200])
+@pytest.mark.parametrize("beta", [0.01, 1.0, 20.0])
+@pytest.mark.parametrize("project", [free, ball(3.0)], ids=["free", "ball"])
+def test_the_bound_holds_for_a_quadratic(T: int, beta: float, project: Function) -> None:
+    """f = beta/2 ||x - x*||^2, D = ||x*|| exactly, noise of the variance that the plan counts on."""
+    optimum, sigma = np.array([1.2, -0.5, 1.5]), 2.0
+    distance = float(np.linalg.norm(optimum))
+    given = Problem(0.0, beta, 0.0, distance, lambda b: sigma**2)
+    run = run_of(given, T, 1, distance, beta)
+    mean, error = excess_of(
+        [run],
+        lambda x: beta / 2 * norm(x - optimum) ** 2,
+        lambda x: beta * (x - optimum),
+        np.zeros(3),
+        lambda b: sigma,
+        project,
+        seed=T,
+    )
+    assert mean <= run.excess + DOUBT * error
+
+
+@pytest.mark.parametrize("T", [30, 200])
+def test_a_tenth_of_the_modulus_breaks_the_bound_and_ten_times_it_is_worse_too(T: int) -> None:
+    """On c |x - x*|, rounded at its tip, with c = sigma / sqrt(T): a slope that the noise nearly hides."""
+    sigma, distance = 2.0, 1.5
+    c = sigma / math.sqrt(T)
+    beta = 10 * c / distance
+    run = run_of(Problem(0.0, beta, 0.0, distance, lambda b: sigma**2), T, 1, distance, beta)
+
+    def f(x: np.ndarray) -> np.ndarray:
+        away = norm(x - distance)
+        return np.where(away < c / beta, beta / 2 * away**2, c * away - c**2 / (2 * beta))
+
+    def gradient(x: np.ndarray) -> np.ndarray:
+        return np.clip(beta * (x - distance), -c, c)
+
+    def ends(shrink: float) -> tuple[float, float]:
+        return excess_of([run], f, gradient, np.zeros(1), lambda b: sigma, free, seed=T, shrink=shrink)
+
+    found = {shrink: ends(shrink) for shrink in (0.1, 1.0, 10.0)}
+    assert found[1.0][0] <= run.excess + DOUBT * found[1.0][1]
+    assert found[0.1][0] > run.excess + DOUBT * found[0.1][1]
+    assert found[10.0][0] > found[1.0][0] + DOUBT * (found[10.0][1] + found[1.0][1])
+
+
+def test_the_bound_holds_for_logistic_regression() -> None:
+    """The expected loss over eight records, its optimum by another method, and noise of a batch."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(8, 3))
+    X /= np.maximum(1, norm(X) / math.sqrt(2))[:, None]
+    y = np.array([0, 1, 0, 1, 1, 0, 1, 1.0])
+
+    def f(theta: np.ndarray) -> np.ndarray:
+        u = np.atleast_2d(theta) @ X.T
+        return np.mean(np.logaddexp(0, u) - y * u, axis=1)
+
+    def gradient(theta: np.ndarray) -> np.ndarray:
+        return (expit(theta @ X.T) - y) @ X / len(X)
+
+    best = minimize(lambda theta: float(f(theta)[0]), np.zeros(3), tol=1e-12)
+    distance = float(np.linalg.norm(best.x))
+    given = Problem(math.sqrt(2), 0.5, 0.0, distance, lambda b: 600.0 / b**2)
+    for records in (10, 300, 20_000):
+        (run,) = plan(given, records)
+        mean, error = excess_of(
+            [run], f, gradient, np.zeros(3), lambda b: math.sqrt(given.variance(b)), ball(2 * distance), records
+        )
+        assert mean - best.fun <= run.excess + DOUBT * error
+
+
+def test_the_bound_holds_for_the_envelope_of_an_absolute_value() -> None:
+    """f = L ||x - x*||, whose envelope has the gradient beta (x - prox)."""
+    optimum, L = np.array([0.8, -1.1]), 1.5
+    distance = float(np.linalg.norm(optimum))
+    given = Problem(L, math.inf, 0.0, distance, lambda b: 300.0 / b**2)
+    for records in (1, 50, 5000):
+        (run,) = plan(given, records)
+
+        def gradient(x: np.ndarray, beta: float = run.beta) -> np.ndarray:
+            away = x - optimum
+            return beta * away * np.minimum(1, L / beta / np.maximum(norm(away), 1e-300))[:, None]
+
+        mean, error = excess_of(
+            [run],
+            lambda x: L * norm(x - optimum),
+            gradient,
+            np.zeros(2),
+            lambda b: math.sqrt(given.variance(b)),
+            ball(3.0),
+            records,
+        )
+        assert mean <= run.excess + DOUBT * error
+
+
+def test_the_bound_holds_over_phases() -> None:
+    """A quadratic is as strongly convex as it is smooth; several phases beat one, as the plan says."""
+    optimum, beta = np.array([3.0, -2.0]), 0.5
+    distance = float(np.linalg.norm(optimum))
+    given = Problem(1.0, beta, beta, distance, lambda b: 2000.0 / b**2)
+    phases = plan(given, 100_000)
+    assert len(phases) > 1
+
+    def ends(phases: list[Phase]) -> tuple[float, float]:
+        return excess_of(
+            phases,
+            lambda x: beta / 2 * norm(x - optimum) ** 2,
+            lambda x: beta * (x - optimum),
+            np.zeros(2),
+            lambda b: math.sqrt(given.variance(b)),
+            free,
+            5,
+        )
+
+    mean, error = ends(phases)
+    assert mean <= phases[-1].excess + DOUBT * error
+    single = plan(Problem(1.0, beta, 0.0, distance, given.noise), 100_000)
+    assert mean + DOUBT * error < ends(single)[0]
+
+
+def test_later_epochs_stay_within_four_times_the_bound() -> None:
+    """Starts anywhere in the ball, as far as 2 D from the optimum, with the plan of a start at its centre."""
+    beta, sigma = 0.3, 2.0
+    given = Problem(0.0, beta, 0.0, 2.0, lambda b: sigma**2)
+    optimum = np.array([2.0, 0.0])
+    for T in (1, 10, 100):
+        run = run_of(given, T, 1, 2.0, beta)
+        mean, error = excess_of(
+            [run],
+            lambda x: beta / 2 * norm(x - optimum) ** 2,
+            lambda x: beta * (x - optimum),
+            -optimum,
+            lambda b: sigma,
+            ball(2.0),
+            T,
+        )
+        assert mean <= 4 * run.excess + DOUBT * error

@@ -1,0 +1,376 @@
+"""Random words are never saved, copied or shared, and what noise leaves in the low bits tells nothing."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import struct
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from streamdp import (
+    ApproxDP,
+    Gaussian,
+    GaussianDP,
+    Laplace,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDClassifier,
+    LDPSGDRegressor,
+    PrivUnit,
+    PureDP,
+)
+from streamdp.privacy import samplers
+from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
+from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.mechanisms import Mechanism
+
+FALSE_ALARM = 1e-6
+
+
+def unused(rng: Entropy | SeededEntropy) -> np.ndarray:
+    return rng.words[rng.position :]
+
+
+def filled(size: int = 4096) -> Entropy:
+    rng = Entropy(size)
+    rng.refill()
+    return rng
+
+
+def shared(a: np.ndarray, b: np.ndarray) -> int:
+    """How many words two arrays have in common: none by chance (2^-64 a pair)."""
+    return len(set(a.tolist()) & set(b.tolist()))
+
+
+# --- keys and copies
+
+
+def test_without_a_seed_words_come_from_the_operating_system() -> None:
+    assert isinstance(entropy(None), Entropy)
+    assert entropy(None).private
+    assert isinstance(entropy(3), SeededEntropy)
+    assert not entropy(3).private
+
+
+def test_no_two_generators_and_no_two_fills_share_a_word() -> None:
+    first, second = filled(), filled()
+    before = unused(first).copy()
+    first.words[0] = len(first.words)
+    first.refill()
+    words = np.concatenate([before, unused(first), unused(second)])
+    assert len(np.unique(words)) == len(words)
+
+
+def test_refilling_keeps_the_unused_words_in_order() -> None:
+    rng = filled(64)
+    rng.words[0] = 51
+    rest = unused(rng).copy()
+    rng.refill()
+    assert rng.position == 1
+    assert np.array_equal(rng.words[1:15], rest)
+    assert shared(rng.words[15:], rest) == 0
+
+
+def test_growing_keeps_the_unused_words_in_order() -> None:
+    rng = filled(64)
+    rest = unused(rng).copy()
+    rng.refill_for(0)
+    assert len(rng.words) == 1 + 128
+    assert np.array_equal(unused(rng)[:64], rest)
+    assert len(np.unique(unused(rng))) == 128
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda rng: pickle.loads(pickle.dumps(rng))])
+def test_a_copied_generator_starts_afresh(way) -> None:
+    rng = filled()
+    other = way(rng)
+    assert isinstance(other, Entropy)
+    assert other.position == len(other.words)  # empty: nothing is there that could be shared
+    other.refill()
+    assert shared(rng.words[1:], other.words[1:]) == 0
+
+
+def learned(**options: object) -> LDPASGDRegressor:
+    model = LDPASGDRegressor(features=["a", "b"], **options)  # type: ignore[arg-type]
+    for i in range(5):
+        model.learn_one({"a": 0.5 + i, "b": -0.25}, 1.0)
+    return model
+
+
+@pytest.mark.parametrize(
+    "way",
+    [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), lambda model: model.clone()],
+    ids=["deepcopy", "pickle", "clone"],
+)
+def test_a_copied_estimator_draws_other_noise(way) -> None:
+    model = learned()
+    words = unused(model._rng).copy()
+    assert len(words) > 0
+    other = way(model)
+    for learner in (model, other):
+        learner.learn_one({"a": 1.0, "b": 1.0}, 1.0)
+    assert shared(words, other._rng.words) == 0
+    assert not np.array_equal(model._state, other._state)
+
+
+def test_a_shallow_copy_never_draws_the_same_words() -> None:
+    """Nor shares the state, of which each would count half the spends."""
+    model = learned()
+    other = copy.copy(model)
+    theta = model.theta
+    other.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget="eps=50")
+    assert shared(unused(model._rng), other._rng.words) == 0
+    assert np.array_equal(model.theta, theta)
+    assert (model.n_seen, other.n_seen) == (5, 6)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickled_bytes_hold_no_word_and_no_record(protocol: int) -> None:
+    """Neither the noise to come nor the noise that was, nor the last record: its features and target."""
+    model = LDPASGDRegressor(features=["a", "b"])
+    a, b, y = 0.7236067977499790, -0.2360679774997897, 1.6180339887498949
+    model.learn_one({"a": 3.0, "b": 1.0}, 2.0)
+    model.learn_one({"a": a, "b": b}, y)
+    model.predict_one({"a": a, "b": b})
+    for data in (pickle.dumps(model, protocol), pickle.dumps(copy.deepcopy(model), protocol)):
+        for word in filter(None, model._rng.words[1:].tolist()):  # a used word is zero
+            assert struct.pack("<Q", word) not in data
+            assert struct.pack(">Q", word) not in data
+        for value in (a, b, y):
+            assert struct.pack("<d", value) not in data
+            assert struct.pack(">d", value) not in data
+            assert repr(value).encode() not in data
+        assert pickle.loads(data).n_seen == 2
+
+
+def test_the_state_holds_no_word_and_no_record() -> None:
+    model = learned()
+    state = model.state_dict()
+    numbers = np.concatenate([np.ravel(v) for v in state.values() if isinstance(v, np.ndarray)])
+    assert shared(numbers.view(np.uint64), model._rng.words) == 0
+    assert 4.5 not in numbers
+    assert not any(isinstance(v, Entropy) for v in state.values())
+
+
+def test_used_words_are_gone_from_memory() -> None:
+    """`entropy` says that nothing in memory tells a word that was used before."""
+    rng = Entropy()
+    Laplace(PureDP(1)).randomize(np.zeros((100, 2)), rng)
+    assert rng.position > 1
+    assert not rng.words[1 : rng.position].any()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_other_words() -> None:
+    """The child inherits a buffer half used; it must throw it away, and the parent keeps its own."""
+    model = learned()
+    rng = model._rng
+    before = unused(rng).copy()
+    assert len(before) > 1000
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            inherited = bytes(rng.words[1:].tobytes())
+            empty = rng.position == len(rng.words)
+            model.learn_one({"a": 1.0, "b": 1.0}, 1.0)
+            drawn = rng.words[1:].tobytes()
+            os.write(write, struct.pack("?", empty and not any(inherited)) + drawn)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    assert answer[:1] == b"\x01"
+    assert len(answer) > 1 + 8 * 1000
+    assert shared(np.frombuffer(answer[1:], dtype=np.uint64), before) == 0
+    assert np.array_equal(unused(rng), before)
+
+
+# --- words
+
+
+def test_words_are_uniform() -> None:
+    """Each of 64 bits within 6 sigma of 1/2, each byte by chi-square, neighbours uncorrelated."""
+    words = unused(filled(1 << 18))
+    n = len(words)
+    bits = np.unpackbits(words.view(np.uint8)).reshape(n, 64)
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 6 * 0.5 / np.sqrt(n)
+    for j, column in enumerate(words.view(np.uint8).reshape(n, 8).T):
+        assert stats.chisquare(np.bincount(column, minlength=256)).pvalue > FALSE_ALARM / 8, j
+    units = words / 2.0**64
+    assert abs(np.corrcoef(units[1:], units[:-1])[0, 1]) < 6 / np.sqrt(n)
+
+
+@pytest.mark.parametrize(
+    ("kind", "budget"), [(Laplace, PureDP(1)), (Gaussian, GaussianDP(1)), (PrivUnit, PureDP(1))], ids=str
+)
+@pytest.mark.parametrize("d", [1, 3, 50])
+def test_seeded_noise_does_not_depend_on_the_size_of_the_buffer(kind: type[Mechanism], budget: Budget, d: int) -> None:
+    """From 4 words, too few for one record of 50, to more than all records need."""
+    G = np.zeros((400, d))
+    outputs = [kind(budget).randomize(G, SeededEntropy(11, size)) for size in (4, 7, 61, 1024, 1 << 16)]
+    for other in outputs[1:]:
+        assert np.array_equal(outputs[0], other)
+
+
+def test_seeds_give_different_noise() -> None:
+    one, two = (Laplace(PureDP(1)).randomize(np.zeros((50, 2)), SeededEntropy(seed)) for seed in (1, 2))
+    assert not np.any(one == two)
+
+
+# --- low bits
+
+ADDITIVE = [
+    (Laplace, PureDP(1)),
+    (Laplace, PureDP(37.0)),
+    (Gaussian, GaussianDP(0.3)),
+    (Gaussian, ApproxDP(1, 1e-6)),
+]
+entries = st.floats(-1, 1, allow_subnormal=True)
+
+
+@pytest.mark.parametrize(("kind", "budget"), ADDITIVE, ids=str)
+@given(g=st.lists(entries, min_size=1, max_size=6), seed=st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_every_output_is_a_multiple_of_the_grid(
+    kind: type[Mechanism], budget: Budget, g: list[float], seed: int
+) -> None:
+    """Whatever the gradient; and the grid depends on nothing but calibration and dimension."""
+    mechanism = kind(budget, bound=3.0, sensitivity=5.0)
+    grid = mechanism.rows(len(g))[0, samplers.GRID]
+    assert np.frexp(grid)[0] == 0.5  # a power of two
+    counts = mechanism.randomize(np.array(g), SeededEntropy(seed, 64)) / grid  # exact
+    assert np.array_equal(counts, np.rint(counts))
+    assert np.abs(counts).max() < 2**52
+
+
+@given(g=st.lists(entries, min_size=2, max_size=6), seed=st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_every_privunit_output_is_on_its_grid(g: list[float], seed: int) -> None:
+    row = PrivUnit(PureDP(2), 3.0).rows(len(g))[0]
+    out = PrivUnit(PureDP(2), 3.0).randomize(np.array(g), SeededEntropy(seed, 64))
+    counts = np.rint(out / row[samplers.SCALE] / row[samplers.GRID])
+    assert np.array_equal(counts * row[samplers.GRID] * row[samplers.SCALE], out)
+
+
+def test_mironovs_attack_works_on_naive_noise_and_not_on_ours() -> None:
+    """One look at an output near 0 tells g = 0 from g = 1 where Laplace noise is added as doubles; here it does not.
+
+    Next to 0 the naive output of g = 0 has noise of small magnitude, with bits below 2^-53; that of g = 1 is a sum with
+    a noise near -1, whose last bit is 2^-53, so it has none. "Some bit below 2^-53 is set" is the attacker's event.
+    """
+    n = 400_000
+    rng = np.random.default_rng(7)
+
+    def fine(outputs: np.ndarray) -> float:
+        near = outputs[(np.abs(outputs) < 1 / 64) & (outputs != 0)]
+        assert len(near) > 500
+        scaled = near * 2.0**53
+        return float(np.mean(scaled != np.rint(scaled)))
+
+    uniform = rng.random(n) - 0.5
+    noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform))
+    assert fine(0.0 + noise) > 0.9
+    assert fine(1.0 + noise) == 0.0
+
+    mechanism = Laplace(PureDP(1), 0.5)  # S = 1, scale 1
+    ours = [mechanism.randomize(np.full((n, 1), g), SeededEntropy(8 + i)) for i, g in enumerate((0.5, -0.5))]
+    assert fine(ours[0]) == fine(ours[1]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "budget"), [(Laplace, PureDP(1)), (Gaussian, GaussianDP(1)), (PrivUnit, PureDP(1))], ids=str
+)
+def test_low_bits_are_the_same_for_every_input(kind: type[Mechanism], budget: Budget) -> None:
+    """The last 6 bits of an output's grid index are uniform for each of several inputs, awkward ones among them."""
+    n = 200_000
+    mechanism = kind(budget)
+    for i, g in enumerate((0.0, 1.0, -1.0, 1 / 3, 2.0**-30, 5e-324)):
+        out = mechanism.randomize(np.full((n, 1), g) * np.array([1.0, 0.0, 0.0]), SeededEntropy(20 + i))
+        row = mechanism.rows(3)[0]
+        unit = row[samplers.GRID] * (row[samplers.SCALE] if kind is PrivUnit else 1.0)
+        low = np.rint(out[:, 0] / unit).astype(np.int64) & 63
+        assert stats.chisquare(np.bincount(low, minlength=64)).pvalue > FALSE_ALARM
+
+
+# --- one record at a time and a million at once
+
+MODELS = [
+    lambda: LDPASGDRegressor(seed=5),
+    lambda: LDPSGDRegressor(seed=5, mechanism="laplace", intercept=False),
+    lambda: LDPASGDRegressor(seed=5, loss="squared", budget=GaussianDP(1)),
+    lambda: LDPSGDRegressor(seed=5, loss="quantile", budget=ApproxDP(1, 1e-5), alpha=0.3),
+    lambda: LDPASGDClassifier(seed=5, alpha=2 / 3),
+    lambda: LDPSGDClassifier(seed=5, loss="hinge"),
+    lambda: LDPASGDClassifier(seed=5, classes=("u", "v", "w"), budget=GaussianDP(2)),
+]
+
+
+def stream(model: object, n: int, p: int) -> tuple[np.ndarray, np.ndarray, list]:
+    rng = np.random.default_rng(9)
+    X = rng.standard_normal((n, p)) * 2
+    if isinstance(model, LDPASGDRegressor | LDPSGDRegressor):
+        y = rng.standard_normal(n) * 3
+        return X, y, y.tolist()
+    labels = model._labels  # type: ignore[attr-defined]
+    index = rng.integers(0, len(labels), n)
+    return X, index.astype(float), [labels[i] for i in index]
+
+
+def one_by_one(model, names: list[str], X: np.ndarray, targets: list, budgets: list) -> None:
+    for row, target, budget in zip(X.tolist(), targets, budgets, strict=True):
+        model.learn_one(dict(zip(names, row, strict=True)), target, budget=budget)
+
+
+@pytest.mark.parametrize("p", [1, 4, 11])
+@pytest.mark.parametrize("make", MODELS)
+def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
+    n = 1500
+    X, y, targets = stream(make(), n, p)
+    names = [f"x{j}" for j in range(p)]  # sorted as text they stay in order up to x9; x10 comes after x1
+    order = [names.index(name) for name in sorted(names)]
+    one, many, arrays, pieces = make(), make(), make(), make()
+    with pytest.warns(UserWarning, match="no features were declared"):
+        one_by_one(one, names, X, targets, [None] * n)
+    with pytest.warns(UserWarning, match="no features were declared"):
+        many.learn_many(pd.DataFrame(X, columns=names), pd.Series(targets))
+    arrays.learn_arrays(X[:, order], y)
+    for part in np.split(np.arange(n), [1, 2, 700, 701]):
+        pieces.learn_arrays(X[part][:, order], y[part])
+    for other in (many, arrays, pieces):
+        assert np.array_equal(one._state, other._state)
+        assert other.n_seen == n
+        assert other.guarantee.budgets == one.guarantee.budgets
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_the_same_with_a_budget_for_each_record(make) -> None:
+    n, p = 600, 3
+    X, y, targets = stream(make(), n, p)
+    names = ["a", "b", "c"]
+    amounts = np.random.default_rng(10).uniform(0.5, 3, n)
+    amounts[::7] = np.nan  # the default
+    one, arrays, pieces = make(), make(), make()
+    budget = one._budget
+    own = [
+        None if np.isnan(e) else ApproxDP(e, budget.delta) if isinstance(budget, ApproxDP) else type(budget)(e)
+        for e in amounts.tolist()
+    ]
+    with pytest.warns(UserWarning, match="no features were declared"):
+        one_by_one(one, names, X, targets, own)
+    arrays.learn_arrays(X, y, budgets=amounts)
+    for part in np.split(np.arange(n), [1, 300]):
+        pieces.learn_arrays(X[part], y[part], budgets=amounts[part])
+    assert np.array_equal(arrays._state, pieces._state)
+    assert np.array_equal(one._state, arrays._state)
+    assert one.guarantee.budgets == arrays.guarantee.budgets

@@ -1,0 +1,399 @@
+"""The three parties without a broker: records that count once, and a crash of each at every moment."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import astuple
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from connectors.memory import END, MemorySource
+from streamdp import ApproxDP
+from streamdp.errors import (
+    SourceError,
+    StoreMismatchError,
+)
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.devices import Device, DeviceSimulator, Notes
+from streamdp.protocol.learner import Learner
+from streamdp.protocol.shuffle_wire import (
+    NONCE_BYTES,
+    Assembly,
+    message_key,
+    read_part,
+)
+from streamdp.protocol.shuffler import Mixer
+from streamdp.store.snapshot import Counts
+from streamdp.store.state_codec import decode_state, encode_state
+from tests.unit.protocol.test_shuffle_wire import PEOPLE, announced, model
+
+# -- a world of three parties ----------------------------------------------------------------------------------------
+
+
+class Item(NamedTuple):
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+class Crash(Exception):
+    """What the test throws where a process would die."""
+
+
+class Topic:
+    """A log in memory; `first` moves as it is forgotten."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self.tick = tick
+        self.items: list[Item] = []
+        self.first = 0
+
+    def add(self, key: bytes | None, value: bytes | None, timestamp: int = 0) -> None:
+        self.items.append(Item(len(self.items), key, value, timestamp))
+
+
+class Reader:
+    def __init__(self, topic: Topic, forgets: bool = True) -> None:
+        self.topic, self.at, self.forgets = topic, 0, forgets
+
+    def seek(self, offset: int) -> int:
+        if offset > self.end():
+            raise SourceError("past the end")
+        self.at = max(offset, self.topic.first)
+        return self.at
+
+    def end(self) -> int:
+        return len(self.topic.items)
+
+    def poll(self, timeout_s: float) -> list[Item]:
+        found = self.topic.items[max(self.at, self.topic.first) :][:17]
+        self.at = found[-1].offset + 1 if found else self.at
+        return found
+
+    def forget(self, before: int) -> None:
+        if self.forgets:
+            self.topic.first = max(self.topic.first, before)
+
+
+class Writer:
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.opened_at = len(topic.items)
+
+    def send(self, key: bytes | None, value: bytes | None, *, timestamp_ms: int | None = None) -> None:
+        self.topic.tick()
+        self.topic.add(key, value, timestamp_ms or 0)
+        self.topic.tick()
+
+    def flush(self) -> None:
+        self.topic.tick()
+
+    def end(self) -> int:
+        return self.opened_at
+
+
+class Kept:
+    """What a store keeps, of a process that may die before and after each commit."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self.tick = tick
+        self.text = ""
+
+    def load(self) -> Any:
+        if not self.text:
+            return None
+        said = decode_state(self.text)
+        return SimpleNamespace(counts=Counts(*said["counts"]), position=said["position"], state=said["state"])
+
+    def commit(self, state: Any, position: Any, counts: Counts) -> None:
+        self.tick()
+        self.text = encode_state({"state": state, "position": position, "counts": list(astuple(counts))})
+        self.tick()
+
+
+class World:
+    """Records, topics and stores; parties that are built anew from them whenever one has crashed."""
+
+    def __init__(self, folder: Path, records: int, share: float = 1.0, crash_at: int | None = None) -> None:
+        self.folder, self.crash_at, self.ticks = folder, crash_at, 0
+        sends = itertools.count()
+        self.points, self.shuffled = Topic(self.tick), Topic(self.tick)
+        self.messages = Topic(lambda: self.tick() if next(sends) % 7 == 0 else None)
+        self.agreed = Agreement(model(), share)
+        rng = np.random.default_rng(5)
+        X = rng.uniform(-1, 1, (records, 2)).tolist()
+        self.items: list[Any] = [*(({"a": a, "b": b}, float(a > 0), None, None) for a, b in X), END]
+        self.now, self.crashes = 0.0, 0
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.stores = {name: Kept(self.tick) for name in ("learner", "shuffler")}
+        self.parties: dict[str, Any] = {}
+
+    def tick(self) -> None:
+        self.ticks += 1
+        if self.ticks == self.crash_at:
+            raise Crash
+
+    def tell(self, event: str, **numbers: Any) -> None:
+        self.events.append((event, numbers))
+
+    def build(self, name: str) -> Any:
+        if name == "devices":
+            source = MemorySource(self.items, ("a", "b"))
+            notes = Notes(str(self.folder / "notes"), self.agreed)
+            return DeviceSimulator(
+                self.agreed, source, Reader(self.points), Writer(self.messages), notes, tell=self.tell
+            )
+        if name == "shuffler":
+            readers = Reader(self.messages), Writer(self.shuffled), self.stores[name]
+            clock = {"wait_seconds": 10.0 if self.agreed.minimum_share < 1 else float("inf"), "clock": lambda: self.now}
+            return Mixer(self.agreed, *readers, **clock, tell=self.tell, part_bytes=40)
+        readers = Reader(self.shuffled), Writer(self.points), self.stores[name]
+        return Learner(self.agreed, model(), *readers, tell=self.tell)
+
+    def step(self, name: str) -> bool:
+        try:
+            if name not in self.parties:
+                self.parties[name] = self.build(name)
+            return bool(self.parties[name].step(0.0))
+        except Crash:
+            self.parties.pop(name, None)
+            self.crashes += 1
+            return True
+
+    def run(self) -> World:
+        quiet = 0
+        while quiet < 3:
+            moved = [self.step(name) for name in ("learner", "devices", "shuffler")]
+            quiet = 0 if any(moved) else quiet + 1
+        return self
+
+    def forwarded(self) -> dict[tuple[int, int, int], list[tuple[int, list[int]]]]:
+        """By batch: how many people and which numbers of ones, for each time that it was forwarded whole."""
+        found, assemblies = defaultdict(list), {}
+        for item in self.shuffled.items:
+            part = read_part(item.value, self.agreed.digest)
+            assembly = assemblies.setdefault(part.name, Assembly(self.agreed.params(part.place)))
+            if (mixed := assembly.add(part)) is not None:
+                found[part.place].append((mixed.users, [int(np.unpackbits(row).sum()) for row in mixed.bits]))
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Callable[..., World]:
+    def make(**given: Any) -> World:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        return World(folder, **given)
+
+    return make
+
+
+def test_every_record_counts_once(world: Callable[..., World]) -> None:
+    one = world(records=5 * PEOPLE + 7).run()
+    learner, mixer = one.parties["learner"], one.parties["shuffler"]
+    assert learner.counts == Counts(5 * PEOPLE, 0, 0)
+    assert mixer.counts == Counts(5 * PEOPLE, 0, 0)
+    assert mixer.waiting == 7  # too few: nothing of them is forwarded
+    forwarded = one.forwarded()
+    assert [len(times) for times in forwarded.values()] == [1] * 5
+    assert all(users == PEOPLE for [(users, _)] in forwarded.values())
+    assert one.messages.first == 5 * PEOPLE  # what was forwarded is deleted
+    assert str(learner._estimator.guarantee) == str(ApproxDP(4.0, 1e-4))
+
+
+def test_a_crash_of_anyone_at_any_moment(world: Callable[..., World]) -> None:
+    """One crash at each send, flush and commit, before and after: no batch twice, no batch as two sets, none lost."""
+    moments = world(records=2 * PEOPLE).run().ticks
+    again = whole = 0
+    for moment in range(1, moments + 1):
+        one = world(records=2 * PEOPLE, crash_at=moment).run()
+        assert one.crashes == 1
+        learned, mixed = one.parties["learner"].counts.learned, one.parties["shuffler"]
+        # Fewer messages than records where a device died after it had noted that it answers; others may be too late.
+        assert learned + mixed.waiting + mixed.counts.refused == len(one.messages.items) <= 2 * PEOPLE
+        assert learned in (PEOPLE, 2 * PEOPLE)
+        assert mixed.counts.learned == learned
+        whole += learned == 2 * PEOPLE
+        batches = [numbers["batch"] for event, numbers in one.events if event == "learned"]
+        assert len(batches) == len(set(batches))
+        for times in one.forwarded().values():
+            assert all(time == times[0] for time in times), "a batch was forwarded as two sets"
+            again += len(times) - 1
+        said = [json.loads(item.value or b"") for item in one.points.items]
+        by_batch = defaultdict(set)
+        for announcement in said:
+            by_batch[tuple(announcement["batch"])].add(tuple(announcement["point"]))
+        assert all(len(points) == 1 for points in by_batch.values()), "two points for one batch"
+    assert again > 0, "no crash came between forwarding and the commit that follows"
+    assert whole > 20  # those of the shuffler and the learner lose nothing
+
+
+def test_fewer_people_after_a_while(world: Callable[..., World]) -> None:
+    one = world(records=17, share=0.8).run()
+    assert one.parties["learner"].counts.learned == 0
+    one.now = 11.0
+    one.run()
+    learner = one.parties["learner"]
+    assert learner.counts.learned == 17
+    [spent] = learner._estimator.guarantee.budgets
+    assert spent == one.agreed.params((0, 0, 0)).guarantee_for(17)
+    assert 4 < spent.epsilon < one.agreed.weakest((0, 0, 0)).epsilon
+    assert f"epsilon, delta) = ({spent.epsilon:.4f}"[:24] in learner._estimator.statement()
+
+
+def test_people_who_answer_after_a_crash_do_not_join_a_batch_that_was_decided_on(world: Callable[..., World]) -> None:
+    """17 of 20 are enough after a while; three more answer while the shuffler is down, at each moment of forwarding."""
+    cut_off = 0
+    for moment in range(1, 100):
+        one = world(records=17, share=0.8).run()
+        one.now, one.crash_at = 11.0, one.ticks + moment
+        one.step("shuffler")
+        late = [Device(one.agreed).answer(one.points.items[-1].value or b"", {"a": 0.9}, 1.0) for _ in range(3)]
+        for pair in late:
+            one.messages.add(*pair)
+        seen_before = len(one.shuffled.items)
+        one.run()
+        one.now = 30.0
+        one.run()
+        times = one.forwarded()[0, 0, 0]
+        users = {read_part(item.value, one.agreed.digest).users for item in one.shuffled.items}
+        assert all(time == times[0] for time in times)
+        decided = one.crashes == 0 or moment > 1
+        assert users == ({17} if decided else {20}), "parts of two sets were forwarded"
+        assert one.parties["learner"].counts.learned == users.pop()
+        cut_off += one.crashes and seen_before > 0
+        if not one.crashes:
+            break
+    assert cut_off > 5
+
+
+def test_too_few_people_are_never_forwarded(world: Callable[..., World]) -> None:
+    one = world(records=15, share=0.8).run()
+    one.now = 1e9
+    one.run()
+    assert (one.parties["shuffler"].waiting, one.shuffled.items) == (15, [])
+
+
+def test_late_malformed_and_repeated_messages_are_counted(world: Callable[..., World]) -> None:
+    one = world(records=PEOPLE)
+    one.step("learner")
+    digest, good = one.agreed.digest, one.agreed.params((0, 0, 0)).message_bytes
+    key = message_key(digest, (0, 0, 0))
+    half = one.agreed.accept(one.points.items[-1].value or b"")
+    real = os.urandom(NONCE_BYTES) + half.messages({"a": 0.1, "b": 0.2}, 1.0).tobytes()
+    bad: list[tuple[bytes | None, bytes | None]] = [
+        *((key, value) for value in (None, b"", b"x", bytes(NONCE_BYTES + good - 1), bytes(NONCE_BYTES + good + 1))),
+        (key, bytes(NONCE_BYTES) + b"\xff" * good),  # ones past its bits
+        *(
+            (k, real)
+            for k in (None, b"", b"\xff", key + b"/0", key[:-1], b"0" + key, message_key("00" * 16, (0, 0, 0)))
+        ),
+        *((message_key(digest, place), real) for place in ((0, 0, 1), (9, 0, 0), (10**17, 0, 0))),
+        (digest.encode() + b"/0/0/-1", real),
+        (digest.encode() + b"/0/0/00", real),
+        (digest.encode() + "/0/0/²".encode(), real),
+    ]
+    past = 8 * (good // 3) - half.params.g - half.params.b
+    bad = [pair for pair in bad if past or pair[1] != bytes(NONCE_BYTES) + b"\xff" * good]
+    for pair in bad:
+        one.messages.add(*pair)
+    one.messages.add(key, real)
+    one.messages.add(key, real)  # once more, by whatever lies between
+    one.run()
+    assert one.parties["shuffler"].counts == Counts(PEOPLE, 1, len(bad) + 1)  # one of the crowd came too late
+    one.shuffled.add(None, b"nonsense")
+    one.messages.add(key, real)
+    one.run()
+    assert one.parties["shuffler"].counts == Counts(PEOPLE, 2, len(bad) + 1)
+    assert one.parties["learner"].counts == Counts(PEOPLE, 0, 1)
+
+
+def test_messages_that_are_gone_are_not_mixed_with_others(world: Callable[..., World]) -> None:
+    """The topic lost a batch between the decision and its forwarding: later people make it up, all of them."""
+    one = world(records=3 * PEOPLE)
+    while one.stores["shuffler"].load() is None:
+        one.crash_at = one.ticks + 2 if one.parties.get("shuffler") and one.parties["shuffler"].waiting else None
+        for name in ("learner", "devices", "shuffler"):
+            one.step(name)
+    one.parties.pop("shuffler", None)
+    assert one.stores["shuffler"].load().position["decided"] == PEOPLE
+    assert one.shuffled.items == []
+    one.messages.first = 3
+    one.crash_at = None
+    one.step("shuffler")
+    assert ("gone", {"batch": "0/0/0", "answered": PEOPLE}) in one.events
+    assert one.parties["shuffler"].waiting == 0
+
+
+def test_a_store_or_a_topic_of_another_run(world: Callable[..., World]) -> None:
+    one = world(records=2 * PEOPLE).run()
+    empty = Kept(lambda: None)
+    with pytest.raises(SourceError, match="knows nothing of it"):
+        Mixer(one.agreed, Reader(one.messages), Writer(one.shuffled), empty)
+    again = Learner(one.agreed, model(), Reader(one.shuffled), Writer(one.points), empty)
+    while again.step(0.0):  # a learner that lost its store comes to the same model from the same bits
+        pass
+    assert np.array_equal(again._estimator.theta, one.parties["learner"]._estimator.theta)
+    with pytest.raises(StoreMismatchError, match="minimum_share"):
+        Learner(Agreement(model(), 0.9), model(), Reader(one.shuffled), Writer(one.points), empty)
+    shorter = Topic(lambda: None)
+    shorter.items = [item for item in one.shuffled.items if b"0/0/1" in (item.key or b"")]
+    late = Learner(one.agreed, model(), Reader(shorter), Writer(one.points), Kept(lambda: None))
+    with pytest.raises(SourceError, match="batch 0/0/1 was forwarded, but 0/0/0 comes next"):
+        late.step(0.0)
+    one.parties.clear()
+    one.messages.items, one.messages.first = [], 0
+    with pytest.raises(SourceError):
+        one.build("shuffler")
+    with pytest.raises(SourceError, match="another agreement"):
+        Notes(str(one.folder / "notes"), Agreement(model(), 0.9))
+    (one.folder / "notes").write_text("{")
+    with pytest.raises(SourceError, match="something else"):
+        Notes(str(one.folder / "notes"), one.agreed)
+
+
+def test_a_refused_announcement_makes_devices_wait(world: Callable[..., World]) -> None:
+    one = world(records=PEOPLE)
+    one.points.add(None, announced(budget="eps=99,delta=1e-4"))
+    assert not any(one.step("devices") for _ in range(3))
+    assert one.messages.items == []
+    assert [event for event, _ in one.events] == ["refused"]
+    assert one.run().parties["learner"].counts.learned == PEOPLE
+
+
+def test_records_that_allow_less_decline(world: Callable[..., World]) -> None:
+    one = world(records=0)
+    items = [({"a": 0.0}, 0.0, None, allowed) for allowed in (None, 4.0, 3.9, 5.0) * 10]
+    source = MemorySource([*items, END], ("a", "b"))
+    notes = Notes(str(one.folder / "other"), one.agreed)
+    one.step("learner")
+    crowd = DeviceSimulator(
+        one.agreed, source, Reader(one.points), Writer(one.messages), notes, budget=4.0, per_batch=7
+    )
+    while crowd.step(0.0):
+        pass
+    assert (notes.answered, notes.declined) == (len(one.messages.items), notes.position["index"] - 7)  # type: ignore[index]
+    assert notes.answered == 7
+
+
+def test_nothing_of_a_message_is_kept_by_the_shuffler(world: Callable[..., World]) -> None:
+    one = world(records=PEOPLE - 1).run()
+    mixer = one.parties["shuffler"]
+    assert mixer.waiting == PEOPLE - 1
+    with pytest.raises(TypeError, match="neither copied nor stored"):
+        pickle.dumps(mixer)
+    Mixer(one.agreed, Reader(one.messages), Writer(one.shuffled), kept := Kept(lambda: None)).step(0.0)
+    stored = (one.stores["shuffler"].text + kept.text).encode()
+    for item in one.messages.items:
+        assert item.value is not None
+        assert item.value[NONCE_BYTES:][:8] not in stored or item.value[NONCE_BYTES:][:8] == bytes(8)

@@ -1,0 +1,417 @@
+"""The loop: what it counts, when it commits, what it shows, and that a run in pieces equals a run in one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.memory import ABORT, BAD, END, MemorySource
+from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
+from streamdp.config.job import make_config
+from streamdp.data.records import DeadLetter
+from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
+from streamdp.runtime.runner import Progress, Runner, total
+from streamdp.serving.publish import Publisher
+from streamdp.serving.snapshots import restore
+from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.store import Store
+
+CAP = PureDP(3.0)
+
+
+def items(n: int, *, bad_every: int = 0) -> list[Any]:
+    out: list[Any] = []
+    for i in range(n):
+        x = {"a": (i % 7) / 7, "b": (i % 3) - 1.0}
+        bad = bad_every and i % bad_every == 3
+        out.append(BAD if bad else (x, i % 5 / 5, f"s{i % 13}", [None, 0.5][i % 2]))
+    return out
+
+
+def model(store: Store | None = None, seed: int | None = 5) -> LDPASGDRegressor:
+    return LDPASGDRegressor(features=["a", "b"], budget="eps=1", ledger=store and store.ledger, seed=seed)
+
+
+def run(path: Path, source: MemorySource, max_records: int | None = None, **options: Any) -> Counts:
+    with Store(path, "job", "f", cap=CAP) as store:
+        return Runner(source, model(store), store, **options).run(max_records)
+
+
+def replay(stream: list[Any]) -> tuple[Counts, dict[str, float]]:
+    """Counts and spends by plain Python."""
+    learned = refused = dead = 0
+    spent: dict[str, float] = {}
+    for item in stream:
+        if item is BAD:
+            dead += 1
+            continue
+        _, _, subject, budget = item
+        wanted = spent.get(subject, 0.0) + (budget or 1.0)
+        if wanted > CAP.epsilon * (1 + 1e-9):
+            refused += 1
+        else:
+            learned += 1
+            spent[subject] = wanted
+    return Counts(learned, refused, dead), spent
+
+
+def test_everything_is_counted_once_and_agrees_with_plain_python(tmp_path: Path) -> None:
+    stream = items(100, bad_every=10)
+    counts = run(tmp_path / "a.db", MemorySource(stream, ["a", "b"]), commit_records=16)
+    expected, spent = replay(stream)
+    assert counts == expected
+    assert total(counts) == 100
+    assert min(counts.refused, counts.dead) > 0
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        assert store.ledger is not None
+        assert {s: store.ledger.spent(s).epsilon for s in spent} == pytest.approx(spent)
+
+
+def test_commits_fall_exactly_on_the_boundary(tmp_path: Path) -> None:
+    run(tmp_path / "a.db", MemorySource(items(50), ["a", "b"]), commit_records=16)
+    history = Store.history(tmp_path / "a.db")
+    assert [commit.position["index"] for commit in history] == [16, 32, 48, 50]
+    assert [total(commit.counts) for commit in history] == [16, 32, 48, 50]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_equal_one_run(tmp_path: Path, seed: int) -> None:
+    """Runs of random lengths with random commit intervals: counts, position and spends as in one run."""
+    rng = np.random.default_rng(seed)
+    stream = items(400, bad_every=9)
+    whole = run(tmp_path / "whole.db", MemorySource(stream, ["a", "b"]))
+    counts = Counts()
+    while total(counts) < 400:
+        counts = run(
+            tmp_path / "pieces.db",
+            MemorySource(stream, ["a", "b"]),
+            int(rng.integers(1, 90)),
+            commit_records=int(rng.integers(1, 40)),
+        )
+    assert counts == whole
+    one, many = Store.snapshot(tmp_path / "whole.db"), Store.snapshot(tmp_path / "pieces.db")
+    assert one is not None
+    assert many is not None
+    assert one.position == many.position == {"index": 400}
+    spends = []
+    for name in ("whole.db", "pieces.db"):
+        with Store(tmp_path / name, "job", "f", cap=CAP) as store:
+            assert store.ledger is not None
+            spends.append([store.ledger.spent(f"s{i}") for i in range(13)])
+    assert spends[0] == spends[1]
+
+
+def test_the_same_seed_and_any_commit_interval_give_the_same_model(tmp_path: Path) -> None:
+    states = []
+    for name, interval in (("a.db", 7), ("b.db", 100)):
+        run(tmp_path / name, MemorySource(items(60), ["a", "b"]), commit_records=interval)
+        snapshot = Store.snapshot(tmp_path / name)
+        assert snapshot is not None
+        states.append(snapshot.state["state"])
+    np.testing.assert_array_equal(*states)
+
+
+def test_abort_commits_what_was_counted_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    stream = [*items(25), ABORT, *items(10)]
+    source = MemorySource(stream, ["a", "b"])
+    with pytest.raises(SourceError):
+        run(tmp_path / "a.db", source, commit_records=10)
+    snapshot = Store.snapshot(tmp_path / "a.db")
+    assert snapshot is not None
+    assert total(snapshot.counts) == 25
+    counts = run(tmp_path / "a.db", source, commit_records=10)
+    assert total(counts) == 35
+
+
+def test_end_ends_a_run_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    stream = [*items(8), END, *items(8)]
+    assert total(run(tmp_path / "a.db", MemorySource(stream, ["a", "b"]), commit_records=8)) == 8
+    assert total(run(tmp_path / "a.db", MemorySource(stream, ["a", "b"]), commit_records=8)) == 16
+
+
+class Broken(MemorySource):
+    """Fails once, at the 16th record, in a way that nobody foresaw."""
+
+    whole = False
+
+    def poll(self, max_records: int, timeout_s: float) -> Any:
+        if self.position["index"] >= 15 and not self.whole:
+            self.whole = True
+            raise RuntimeError
+        return super().poll(min(max_records, 5), timeout_s)
+
+
+def test_any_other_error_leaves_the_last_commit(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        run(tmp_path / "a.db", Broken(items(30), ["a", "b"]), commit_records=10)
+    snapshot = Store.snapshot(tmp_path / "a.db")
+    assert snapshot is not None
+    assert total(snapshot.counts) == 10
+    assert total(run(tmp_path / "a.db", MemorySource(items(30), ["a", "b"]))) == 30
+
+
+def test_nothing_is_shown_before_it_is_committed(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    shown: list[Snapshot] = []
+
+    def publish(snapshot: Snapshot) -> None:
+        on_disk = Store.snapshot(path)
+        assert on_disk is not None
+        assert on_disk.seq == snapshot.seq
+        np.testing.assert_array_equal(on_disk.state["state"], snapshot.state["state"])
+        shown.append(snapshot)
+
+    run(path, MemorySource(items(45), ["a", "b"]), commit_records=20, publish=[publish])
+    assert [total(snapshot.counts) for snapshot in shown] == [20, 40, 45]
+
+
+def test_a_failed_commit_releases_nothing(tmp_path: Path) -> None:
+    shown: list[Snapshot] = []
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+
+        class Failing:
+            ledger = store.ledger
+            commits = 0
+
+            def load(self) -> Snapshot | None:
+                return store.load()
+
+            def commit(self, *arguments: Any) -> None:
+                self.commits += 1
+                if self.commits == 2:
+                    raise StoreError("disk full")
+                store.commit(*arguments)
+
+            def rollback(self) -> None:
+                store.rollback()
+
+        runner = Runner(
+            MemorySource(items(50), ["a", "b"]), model(store), Failing(), commit_records=10, publish=[shown.append]
+        )
+        with pytest.raises(StoreError, match="disk full"):
+            runner.run()
+    assert [total(snapshot.counts) for snapshot in shown] == [10]
+    assert total(run(tmp_path / "a.db", MemorySource(items(50), ["a", "b"]))) == 50
+
+
+def test_an_estimator_that_learned_what_the_store_does_not_know_is_refused(tmp_path: Path) -> None:
+    source = Broken(items(40), ["a", "b"])
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        estimator = model(store)
+        with pytest.raises(RuntimeError):
+            Runner(source, estimator, store).run()
+        with pytest.raises(ConfigError, match="begin with a new one"):
+            Runner(MemorySource(items(40), ["a", "b"]), estimator, store).run()
+        assert Runner(MemorySource(items(40), ["a", "b"]), model(store), store).run() == replay(items(40))[0]
+
+
+def test_what_was_not_committed_is_not_spent_by_the_next_run(tmp_path: Path) -> None:
+    source = Broken(items(60), ["a", "b"])
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        runner = Runner(source, model(store), store, commit_records=10)
+        with pytest.raises(RuntimeError):
+            runner.run()
+        assert runner.run() == replay(items(60))[0]
+
+
+def test_a_snapshot_whose_publishing_failed_is_published_by_the_next_run(tmp_path: Path) -> None:
+    shown: list[int] = []
+
+    def fail(snapshot: Snapshot) -> None:
+        raise StoreError("full")
+
+    with pytest.raises(StoreError):
+        run(tmp_path / "a.db", MemorySource(items(20), ["a", "b"]), publish=[fail])
+    run(tmp_path / "a.db", MemorySource(items(20), ["a", "b"]), publish=[lambda s: shown.append(total(s.counts))])
+    assert shown == [20]
+    run(tmp_path / "a.db", MemorySource(items(30), ["a", "b"]), publish=[lambda s: shown.append(total(s.counts))])
+    assert shown == [20, 20, 30]
+
+
+@pytest.mark.parametrize("place", ["no/such/model.json", "."])
+def test_a_place_that_cannot_be_published_to_is_an_error_at_once(tmp_path: Path, place: str) -> None:
+    with pytest.raises(StoreError, match="cannot publish"):
+        Publisher(str(tmp_path / place), None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_snapshot_with_another_configuration_is_not_shown() -> None:
+    config = make_config(
+        {
+            "job": "r",
+            "source": {"path": "a.csv"},
+            "schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}},
+            "model": {"estimator": "LDPASGDRegressor", "mechanism": "none"},
+        }
+    )
+    state = config.build_estimator().state_dict()
+    snapshot = Snapshot("r", config.fingerprint(), config.text(), 1, 0.0, Counts(), {}, state)
+    assert not restore(snapshot).estimator.guarantee.private
+    edited = snapshot.config.replace("none", "auto")
+    with pytest.raises(StoreDamagedError, match="configuration"):
+        restore(replace(snapshot, config=edited))
+
+
+def test_a_model_that_is_not_finite_is_not_committed(tmp_path: Path) -> None:
+    class Diverging(LDPASGDRegressor):
+        def state_dict(self) -> dict[str, Any]:
+            state = super().state_dict()
+            if self.n_seen > 10:
+                state["state"][0, 0] = np.inf
+            return state
+
+    with Store(tmp_path / "a.db", "job", "f") as store:
+        estimator = Diverging(features=["a", "b"])
+        with pytest.raises(ConfigError, match="no longer finite"):
+            Runner(MemorySource(items(30), ["a", "b"]), estimator, store, commit_records=10).run()
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [10]
+
+
+def test_seconds_commit_too(tmp_path: Path) -> None:
+    now = iter(range(10_000))
+
+    class Slow(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            return super().poll(min(max_records, 1), timeout_s)
+
+    run(tmp_path / "a.db", Slow(items(12), ["a", "b"]), commit_seconds=4.0, clock=lambda: float(next(now)))
+    history = Store.history(tmp_path / "a.db")
+    assert len(history) > 2
+    assert total(history[-1].counts) == 12
+
+
+def test_batches_are_committed_whole_and_the_last_one_is_closed(tmp_path: Path) -> None:
+    """Records over the cap, bad ones and a second one of a subject in a batch do not count towards a batch."""
+    stream = items(60, bad_every=10)
+    with Store(tmp_path / "a.db", "job", "f", cap=ApproxDP(3.0, 1e-5)) as store:
+        estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8, ledger=store.ledger)
+        source = MemorySource([BAD if item is BAD else (*item[:3], None) for item in stream], ["a", "b"])
+        counts = Runner(source, estimator, store, commit_records=5).run()
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [8, 16, 24, 32, 38]
+    assert counts == Counts(38, 16, 6)
+
+
+def test_a_large_batch_is_polled_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No poll is so long that a signal or the clock must wait for it, also where a commit waits for a boundary."""
+    asked: list[int] = []
+
+    class Asked(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            asked.append(max_records)
+            return super().poll(max_records, timeout_s)
+
+    monkeypatch.setattr("streamdp.runtime.runner.POLL_RECORDS", 7)
+    with Store(tmp_path / "a.db", "job", "f") as store:
+        estimator = PanPrivateRegressor(features=["a", "b"], batch_size=50)
+        source = Asked([(*item[:3], None) for item in items(120)], ["a", "b"])
+        assert Runner(source, estimator, store, commit_records=20).run() == Counts(120, 0, 0)
+    assert max(asked) == 7
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [50, 100, 120]
+
+
+def test_an_unfinished_batch_is_learned_again_after_a_crash(tmp_path: Path) -> None:
+    stream = [(*item[:3], None) for item in items(60)]
+
+    def job(source: MemorySource) -> Counts:
+        with Store(tmp_path / "a.db", "job", "f") as store:
+            estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8)
+            return Runner(source, estimator, store, commit_records=8).run()
+
+    class Crash(RuntimeError): ...
+
+    class Crashing(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            if self.position["index"] >= 20:
+                raise Crash
+            return super().poll(min(max_records, 5), timeout_s)
+
+    with pytest.raises(Crash):
+        job(Crashing(stream, ["a", "b"]))
+    crashed = Store.snapshot(tmp_path / "a.db")
+    assert crashed is not None
+    assert (crashed.counts.learned, crashed.position) == (16, {"index": 16})
+    assert job(MemorySource(stream, ["a", "b"])) == Counts(60, 0, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_batch_commits_and_restores_the_handlers(tmp_path: Path, number: int) -> None:
+    before = signal.getsignal(number)
+    sent = []
+
+    def interrupt(progress: Progress) -> None:
+        if total(progress.counts) >= 20 and not sent:
+            sent.append(total(progress.counts))
+            os.kill(os.getpid(), number)
+
+    class Slow(MemorySource):
+        def poll(self, max_records: int, timeout_s: float) -> Any:
+            return super().poll(min(max_records, 5), timeout_s)
+
+    counts = run(tmp_path / "a.db", Slow(items(1000), ["a", "b"]), on_progress=interrupt)
+    assert 20 <= total(counts) < 1000
+    snapshot = Store.snapshot(tmp_path / "a.db")
+    assert snapshot is not None
+    assert snapshot.counts == counts
+    assert snapshot.position == {"index": total(counts)}
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_interrupt_aborts_without_a_commit(tmp_path: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "a.db", MemorySource(items(100), ["a", "b"]), on_progress=interrupt)
+    assert Store.snapshot(tmp_path / "a.db") is None
+    assert total(run(tmp_path / "a.db", MemorySource(items(100), ["a", "b"]))) == 100
+
+
+def test_it_runs_in_another_thread_and_stops_when_told(tmp_path: Path) -> None:
+    results = []
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        runner = Runner(MemorySource(items(100), ["a", "b"]), model(store), store, commit_records=10)
+        runner._on_progress = lambda progress: runner.stop()
+        thread = threading.Thread(target=lambda: results.append(runner.run()))
+        thread.start()
+        thread.join(20)
+    assert [total(counts) for counts in results] == [10]
+
+
+def test_dead_letters_are_durable_before_their_records_are_committed(tmp_path: Path) -> None:
+    class Letters:
+        def __init__(self) -> None:
+            self.written: list[DeadLetter] = []
+            self.durable = 0
+
+        def write(self, letters: Any) -> None:
+            self.written += letters
+
+        def commit(self) -> None:
+            self.durable = len(self.written)
+
+    letters = Letters()
+
+    def publish(snapshot: Snapshot) -> None:
+        assert letters.durable == snapshot.counts.dead
+
+    run(
+        tmp_path / "a.db",
+        MemorySource(items(40, bad_every=5), ["a", "b"]),
+        commit_records=7,
+        dead_letters=letters,
+        publish=[publish],
+    )
+    assert [letter.position for letter in letters.written] == list(range(3, 40, 5))
+
+
+def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store, pytest.raises(ConfigError, match="ledger"):
+        Runner(MemorySource([], ["a", "b"]), model(None), store)

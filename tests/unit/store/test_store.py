@@ -1,0 +1,744 @@
+"""The store commits all or nothing, survives SIGKILL, and refuses what is not its own without touching it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import math
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sqlalchemy.engine import make_url
+
+from servers.postgres import Postgres
+from streamdp.data.records import WHOLE
+from streamdp.errors import (
+    ConfigError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreMismatchError,
+    StoreUnavailableError,
+    StoreVersionError,
+)
+from streamdp.ledger import page_codec, postgres_rows
+from streamdp.ledger.subject_key import ENVIRONMENT
+from streamdp.privacy.guarantees import PureDP, Spend
+from streamdp.store import store as store_module
+from streamdp.store import tables
+from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.store.state_codec import decode_state, encode_state
+from streamdp.store.store import Store
+from tests.support.paths import ROOT
+
+CAP = PureDP(1)
+STATE: dict[str, Any] = {
+    "theta": np.array([0.1, -0.0, 5e-324, 1e308]),
+    "n_seen": 3,
+    "inner": {"names": ["a", "b"]},
+}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where a store may be: a file, or a database of its own on a server, with a subject key in the environment."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "job.db")
+        return
+    monkeypatch.setenv(ENVIRONMENT, "5a" * 32)
+    server = request.getfixturevalue("postgres").url
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        yield make_url(server).set(database=name).render_as_string(hide_password=False)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+on_a_server = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A server that a test may kill, and starts again."""
+    with Postgres(tmp_path_factory.mktemp("fragile")) as server:
+        yield server
+
+
+def make(path: Path | str, commits: int = 1, **options: Any) -> None:
+    with Store(path, "trips", "print", cap=CAP, config="job: trips", **options) as store:
+        assert store.ledger is not None
+        for i in range(commits):
+            store.ledger.admit_many([f"subject-{i}", "everyone"], PureDP(0.5))
+            store.commit(STATE, {"row": i + 1}, Counts(i + 1, 0, 0))
+
+
+def digest(place: Path | str) -> str:
+    """Of the file, or of all rows of the server's tables."""
+    if not str(place).startswith("postgresql"):
+        return hashlib.sha256(Path(place).read_bytes()).hexdigest()
+    said = []
+    with psycopg.connect(str(place)) as connection:
+        tables = connection.execute(
+            "SELECT schemaname, tablename FROM pg_tables WHERE schemaname LIKE 'streamdp%' ORDER BY 1, 2"
+        ).fetchall()
+        for schema, table in tables:
+            said.append((schema, table, connection.execute(f'SELECT t::text FROM "{schema}"."{table}" t').fetchall()))
+    return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+def refuses(
+    path: Path | str, kind: type[StoreError], job: str = "trips", fingerprint: str = "print", **options: Any
+) -> None:
+    """Opening raises and leaves the main file byte for byte, or the tables row for row, what they were."""
+    before = digest(path)
+    with pytest.raises(kind) as caught:
+        Store(path, job, fingerprint, **({"cap": CAP} | options))
+    assert type(caught.value) is kind
+    assert digest(path) == before
+
+
+def equal(one: Any, two: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
+    if isinstance(one, dict):
+        return list(one) == list(two) and all(equal(one[key], two[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(two) and all(map(equal, one, two))
+    return type(one) is type(two) and (one == two or (one != one and two != two))
+
+
+def test_what_is_committed_is_loaded(place: str) -> None:
+    with Store(place, "trips", "print") as store:
+        assert store.load() is None
+        assert store.ledger is None
+        before = time.time()
+        store.commit(STATE, {"row": 7, "file": "ü"}, Counts(5, 1, 2))
+        snapshot = store.load()
+        assert snapshot is not None
+        assert equal(snapshot.state, STATE)
+        assert snapshot.position == {"row": 7, "file": "ü"}
+        assert (snapshot.counts, snapshot.seq) == (Counts(5, 1, 2), 1)
+        assert before <= snapshot.committed_at <= time.time()
+        assert equal(Store.snapshot(place, "trips").state, STATE)  # readers need no lock
+    with Store(place if "://" in place else f"sqlite:///{place}", "trips", "print", config="new text") as store:
+        store.commit({}, {}, Counts(6, 1, 2))
+    final = Store.snapshot(place, "trips")
+    assert final is not None
+    assert (final.seq, final.config, final.job, final.fingerprint) == (2, "new text", "trips", "print")
+    assert (final.shard, final.epoch) == (WHOLE, 2)
+    assert [commit.counts.learned for commit in Store.history(place, job="trips")] == [5, 6]
+    if "://" not in place:
+        assert Path(place).stat().st_mode & 0o777 == 0o600
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    array=hnp.arrays(
+        st.sampled_from([np.float64, np.int64]),
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    ),
+    number=st.floats(),
+    text=st.text(),
+)
+def test_states_round_trip_bit_for_bit(array: np.ndarray, number: float, text: str) -> None:
+    state = {"array": array, "reversed": array.T, "number": number, text: [text, None, True, {"deep": array}]}
+    state.pop("__array__", None)
+    assert equal(decode_state(encode_state(state)), state)
+
+
+def test_states_of_anything_else_are_refused_before_writing(place: str) -> None:
+    with Store(place, "trips", "print") as store:
+        for value in (
+            object(),
+            b"bytes",
+            np.array(["text"]),
+            np.zeros(2, np.float32),
+            {1: 2},
+            {"__array__": "<f8"},
+        ):
+            with pytest.raises(StoreError, match=r"state\['bad'\]"):
+                store.commit({"bad": value}, {}, Counts())
+        with pytest.raises(StoreError, match="position"):
+            store.commit({}, {"row": object()}, Counts())
+        assert store.load() is None
+
+
+def test_spends_are_committed_with_the_state_or_not_at_all(place: str) -> None:
+    make(place)
+    with Store(place, "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        assert store.ledger.admit("everyone", PureDP(0.5))
+        with pytest.raises(StoreError, match=r"Store\.commit"):
+            store.ledger.commit()
+    with Store(place, "trips", "print", cap=CAP) as store:  # closed without a commit: never happened
+        assert store.ledger is not None
+        assert store.ledger.spent("everyone").epsilon == 0.5
+        assert store.ledger.n_subjects == 2
+    with pytest.raises(StoreError, match="closed"):
+        store.ledger.admit("nobody yet", PureDP(0.5))
+
+
+def test_a_full_disk_keeps_the_last_snapshot_and_the_commit_can_be_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "job.db"
+    make(path)
+    big = {"theta": np.random.default_rng(0).normal(size=50_000)}
+    with Store(path, "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        store.ledger.admit("late", PureDP(0.5))
+        driver: Any = store._connection.connection.driver_connection
+        (pages,) = driver.execute("PRAGMA page_count").fetchone()
+        driver.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError, match="full"):
+            store.commit(big, {"row": 2}, Counts(2))
+        kept = Store.snapshot(path)
+        assert kept is not None
+        assert equal(kept.state, STATE)
+        driver.execute("PRAGMA max_page_count = 100000")
+        store.commit(big, {"row": 2}, Counts(2))
+        loaded = store.load()
+        assert loaded is not None
+        assert loaded.seq == 2
+    with Store(path, "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        assert store.ledger.spent("late").records == 1
+
+
+def test_history_is_pruned(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "HISTORY", 5)
+    make(place, commits=8)
+    assert [commit.seq for commit in Store.history(place, job="trips")] == [4, 5, 6, 7, 8]
+    assert [commit.position for commit in Store.history(place, limit=2, job="trips")] == [{"row": 7}, {"row": 8}]
+
+
+def test_other_fingerprints_caps_and_keys_are_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(place)
+    refuses(place, StoreMismatchError, fingerprint="other")
+    refuses(place, StoreMismatchError, cap=None)
+    refuses(place, StoreMismatchError, key=bytes(32))
+    with monkeypatch.context() as patch:
+        patch.setenv(ENVIRONMENT, "0" * 63)
+        before = digest(place)
+        with pytest.raises(ConfigError, match=ENVIRONMENT):
+            Store(place, "trips", "print", cap=CAP)
+        assert digest(place) == before
+        patch.delenv(ENVIRONMENT)
+        if "://" not in place:
+            Path(place + ".key").rename(place + ".elsewhere")
+        refuses(place, StoreMismatchError)
+        assert not Path(place + ".key").exists()
+    if "://" not in place:
+        Path(place + ".elsewhere").rename(place + ".key")
+    with Store(place, "trips", "print", cap=CAP) as store:
+        assert store.load() is not None
+
+
+def test_a_cap_cannot_be_added_later(place: str) -> None:
+    Store(place, "trips", "print").close()
+    refuses(place, StoreMismatchError)
+
+
+def test_a_file_of_another_job_is_refused_and_names_no_subject(tmp_path: Path) -> None:
+    path = tmp_path / "job.db"
+    make(path)
+    refuses(path, StoreMismatchError, job="other")
+    assert b"subject-0" not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://host/database", "postgresql://host", "sqlite://", "://", "postgresql://host:port/database"]
+)
+def test_other_databases_are_refused(url: str) -> None:
+    with pytest.raises(StoreError):
+        Store(url, "trips", "print")
+
+
+def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "job.db"
+    make(path)
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 5")  # in the log, as long as this connection is open
+    assert digest(path)
+    refuses(path, StoreVersionError)
+    other.close()
+    refuses(path, StoreVersionError)
+    with pytest.raises(StoreVersionError):
+        Store.snapshot(path)
+
+
+@on_a_server
+def test_jobs_of_one_database_do_not_meet(place: str) -> None:
+    make(place)
+    before = digest(place)
+    for absent in ("other", "Trips", 'trips"; DROP SCHEMA streamdp_trips'):
+        with pytest.raises(StoreError, match="no such job"):
+            Store.snapshot(place, absent)
+    with pytest.raises(StoreError, match="--job"):
+        Store.snapshot(place)
+    assert digest(place) == before
+    for name in ("other", "Trips", 'a"b.c ü%s :x'):
+        with Store(place, name, name, cap=CAP) as store, Store(place, "trips", "print", cap=CAP):
+            assert store.ledger is not None
+            assert store.ledger.spent("everyone").records == 0
+            store.commit({}, {"of": name}, Counts())
+    for name in ("other", "Trips", 'a"b.c ü%s :x'):
+        found = Store.snapshot(place, name)
+        assert found is not None
+        assert found.position == {"of": name}
+    kept = Store.snapshot(place, "trips")
+    assert kept is not None
+    assert kept.position == {"row": 1}
+    with pytest.raises(ConfigError, match="54 bytes"):
+        Store(place, "ü" * 28, "print")
+
+
+@on_a_server
+def test_a_cap_on_a_server_needs_a_key_from_the_environment(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENVIRONMENT)
+    with pytest.raises(ConfigError, match=ENVIRONMENT):
+        Store(place, "trips", "print", cap=CAP)
+    with pytest.raises(StoreError, match="no such job"):  # nothing was made
+        Store.snapshot(place, "trips")
+    make(place, key=bytes(32))
+
+
+@on_a_server
+def test_a_server_with_a_newer_format_or_another_content_is_refused(place: str) -> None:
+    make(place)
+    for change, kind in (
+        ("UPDATE format SET version = 5", StoreVersionError),
+        ("UPDATE format SET version = 4, name = 'other'", StoreDamagedError),
+        ("UPDATE format SET name = 'store'; UPDATE shards SET learned = 9", StoreDamagedError),
+        ("UPDATE shards SET learned = 1; UPDATE shards SET state = '{}'", StoreDamagedError),
+        ("DROP TABLE shards", StoreDamagedError),
+    ):
+        with psycopg.connect(place) as connection:
+            connection.execute(f"SET search_path TO streamdp_trips; {change}")
+        refuses(place, kind)
+        with pytest.raises(kind):
+            Store.snapshot(place, "trips")
+
+
+@on_a_server
+def test_a_password_is_in_no_error_and_not_in_the_store(place: str) -> None:
+    """The server takes any, so these are the errors of every other kind; one with an @ is cut wrongly by all."""
+    url = make_url(place)
+    ours = url.set(password="hush").render_as_string(hide_password=False)
+    wrong = [
+        url.set(password="hush", database="absent").render_as_string(hide_password=False),
+        url.set(password="hush", username="nobody").render_as_string(hide_password=False),
+        url.set(password="hush", port=1).render_as_string(hide_password=False),
+        url.set(password="hush", query={"wrong": "1"}).render_as_string(hide_password=False),
+        f"postgresql://me:p@ss:hush@{url.host}/{url.database}",
+        "mysql://me:hush@host/database",
+    ]
+    said, written = [], uuid.uuid4().hex
+    for one in wrong:
+        with pytest.raises(StoreError) as caught:
+            Store(one, "trips", "print")
+        said += traceback.format_exception(caught.value)
+    assert '(database "absent" does not exist)' in "".join(said)
+    assert '(role "nobody" does not exist)' in "".join(said)
+    with Store(ours, "trips", "print", cap=CAP, config="text", key=b"k" * 32) as store:
+        said += [repr(store), repr(vars(store)), repr(vars(store._database)), store._database.name]
+        store.commit(STATE, {}, Counts())
+        with pytest.raises(StoreBusyError) as busy:
+            Store(ours, "trips", "print", cap=CAP, key=b"k" * 32)
+        said += traceback.format_exception(busy.value)
+        with psycopg.connect(place) as connection:
+            connection.execute("DROP TABLE streamdp_trips.commits")
+        with pytest.raises(StoreDamagedError) as damaged:
+            store.commit({}, {"at": written}, Counts())
+        said += traceback.format_exception(damaged.value)
+    assert "hush" not in "".join(said)
+    assert written not in "".join(said)  # nor what was about to be written
+    with psycopg.connect(place) as connection:
+        for table in ("jobs", "shards", "spends"):
+            rows = connection.execute(f"SELECT t::text FROM streamdp_trips.{table} t").fetchall()
+            assert "hush" not in repr(rows)
+
+
+@on_a_server
+def test_one_server_by_two_names_has_one_lock(place: str) -> None:
+    url = make_url(place)
+    if url.host != "127.0.0.1":
+        pytest.skip("this server has a name that we know no other for")
+    other = url.set(host="localhost").render_as_string(hide_password=False)
+    with Store(place, "trips", "print"), pytest.raises(StoreBusyError):
+        Store(other, "trips", "print")
+
+
+class Wire:
+    """Between a client and a server. With `cut_after`, it swallows the answer to those bytes and hangs up."""
+
+    def __init__(self, port: int) -> None:
+        self.cut_after: bytes | None = None
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                for one, two in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=(one, two, one is client), daemon=True).start()
+
+    def _pass(self, one: socket.socket, two: socket.socket, upwards: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                if upwards and self.cut_after is not None and self.cut_after in data:
+                    self.cut_after = None
+                    one.shutdown(socket.SHUT_RDWR)
+                    two.sendall(data)
+                    time.sleep(0.5)  # the server does it, and nobody hears of it
+                    break
+                two.sendall(data)
+        for end in (one, two):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def commit_once(place: str, store: Store, part: Part) -> None:
+    """Repeat the commit until it succeeds, as its docstring allows; then it has happened once, with its spends."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            store.commit_parts({WHOLE: part})
+            break
+        except StoreUnavailableError:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    assert [(c.seq, c.position) for c in Store.history(place, job="trips")] == [(1, {"row": 1}), (2, {"row": 2})]
+    snapshot = store.load()
+    assert snapshot is not None
+    assert snapshot.counts == part.counts
+    assert store.ledger is not None
+    assert store.ledger.spent("late").records == 1
+    assert store.ledger.n_subjects == 3
+
+
+@on_a_server
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_whose_answer_was_lost_happens_once(place: str, when: str) -> None:
+    make(place)
+    url = make_url(place)
+    wire = Wire(url.port or 5432)
+    with Store(url.set(port=wire.port).render_as_string(hide_password=False), "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        store.ledger.admit("late", PureDP(0.5))
+        part = Part({}, {"row": 2}, Counts(2))
+        wire.cut_after = b"UPDATE shards" if when == "before" else b"COMMIT"
+        with pytest.raises(StoreUnavailableError):
+            store.commit_parts({WHOLE: part})
+        landed = Store.snapshot(place, "trips")
+        assert landed is not None
+        assert landed.seq == (1 if when == "before" else 2)
+        commit_once(place, store, part)
+        store.commit({}, {"row": 3}, Counts(3))
+    wire.close()
+
+
+@pytest.mark.parametrize("when", ["idle", "writing"])
+def test_a_server_that_was_killed_loses_no_commit(
+    fragile: Postgres, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENVIRONMENT, "5a" * 32)
+    with psycopg.connect(fragile.url, autocommit=True) as admin:
+        admin.execute("DROP SCHEMA IF EXISTS streamdp_trips CASCADE")
+    make(fragile.url)
+    with Store(fragile.url, "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        store.ledger.admit("late", PureDP(0.5))
+        part = Part({}, {"row": 2}, Counts(2))
+        if when == "idle":
+            fragile.kill()
+        else:
+            write = store.ledger.write_pending
+            monkeypatch.setattr(store.ledger, "write_pending", lambda c: (write(c), fragile.kill()))
+        with pytest.raises(StoreUnavailableError):
+            store.commit_parts({WHOLE: part})
+        with pytest.raises(StoreUnavailableError):
+            store.commit_parts({WHOLE: part})
+        with pytest.raises(StoreUnavailableError):
+            store.load()
+        with pytest.raises(StoreUnavailableError):
+            store.ledger.admit("nobody yet", PureDP(0.5))
+        with pytest.raises(StoreUnavailableError):
+            Store.snapshot(fragile.url, "trips")
+        if when == "writing":
+            monkeypatch.setattr(store.ledger, "write_pending", write)
+        fragile.start()
+        commit_once(fragile.url, store, part)
+
+
+def make_older(path: Path, version: int) -> None:
+    """Take a file back: format 3 had a row for each subject, format 2 one shard, and format 1 no history."""
+    columns = "seq, committed_at, learned, refused, dead, position"
+    old = sqlite3.connect(path)
+    spends = old.execute("SELECT page, spends FROM spend_pages UNION ALL SELECT 0, spends FROM spend_log").fetchall()
+    newest = {}
+    for keys, rows in (page_codec.unpack([n], [blob]) for n, blob in sorted(spends, key=lambda page: -page[0])):
+        newest |= dict(zip(postgres_rows._hashes(keys), postgres_rows._packed(keys, rows), strict=True))
+    old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
+    old.executemany("INSERT INTO spends VALUES (?, ?)", newest.items())
+    old.executescript("DROP TABLE spend_pages; DROP TABLE spend_log; PRAGMA user_version = 3")
+    if version == 3:
+        old.close()
+        return
+    old.executescript(
+        f"CREATE TABLE snapshot AS SELECT {columns}, state, checksum FROM shards; DROP TABLE shards;"
+        f"CREATE TABLE old AS SELECT {columns} FROM commits; DROP TABLE commits; ALTER TABLE old RENAME TO commits;"
+        + ("DROP TABLE commits;" if version == 1 else "")
+        + f"PRAGMA user_version = {version};"
+    )
+    old.close()
+
+
+@pytest.mark.parametrize(("version", "kept"), [(1, [3]), (2, [1, 2, 3]), (3, [1, 2, 3])])
+def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int]) -> None:
+    path = tmp_path / "job.db"
+    make(path, commits=3)
+    history = Store.history(path)
+    make_older(path, version)
+    assert Store.history(path) == ([] if version < 3 else history)
+    before = Store.snapshot(path)
+    refuses(path, StoreMismatchError, job="other")  # no migration for those who have no business here
+    with Store(path, "trips", "print", cap=CAP) as store:
+        after = store.load()
+        assert isinstance(before, Snapshot)
+        assert isinstance(after, Snapshot)
+        assert (after.seq, after.position) == (before.seq, before.position)
+        assert [commit.seq for commit in Store.history(path)] == kept
+        store.commit({}, {"row": 4}, Counts(4))
+        assert store.ledger is not None
+        assert store.ledger.spent("everyone") == Spend.of([PureDP(0.5)] * 2)
+        assert store.ledger.n_subjects == 4
+    assert [commit.seq for commit in Store.history(path)] == [*kept, 4]
+
+
+@on_a_server
+def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
+    make(place)
+    with psycopg.connect(place) as connection:
+        assert connection.execute("SELECT DISTINCT length(spend) FROM streamdp_trips.spends").fetchall() == [(48,)]
+        connection.execute("UPDATE streamdp_trips.format SET version = 3")
+    assert Store.snapshot(place, "trips") is not None
+    with Store(place, "trips", "print", cap=CAP) as store:
+        assert store.ledger is not None
+        assert store.ledger.spent("everyone").records == 1
+        store.set_caps({"everyone": "eps=0.5"})
+        assert not store.ledger.admit("everyone", PureDP(0.1))
+    with psycopg.connect(place) as connection:
+        assert connection.execute("SELECT version FROM streamdp_trips.format").fetchone() == (4,)
+
+
+def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "job.db"
+    make(path)
+    make_older(path, 1)
+
+    def half(connection: Any) -> None:
+        tables._add_commits(connection)
+        raise RuntimeError
+
+    monkeypatch.setitem(tables.MIGRATIONS, 1, half)
+    with pytest.raises(RuntimeError):
+        Store(path, "trips", "print", cap=CAP)
+    monkeypatch.undo()
+    make(path)
+
+
+def test_files_that_are_no_store_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.db"
+    for content in (b"x", b"SQLite format 3\0", random.Random(1).randbytes(5000)):
+        path.write_bytes(content)
+        refuses(path, StoreDamagedError)
+    path.unlink()
+    foreign = sqlite3.connect(path)
+    foreign.execute("CREATE TABLE mine (x)")
+    foreign.close()
+    refuses(path, StoreDamagedError)
+    with pytest.raises(StoreError):
+        Store.snapshot(tmp_path / "absent.db")
+    assert not (tmp_path / "absent.db").exists()
+    with pytest.raises(StoreError):
+        Store(tmp_path / "no" / "directory.db", "trips", "print")
+
+
+def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(tmp_path: Path) -> None:
+    """To take either for new would give every subject its whole cap once more."""
+    path = tmp_path / "job.db"
+    make(path)
+    os.truncate(path, 0)
+    refuses(path, StoreDamagedError)
+    path.unlink()
+    (tmp_path / "job.db-wal").write_bytes(b"frames")
+    with pytest.raises(StoreDamagedError):
+        make(path)
+
+
+def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
+    """Cut the file or change bytes: it is refused with a typed error, or the snapshot is what it was."""
+    path, copy = tmp_path / "job.db", tmp_path / "copy.db"
+    make(path, commits=20)
+    shutil.copy(tmp_path / "job.db.key", tmp_path / "copy.db.key")
+    whole = path.read_bytes()
+    rng = random.Random(2)
+    refused = 0
+    for trial in range(150):
+        damaged = bytearray(whole)
+        if trial % 10 == 0:
+            del damaged[rng.randrange(1, len(whole)) :]
+        else:
+            for _ in range(rng.choice([1, 1, 30])):
+                damaged[rng.choice([rng.randrange(len(whole)), rng.randrange(200)])] ^= 1 << rng.randrange(8)
+        for leftover in ("-wal", "-shm"):
+            Path(f"{copy}{leftover}").unlink(missing_ok=True)
+        copy.write_bytes(damaged)
+        try:
+            store = Store(copy, "trips", "print", cap=CAP)
+        except StoreError:
+            assert copy.read_bytes() == damaged
+            refused += 1
+            continue
+        with store:
+            snapshot = store.load()
+            assert snapshot is not None
+            assert equal(snapshot.state, STATE)
+            assert (snapshot.position, snapshot.counts) == ({"row": 20}, Counts(20))
+    assert refused > 30
+
+
+def test_a_damaged_snapshot_fails_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "job.db"
+    for change in (
+        "learned = 9",
+        "position = '{}'",
+        "state = '{}'",
+        "state = x'00ff'",
+        "committed_at = 'then'",
+    ):
+        path.unlink(missing_ok=True)
+        make(path)
+        other = sqlite3.connect(path)
+        other.execute(f"UPDATE shards SET {change}")
+        other.commit()
+        other.close()
+        refuses(path, StoreDamagedError)
+        with pytest.raises(StoreDamagedError):
+            Store.snapshot(path)
+
+
+WRITER = """
+import sys
+import numpy as np
+from streamdp.privacy.guarantees import PureDP
+from streamdp.store.store import Store
+from streamdp.store.snapshot import Counts
+with Store(sys.argv[1], "trips", "print", cap=PureDP(1e9)) as store:
+    last = store.load()
+    done = last.counts.learned if last else 0
+    print("open", flush=True)
+    while True:
+        subjects = [f"s{i % 97}" for i in range(done, done + 50)]
+        assert store.ledger.admit_many(subjects, PureDP(1)).all()
+        done += 50
+        store.commit({"theta": np.full(3000, float(done))}, {"row": done}, Counts(done))
+"""
+
+
+def start_writer(path: Path | str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def open_soon(place: str) -> Store:
+    """A server needs a moment to see that a client is dead, and holds its lock until then."""
+    deadline = time.monotonic() + (10 if "://" in place else 0)
+    while True:
+        try:
+            return Store(place, "trips", "print", cap=CAP)
+        except StoreBusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.05)
+
+
+def test_sigkill_loses_no_commit_and_counts_nothing_twice(place: str) -> None:
+    rng = random.Random(3)
+    reached, empty = 0, Snapshot("", "", "", 0, 0.0, Counts(), {}, {})
+    for _ in range(2):
+        process = start_writer(place)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        with pytest.raises(StoreBusyError):
+            Store(place, "trips", "print", cap=CAP)
+        deadline = time.monotonic() + 20
+        while (Store.snapshot(place, "trips") or empty).counts.learned == reached and time.monotonic() < deadline:
+            time.sleep(0.02)  # its first commit comes late on a busy machine
+        time.sleep(rng.uniform(0.0, 0.2))
+        running = Store.snapshot(place, "trips")  # readers need no lock
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        with open_soon(place) as store:
+            last = store.load()
+            assert last is not None
+            done = last.counts.learned
+            assert done >= max(reached, 0 if running is None else running.counts.learned)
+            reached = done
+            assert last.position == {"row": done}
+            assert last.state["theta"].tolist() == [float(done)] * 3000
+            assert store.ledger is not None
+            for i in range(97):
+                assert store.ledger.spent(f"s{i}").records == math.ceil((done - i) / 97)
+    assert reached > 0
+
+
+def test_two_stores_in_one_process_are_refused_and_a_dropped_one_lets_go(place: str) -> None:
+    store = Store(place, "trips", "print")
+    with pytest.raises(StoreBusyError):
+        Store(place, "trips", "print")
+    store.close()
+    store.close()
+    dropped = Store(place, "trips", "print")
+    del dropped
+    gc.collect()
+    if "://" in place:
+        time.sleep(0.2)  # the server frees what a connection held a moment after it ended
+    Store(place, "trips", "print").close()
+
+
+def test_a_crash_while_creating_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "job.db"
+    (tmp_path / "job.db.new").write_bytes(b"half a database")
+    (tmp_path / "job.db.new-journal").write_bytes(b"half a journal")
+    make(path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["job.db", "job.db.key", "job.db.lock"]

@@ -1,0 +1,60 @@
+"""`import streamdp` is quick because it loads nothing heavy: checked by name, as clocks depend on the machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.paths import ROOT
+
+# Each of them takes a tenth of a second or more to load, and is needed only later, or by some.
+HEAVY = [
+    "numba",
+    "pandas",
+    "polars",
+    "sqlalchemy",
+    "dp_accounting",
+    "matplotlib",
+    "pydantic",
+    "sklearn",
+    "typer",
+    "rich",
+]
+
+
+def loaded(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after `statement`, and those of streamdp."""
+    command = [sys.executable, "-c", f"{statement}\nimport sys; print(*sys.modules)"]
+    answer = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    names = answer.stdout.split()
+    return {name.partition(".")[0] for name in names} | {name for name in names if name.startswith("streamdp.")}
+
+
+@pytest.fixture(scope="module")
+def after_import() -> set[str]:
+    return loaded("import streamdp")
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_import_leaves_the_heavy_packages_alone(after_import: set[str], module: str) -> None:
+    assert "streamdp" in after_import
+    assert module not in after_import
+
+
+def test_the_check_sees_what_is_loaded() -> None:
+    assert "polars" in loaded("import streamdp, polars")
+
+
+def test_a_declared_estimator_is_built_without_the_database_and_the_readers() -> None:
+    modules = loaded("from streamdp import LDPASGDRegressor; LDPASGDRegressor(features=['a']).learn_one({'a': 1}, 1)")
+    assert "numba" in modules
+    assert not modules & {"pandas", "polars", "sqlalchemy", "dp_accounting", "matplotlib", "pydantic"}
+
+
+def test_who_has_no_ledger_does_not_load_its_compiled_code() -> None:
+    compiled = {f"streamdp.ledger.{name}" for name in ("admission", "row_cache", "page_codec")}
+    learn = "import streamdp as s; s.LDPSGDRegressor(features=['a'], ledger={}).learn_one({{'a': 1}}, 1, subject='ann')"
+    assert not loaded(learn.format("None")) & compiled
+    assert loaded(learn.format("s.Ledger('eps=1')")) >= compiled
