@@ -28,6 +28,7 @@ check: $(STAMP)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
 
 format: $(STAMP)
 	$(BIN)/python -m ruff check --fix .

@@ -125,7 +125,8 @@ class AboveThreshold:
 
     def chance(self, margin: float, queries: int) -> float:
         """An upper bound on how likely noise lifts any of so many scores by `margin` >= 0 against the threshold, or
-        pushes one down by it."""
+        pushes one down by it.
+        """
         scale, factor = self._tail
         return queries * factor * math.exp(-margin / scale)
 
@@ -230,7 +231,8 @@ class ConcentratedMean:
     @property
     def sensitivity(self) -> float:
         """Of one answer. Nearness is rounded by a relative (d + 2) 2^-54, and a weighted mean of n vectors by about
-        2 n 2^-53 of the bound, in D and in D'. More than that is added for both."""
+        2 n 2^-53 of the bound, in D and in D'. More than that is added for both.
+        """
         tau = self.distance * (1 + (self.d + 8) * 2.0**-53)
         return min(tau * self.selection.sensitivity + self.users * self.bound * 2.0**-50, 2 * self.bound)
 
@@ -256,7 +258,8 @@ class Answers:
 
     def of(self, points: np.ndarray) -> np.ndarray | None:
         """The answer (d,) to a query with the vectors points (n, d), or None where the test failed: then it was the
-        last. Raises `QueriesExhaustedError` for a query after the last, `ConfigError` for points of another shape."""
+        last. Raises `QueriesExhaustedError` for a query after the last, `ConfigError` for points of another shape.
+        """
         mean = self._mean
         if self._left == 0:
             raise QueriesExhaustedError(f"a run of {mean.queries} queries is over, or its test has failed")
@@ -286,7 +289,8 @@ def _largest_mu(epsilon: float, delta: float) -> float:
 def far_share(chance: float, users: int, risk: float) -> float:
     """At most this share of the pairs of n independent users is far, but for a probability of `risk`, where one pair is
     with probability `chance`: P(share >= q) <= exp(-floor(n/2) KL(q, chance)), as the pairs can be cut into rounds of
-    floor(n/2) pairs each that share nobody (Hoeffding 1963, section 5). 1 where no q will do."""
+    floor(n/2) pairs each that share nobody (Hoeffding 1963, section 5). 1 where no q will do.
+    """
     target = -math.log(risk) / (users // 2)
     low, high = chance, 1.0
     for _ in range(60):

@@ -101,7 +101,8 @@ def count_ones(
     words: np.ndarray,
 ) -> int:
     """Add to ones (d,) what `noisy_counts` makes of the gradients of the rows of X at theta, for losses of one linear
-    predictor. Returns how many rows were done before `words` ran out."""
+    predictor. Returns how many rows were done before `words` ran out.
+    """
     room = np.empty(ones.shape[0] + 1)
     done = 0
     for i in range(X.shape[0]):

@@ -275,7 +275,8 @@ class UserMean:
 
     def intervals_of(self, vectors: np.ndarray, coordinates: np.ndarray, signs: np.ndarray) -> np.ndarray:
         """Which interval (n,) each vector (n, d) is in on its coordinate (n,) of the rotation; the end ones have no
-        end."""
+        end.
+        """
         from streamdp.aggregation.user_kernels import transform
 
         rotated = np.zeros((len(vectors), self.padded))
@@ -311,7 +312,8 @@ class UserMean:
 
     def centre(self, votes: np.ndarray, signs: np.ndarray) -> np.ndarray:
         """The centre (d,) from how often each interval was named (D, t): the middles of the most named, turned back
-        and taken to the ball that all vectors are in."""
+        and taken to the ball that all vectors are in.
+        """
         from streamdp.aggregation.user_kernels import transform
 
         middles = ((2 * np.argmax(votes, axis=1)[None, :] + 1) / self.intervals - 1) * self.reach

@@ -243,7 +243,8 @@ class RangeMean:
     @property
     def variance(self) -> float:
         """The most that E||error||^2 can be but for the `bias`, as an estimate of the mean of all n users' vectors: the
-        noise, and who is drawn, which moves the sum by as much as offsets are long."""
+        noise, and who is drawn, which moves the sum by as much as offsets are long.
+        """
         length = self.offset + self.spread if self.share else self.bound
         return self.noise.variance(self.d) / self.batch**2 + (1 - self.rate) / self.batch * length**2
 
@@ -292,7 +293,8 @@ class RangeMean:
 
     def centre(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
         """The centre (d,) of vectors (k, d): the middles of the chosen bins, turned back and taken to the ball that
-        all vectors are in."""
+        all vectors are in.
+        """
         from streamdp.aggregation.user_kernels import transform
 
         signs = 1.0 - 2.0 * np.unpackbits(_words((self.padded + 63) // 64, rng).view(np.uint8))[: self.padded]

@@ -137,7 +137,8 @@ class SampledMean:
 @compiled
 def _select(chances: np.ndarray, out: np.ndarray, words: np.ndarray) -> int:
     """Write 1 into out (n,) with the probability chances (n,) 2^-64, never for 0 and always for 2^64 - 1. Returns how
-    many were done before `words` ran out."""
+    many were done before `words` ran out.
+    """
     for i in range(chances.shape[0]):
         at = np.int64(words[0])
         if at >= words.shape[0]:

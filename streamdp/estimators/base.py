@@ -160,7 +160,8 @@ class StreamEstimator(river_base.Estimator):
 
     def _pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
         """Write x, y into the view, or into the buffer. Raises `SchemaError` for a value of x that is not a finite
-        number."""
+        number.
+        """
         if not self._names:
             self._adopt(list(x))
         try:

@@ -134,7 +134,8 @@ class LinearModel(StreamEstimator):
 
     def _union(self, parts: Sequence[Self], same: str) -> Self:
         """A new estimator with the refusals and spends of these, private where all of them are; theirs to fill in is
-        what they learned. Raises `ConfigError`, which says what must be the `same`, where models differ."""
+        what they learned. Raises `ConfigError`, which says what must be the `same`, where models differ.
+        """
         for part in parts:
             part._need_features("merged")
             if (part._model(), part._domain) != (self._model(), self._domain):

@@ -106,7 +106,8 @@ class ShuffleRandomizer:
 
     def messages_of(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The packed bits (n, d, w) of n people's records X (n, p), y (n,). Raises `SchemaError` for y that is no
-        class."""
+        class.
+        """
         self.loss.check_targets(y, max(2, len(self.point) // (len(self.features) + bool(self.intercept))))
         return LocalRandomizer(self.params, self.rng).messages(gradients(self.spec, self.loss, self.point, X, y))
 

@@ -60,7 +60,8 @@ class Loss:
     @property
     def smoothness(self) -> float:
         """The Lipschitz constant of the gradient in theta; inf for non-smooth losses, and where gradients are clipped
-        (then w = 1, and x may be as long as it likes)."""
+        (then w = 1, and x may be as long as it likes).
+        """
         return math.inf if self.clip is not None else self._smoothness()
 
     def _smoothness(self) -> float:
@@ -281,7 +282,8 @@ class Huber(Loss):
 
     def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
         """As for every loss, over sigma >= sigma_min: given sigma the root along x is in closed form, and what is left
-        is the root of a decreasing function of sigma."""
+        is the root of a decreasing function of sigma.
+        """
         from scipy.optimize import brentq
 
         theta = np.asarray(theta, dtype=float)

@@ -19,7 +19,8 @@ def average_gradients(
     out: np.ndarray,
 ) -> None:
     """Write the average gradient at theta of each of the users (k,) into the rows of out (k, d), for losses of one
-    linear predictor. User u has the rows starts[u] to starts[u + 1] of X (N, p), y (N,)."""
+    linear predictor. User u has the rows starts[u] to starts[u + 1] of X (N, p), y (N,).
+    """
     g = np.zeros(theta.shape[0] + 1)
     for k in range(users.shape[0]):
         begin, end = starts[users[k]], starts[users[k] + 1]

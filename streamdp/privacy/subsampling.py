@@ -128,7 +128,8 @@ def nearly_normal(mu: float, rate: Any, steps: Any) -> Any:
 
 def zero_out_mu(budget: ApproxDP, rate: float, steps: int) -> float:
     """The largest mu: if a step is mu-GDP for leaving one drawn user out, `steps` steps are (epsilon, delta)-DP for
-    replacing one. It is 1 / `noise_multiplier`, by the proof above, which asks for no more of M; same errors."""
+    replacing one. It is 1 / `noise_multiplier`, by the proof above, which asks for no more of M; same errors.
+    """
     return 1 / noise_multiplier(budget, rate, steps)
 
 

@@ -54,7 +54,8 @@ _MOST_USERS = 10**12
 @dataclass(frozen=True)
 class Phase:
     """One run of AC-SA on users of its own: `mean` answers its queries about the loss smoothed by `radius` (0: as it
-    is). `modulus` is M of `acceleration`, `excess` the bound on the expected loss of its output."""
+    is). `modulus` is M of `acceleration`, `excess` the bound on the expected loss of its output.
+    """
 
     mean: ConcentratedMean
     radius: float
@@ -65,7 +66,8 @@ class Phase:
 @dataclass(frozen=True)
 class Plan:
     """`gain` is the noise of clipping at the bound, for as many queries and users and the whole budget, over that of
-    the last phase. Below 1, clipping is better."""
+    the last phase. Below 1, clipping is better.
+    """
 
     phases: tuple[Phase, ...]
     gain: float

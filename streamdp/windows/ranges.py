@@ -163,7 +163,8 @@ class PrivateRange:
 
     def _draft(self, task: Task) -> RangePlan:
         """The fewest steps whose bound is near the least, with a formula in place of the exact accounting of drawn
-        users."""
+        users.
+        """
         whole = GaussianDP.from_approx(task.budget).mu
         most = min(_MOST_STEPS, self.most_queries)
         drafts = []
@@ -192,7 +193,8 @@ class PrivateRange:
 
 def _rate(wanted: float) -> float:
     """A rate of at most this, by less than 5 %: one of few, so that windows of about as many users share what it takes
-    a quarter of a second to account for."""
+    a quarter of a second to account for.
+    """
     return 1.0 if wanted >= 1 else 2.0 ** (math.floor(16 * math.log2(wanted)) / 16)
 
 

@@ -61,7 +61,8 @@ class Users(Protocol):
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
         """The average gradients (k, d) at theta (d,) of the users (k,) named by index, of all n when None; of norm at
         most the task's bound. With a `radius` > 0 they are those of the loss convolved with the uniform ball of that
-        radius: within radius * bound of the loss, and (bound sqrt(d) / radius)-smooth."""
+        radius: within radius * bound of the loss, and (bound sqrt(d) / radius)-smooth.
+        """
 
     def project(self, theta: np.ndarray) -> np.ndarray:
         """theta (d,) in the domain."""
@@ -89,11 +90,13 @@ class Method(Protocol):
 
     def plan(self, task: Task) -> Any:
         """Steps, noise and whatever else follows from the task. Raises `TooFewUsersError` that says how many users are
-        needed, and `ConfigError` for a task that it cannot serve."""
+        needed, and `ConfigError` for a task that it cannot serve.
+        """
 
     def least_users(self, task: Task) -> int:
         """The least n that `plan` accepts for a task like this one."""
 
     def run(self, plan: Any, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """Learn from the users, beginning at start (d,) in the domain. Whatever is computed from the users' records and
-        not released is wiped or dropped when it returns."""
+        not released is wiped or dropped when it returns.
+        """

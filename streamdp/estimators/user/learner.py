@@ -117,7 +117,8 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _admit(self, subjects: Sequence[Subject | None]) -> np.ndarray | None:
         """Ask the ledger for every report that begins here, before anything changes, so that it may be repeated where
-        the ledger raises. The mask (n,) of the records that it admits, or None for all."""
+        the ledger raises. The mask (n,) of the records that it admits, or None for all.
+        """
         if self.ledger is None:
             return None
         begun, report = self._people.begun(subjects)
@@ -186,7 +187,8 @@ class UserLearner(UserRecords, BatchedModel):
     @property
     def randomizer(self) -> UserRandomizer:
         """A user's half of the question that comes next. A report on it may be absorbed until its question is closed:
-        hand out a new one for each report, as coordinates take turns."""
+        hand out a new one for each report, as coordinates take turns.
+        """
         from streamdp.optim.loops import ENVELOPE
 
         self._need_features("randomizer")
@@ -297,7 +299,8 @@ class UserLearner(UserRecords, BatchedModel):
 
     def merged(self, *others: Self) -> Self:
         """As for every estimator that learns in batches; the reports of unfinished batches and the records of open
-        users are left out."""
+        users are left out.
+        """
         result = super().merged(*others)
         result.n_users = sum(part.n_users for part in (self, *others))
         return result

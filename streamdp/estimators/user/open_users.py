@@ -63,7 +63,8 @@ class OpenUsers:
 
     def begun(self, subjects: Sequence[Subject | None]) -> tuple[list[Subject], np.ndarray]:
         """Whose reports would begin with these records, and for each record (n,) which of them it belongs to, -1 for
-        one that is open already and for nobody's. Nothing changes."""
+        one that is open already and for nobody's. Nothing changes.
+        """
         sizes = {subject: len(places) for subject, places in self._open.items()}
         at = self.at
         begun: list[Subject] = []

@@ -24,7 +24,8 @@ MOST_ITEMS = 2**20
 
 def sensitivity_of_average(loss: Loss, items: int) -> float:
     """The largest distance of two averages of up to `items` gradients: that of two gradients, as averages stay within
-    their convex hull; times what rounding may add when so many are summed."""
+    their convex hull; times what rounding may add when so many are summed.
+    """
     return min(loss.sensitivity * (1 + items * 2.0**-52), 2 * loss.bound)
 
 

@@ -144,7 +144,8 @@ class WindowLearner(UserRecords):
 
     def close_batch(self) -> None:
         """End the window with the users that it has; where they are too few it stays open, with a `WindowWarning` that
-        says how many are needed."""
+        says how many are needed.
+        """
         with self._rng.lock:
             if not self.at_boundary:
                 self._release()

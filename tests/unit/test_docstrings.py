@@ -1,0 +1,161 @@
+"""Docstrings keep up with the code: every parameter is described, and every name in backticks exists."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import keyword
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from numpydoc.docscrape import NumpyDocString
+
+from tests.support.paths import ROOT
+
+FILES = sorted(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.py"))
+IDS = [str(path.relative_to(ROOT)) for path in FILES]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+REFERENCE = re.compile(r"^(See|As) `[\w.]+`")
+"""A docstring that begins so leaves the parameters to the function that it names, usually a protocol's."""
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def public(body: list[ast.stmt], within: str = "") -> Iterator[tuple[str, Function]]:
+    """Functions and methods whose names and classes have no leading underscore, by dotted name."""
+    for node in body:
+        if isinstance(node, Function) and (not node.name.startswith("_") or node.name == "__init__"):
+            yield f"{within}{node.name}", node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public(node.body, f"{node.name}.")
+
+
+def is_command(function: Function) -> bool:
+    """Whether the command line documents it: each option carries its help."""
+    return any("command" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def undescribed(path: Path) -> list[str]:
+    missing = []
+    classes = {node.name: node for node in tree(path).body if isinstance(node, ast.ClassDef)}
+    for name, function in public(tree(path).body):
+        arguments = function.args
+        every = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
+        names = [argument.arg for argument in every if argument is not None]
+        names = [n for n in names if n not in ("self", "cls") and not n.startswith("_")]
+        if not names or is_command(function):
+            continue
+        documented = classes[name.partition(".")[0]] if function.name == "__init__" else function
+        text = ast.get_docstring(documented) or ""
+        if REFERENCE.match(text):
+            continue
+        described = {
+            part.strip().lstrip("*") for item in NumpyDocString(text)["Parameters"] for part in item.name.split(",")
+        }
+        missing += [f"{name}: {n}" for n in names if n not in described]
+    return missing
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_every_parameter_of_a_public_function_is_described(path: Path) -> None:
+    assert not undescribed(path)
+
+
+@cache
+def identifiers() -> frozenset[str]:
+    """Every name in the code, and every word of its strings that are no docstrings (settings, SQL, column names)."""
+    found = set(keyword.kwlist) | set(dir(builtins))
+    for path in [*FILES, *(ROOT / "servers").rglob("*.py")]:
+        found |= set(path.relative_to(ROOT).with_suffix("").parts)
+        documentation = {
+            id(node.body[0].value)
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        } | {id(node.value) for node in ast.walk(tree(path)) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree(path)):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                    found.add(name)
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    found.add(name)
+                case ast.alias(name=name):
+                    found |= set(name.split("."))
+                case ast.Constant(value=str(text)) if id(node) not in documentation:
+                    found |= set(re.findall(r"\w+", text))
+    return frozenset(found)
+
+
+def prose(path: Path) -> str:
+    """The docstrings and comments of a file."""
+    source = path.read_text(encoding="utf-8")
+    texts = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            texts.append(node.value.value)
+    return "\n".join(texts)
+
+
+ELSEWHERE = frozenset(
+    "tests benchmarks examples README pyproject gz jsonl ndjson csv yaml db cryptography dp_accounting".split()  # noqa: SIM905
+)
+"""Words in backticks that stand outside the two packages: folders, endings of files, libraries used elsewhere."""
+
+
+def exists(name: str) -> bool:
+    """Whether each part of a dotted name is in the code; after a module of ours, in that module."""
+    first, *rest = name.split(".")
+    modules = [path for path in FILES if path.stem == first and len(rest) == 1 and first != "kafka"]  # the client
+    if modules:
+        return any(re.search(rf"\b{rest[0]}\b", path.read_text(encoding="utf-8")) for path in modules) or any(
+            (path.parent / first / f"{rest[0]}.py").exists() for path in modules
+        )
+    return all(part in identifiers() | ELSEWHERE or len(part) < 2 for part in (first, *rest))
+
+
+def stale(path: Path) -> list[str]:
+    """Names in backticks of which no part is in the code any more, files that are not there."""
+    out = []
+    for name in re.findall(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)", prose(path)):
+        if name.endswith(".py"):
+            if not any(str(other).endswith(name) for other in ROOT.glob("*/**/*.py")):
+                out.append(name)
+            continue
+        if not exists(name):
+            out.append(name)
+    out += [
+        name
+        for name in re.findall(r"(?<![\w/.])((?:tests|benchmarks|docs|streamdp)/[\w/.]+\w)", prose(path))
+        if not (ROOT / name).exists()
+    ]
+    return out
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_no_docstring_names_what_is_not_there(path: Path) -> None:
+    assert not stale(path)
+
+
+def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text(
+        'def f(a, b):\n    """See what `nowhere_at_all` says in `tests/gone.py`, and `losses.gone_too`.\n\n'
+        '    Parameters\n    ----------\n    a\n        One.\n    """\n'
+    )
+    assert undescribed(path) == ["f: b"]
+    assert stale(path) == ["nowhere_at_all", "losses.gone_too", "tests/gone.py"]
