@@ -2,7 +2,8 @@
 
 Privacy does not depend on any number of this file: `smoothed` calibrates the noise to the plan, whatever the plan is.
 The constants below limit and direct a search for a small bound. Here W_T, kappa, lambda, tau and D are those of
-`smoothed`."""
+`smoothed`.
+"""
 
 from __future__ import annotations
 
