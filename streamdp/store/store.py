@@ -28,11 +28,9 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
-from streamdp.database.interface import Database
+from streamdp.database.opening import open_database
 from streamdp.errors import FencedError, StoreDamagedError, StoreError, StoreMismatchError
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
@@ -323,31 +321,6 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Database:
-    """The database behind a path or URL; nothing is touched yet. Raises `StoreError` for what is neither."""
-    place = os.fspath(url_or_path)
-    url: URL | None = None
-    if "://" in place:
-        try:
-            url = make_url(place)
-        except (ArgumentError, ValueError):  # the latter for a port; its text may hold a password with an @
-            raise StoreError("expected a file path, sqlite:///PATH or postgresql://..., got a malformed URL") from None
-        if url.get_backend_name() == "postgresql" and url.database:
-            from streamdp.database.postgres import PostgresNamespace
-
-            if job is None:
-                raise StoreError("a PostgreSQL database may hold many jobs; say which with --job")
-            return PostgresNamespace(url, job)
-        if url.get_backend_name() != "sqlite" or not url.database:
-            raise StoreError(
-                f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {url.get_backend_name()}"
-            )
-        place = url.database
-    from streamdp.database.sqlite import SQLiteFile
-
-    return SQLiteFile(place)
 
 
 def _position_text(position: Position) -> str:

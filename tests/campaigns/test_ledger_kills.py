@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from streamdp.data.records import WHOLE
-from streamdp.ledger import ledger, sqlite_pages
+from streamdp.ledger import paging, sqlite_pages
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
@@ -50,7 +50,7 @@ class Replay:
 
 
 def small() -> None:
-    ledger.LOGGED_ROWS, ledger.KEPT_SUBJECTS = 3000, 3000
+    paging.LOGGED_ROWS, paging.KEPT_SUBJECTS = 3000, 3000
     sqlite_pages.PAGE_ROWS = 12
 
 
@@ -138,5 +138,5 @@ def test_fifty_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo `small` in this process afterwards."""
-    for module, name in ((ledger, "LOGGED_ROWS"), (ledger, "KEPT_SUBJECTS"), (sqlite_pages, "PAGE_ROWS")):
+    for module, name in ((paging, "LOGGED_ROWS"), (paging, "KEPT_SUBJECTS"), (sqlite_pages, "PAGE_ROWS")):
         monkeypatch.setattr(module, name, getattr(module, name))

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from streamdp.errors import (
     StoreError,
     StoreMismatchError,
 )
-from streamdp.ledger import admission, page_codec, postgres_rows, row_cache, sqlite_pages
+from streamdp.ledger import admission, page_codec, paging, postgres_rows, row_cache, sqlite_pages
 from streamdp.ledger import ledger as ledger_module
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.subject_key import ENVIRONMENT, hash_subjects
@@ -262,8 +262,9 @@ def test_subjects_are_hashed_under_the_key() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     """Random commits, rollbacks, caps and openings, with small pages and a small memory, against plain Python."""
-    for name, size in (("PENDING_RECORDS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
-        monkeypatch.setattr(ledger_module, name, size)
+    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 10**6)
+    monkeypatch.setattr(paging, "KEPT_SUBJECTS", 700)
+    monkeypatch.setattr(paging, "LOGGED_ROWS", 900)
     monkeypatch.setattr(sqlite_pages, "PAGE_ROWS", 8)
     monkeypatch.setattr(sqlite_pages, "_CHUNK", 16)
     rng = random.Random(6)
@@ -316,16 +317,16 @@ def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monke
     with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
         people = [f"p{i}" for i in range(20)]
         ledger.admit_many(people, PureDP(0.5))
-        connection = ledger._connection
+        connection = ledger._rows._connection
         ledger.prepare([*people, "new", None, *people])
         assert ledger.n_pending == 0  # it made room before
-        ledger._connection = None
+        monkeypatch.setattr(ledger._rows, "_connection", SimpleNamespace(closed=True))
         for part in ([], people[:7], [], people[7:]):
             assert ledger.admit_many(part, PureDP(0.5)).all()
         assert ledger.admit_many(["new", None, *people], PureDP(0.5)).tolist() == [True, True] + 20 * [False]
         with pytest.raises(StoreError, match="closed"):
             ledger.admit("p0", PureDP(0.5))
-        ledger._connection = connection
+        monkeypatch.setattr(ledger._rows, "_connection", connection)
         assert ledger.n_pending == 21
         assert not ledger.admit_many(people, PureDP(0.5)).any()
         assert ledger.n_pending == 0
@@ -334,8 +335,8 @@ def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monke
 @pytest.mark.parametrize("most_logged", [0, 10**6])
 def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch, most_logged: int) -> None:
     """At each line in turn of a call that finds new and old subjects, takes more memory, reads, admits and commits."""
-    monkeypatch.setattr(ledger_module, "LOGGED_ROWS", most_logged)
-    files = {ledger_module.__file__, row_cache.__file__}
+    monkeypatch.setattr(paging, "LOGGED_ROWS", most_logged)
+    files = {ledger_module.__file__, paging.__file__, row_cache.__file__}
     old, new = [f"p{i}" for i in range(40)], [f"p{i}" for i in range(1200)]
     Ledger("eps=1").admit_many(new, PureDP(0.5))  # compiles
     at, done = 0, False
@@ -387,8 +388,9 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
 
 
 def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("PENDING_RECORDS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
-        monkeypatch.setattr(ledger_module, name, size)
+    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 60)
+    monkeypatch.setattr(paging, "KEPT_SUBJECTS", 100)
+    monkeypatch.setattr(paging, "LOGGED_ROWS", 300)
     paged, whole = Ledger("eps=1"), Ledger("eps=1")
     rng = np.random.default_rng(1)
     for size in (1, 3, 1500, 40, 40, 2100, 7):
@@ -396,7 +398,7 @@ def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.Monk
         amounts = rng.uniform(0.1, 0.9, size)
         expected = [whole.admit(s, PureDP(a)) for s, a in zip(subjects, amounts, strict=True)]
         assert paged.admit_many(subjects, PureDP(1), amounts).tolist() == expected
-        assert paged._memory.n <= 100 + size
+        assert paged._rows.cache.n <= 100 + size
     assert paged.n_subjects == whole.n_subjects
 
 
