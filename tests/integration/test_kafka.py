@@ -291,7 +291,7 @@ def test_a_budget_may_come_in_a_header(broker: Broker, make_topic: Callable[...,
 
 @pytest.mark.parametrize(
     ("limit", "match"),
-    [({"max_bad_in_a_row": 50}, "51 records in a row.*'not_json'"), ({"max_bad_share": 0.05}, "over the share of 0.05")],
+    [({"max_bad_in_a_row": 50}, "51 records in a row.*not_json'"), ({"max_bad_share": 0.05}, "over the share of 0.05")],
 )
 def test_too_many_bad_records_stop_after_a_commit(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path, limit: dict[str, Any], match: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +21,30 @@ SIZE = 37
 
 
 class ScriptedShards(MemoryShards):
-    """Shards with polls of random sizes. `events` are called within a poll, by its number.
+    """Shards with polls of random sizes. `events` are called within a poll, by its number; paused ones do not count.
 
-    Its clock is a fake one, so that a worker that waits for a quiet stream does not race with a slow machine.
+    `timing` is for a worker: on a fake clock it never races with a slow machine, and no call of the store takes long.
     """
 
     def __init__(self, streams: Mapping[Shard, Sequence[Entry]], seed: int = 0) -> None:
         rng = random.Random(seed)
-        self.clock = FakeClock()
+        self.clock = clock = FakeClock()
+        self.timing: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "wait": lambda calls, _: wait(calls)}
         self.events: dict[int, Callable[[], object]] = {}
         self.polls = 0
         sizes = (rng.randrange(1, 3 * SIZE) for _ in itertools.count())
-        super().__init__(streams, ["a", "b"], sizes=sizes, sleep=self.clock.sleep)
+        super().__init__(streams, ["a", "b"], sizes=sizes, sleep=clock.sleep)
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[int]]]:
-        self.polls += 1
-        if event := self.events.get(self.polls):
+        self.polls += not self._paused
+        if not self._paused and (event := self.events.get(self.polls)):
             event()
         return super().poll(max_records, timeout_s)
 
 
 def run_quietly(source: ScriptedShards, build: Callable[[], Any], store: Store, **options: Any) -> int:
-    """Run a worker on the clock of its source, until the source is quiet."""
-    return Worker(source, build, store, clock=source.clock, sleep=source.clock.sleep, **options).run(idle_seconds=1.0)
+    """Run a worker until its source is quiet."""
+    return Worker(source, build, store, **(source.timing | options)).run(idle_seconds=1.0)
 
 
 def streams(shards: int, records: int, seed: int) -> dict[Shard, list[Entry]]:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connectors.memory import BAD, Entry
-from streamdp import GaussianDP, PanPrivateRegressor
-from streamdp.data.records import Shard
-from streamdp.errors import SourceError
+from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor
+from streamdp.data.records import Position, Shard
+from streamdp.errors import (
+    ConfigError,
+    LedgerConflictError,
+    SourceError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+    TooManyBadRecordsError,
+)
 from streamdp.runtime.learning import total
-from streamdp.store.snapshot import Counts
+from streamdp.runtime.protocols import Observer
+from streamdp.runtime.store_thread import GIVE_UP_S
+from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
+from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.shards import SIZE, ScriptedShards, found, run_quietly, streams
 
@@ -30,6 +42,11 @@ def work(path: Path, source: ScriptedShards, **options: Any) -> int:
             return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
 
         return run_quietly(source, build, store, **({"commit_records": 50} | options))
+
+
+def model(store: Store) -> LDPASGDRegressor:
+    """It has no batches, so that spends are exact after every fault."""
+    return LDPASGDRegressor(features=["a", "b"], budget="mu=1", ledger=store.ledger)
 
 
 def replay(stream: Sequence[Entry]) -> tuple[list[Counts], Counter[str]]:
@@ -152,3 +169,318 @@ def test_a_source_that_fails_closes_the_batches_and_commits(tmp_path: Path) -> N
         assert snapshot.counts == counts[snapshot.position["index"]]
     assert work(path, ScriptedShards(given)) > 0
     check_exact(path, given)
+
+
+class FragileStore(Store):
+    """`before` and `after` are called around each commit, with its number, and may raise."""
+
+    commits = 0
+
+    def before(self, number: int) -> None: ...
+
+    def after(self, number: int) -> None: ...
+
+    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+        self.commits += 1
+        self.before(self.commits)
+        super().commit_parts(parts)
+        self.after(self.commits)
+
+
+class Watcher(Observer):
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.retries: list[str] = []
+        self.committed_at: list[float] = []
+        self.mine: list[set[Shard]] = []
+        self.rollbacks = 0
+
+    def rolled_back(self) -> None:
+        self.rollbacks += 1
+
+    def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
+        self.committed_at.append(self.clock())
+
+    def assigned(self, shards: dict[Shard, Counts]) -> None:
+        self.mine.append(set(shards))
+
+    def on_retry(self, kind: str, message: str) -> None:
+        self.retries.append(kind)
+
+
+def fragile(path: Path) -> FragileStore:
+    return FragileStore(path, "job", "f", cap=CAP, shared=True)
+
+
+def watched(source: ScriptedShards, store: Store, *, idle: float = 1.0, **options: Any) -> Watcher:
+    watcher = Watcher(source.clock)
+    given: dict[str, Any] = {
+        "commit_records": 50,
+        "observers": [watcher],
+        "randomness": lambda low, high: high,
+    }
+    Worker(source, lambda: model(store), store, **(source.timing | given | options)).run(idle_seconds=idle)
+    return watcher
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_outage_is_waited_for_with_growing_delays(tmp_path: Path, when: str) -> None:
+    """A commit that is repeated counts once, whether the first one failed or only its answer was lost."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    with fragile(path) as store:
+
+        def fail(number: int) -> None:
+            if 3 <= number < 10:
+                raise StoreUnavailableError("no answer")
+
+        setattr(store, when, fail)
+        watcher = watched(source, store)
+    assert watcher.retries == ["store"] * 7
+    assert watcher.rollbacks == 0
+    assert source.clock.slept[1:8] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0])  # slept[0]: no shard yet
+    check_exact(path, given)
+
+
+def test_a_worker_that_was_stopped_gives_an_outage_up(tmp_path: Path) -> None:
+    given, path = streams(1, 500, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    with fragile(path) as store:
+        worker = Worker(source, lambda: model(store), store, **source.timing)
+
+        def fail(number: int) -> None:
+            worker.stop()
+            raise StoreUnavailableError("no answer")
+
+        store.before = fail  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailableError):
+            worker.run()
+    assert GIVE_UP_S < source.clock() < GIVE_UP_S + 4
+    assert not found(path)
+    with fragile(path) as store:
+        watched(ScriptedShards(given), store)
+    check_exact(path, given)
+
+
+def soon(futures: Sequence[concurrent.futures.Future[Any]], seconds: float) -> None:
+    """Wait as if a thousandth of a second were all of them."""
+    concurrent.futures.wait(futures, 0.001)
+
+
+class Paused(ScriptedShards):
+    """Calls `while_paused` in every poll of a paused source, with its number."""
+
+    pauses = paused_polls = 0
+
+    def while_paused(self, number: int) -> None: ...
+
+    def pause(self) -> None:
+        super().pause()
+        self.pauses += 1
+
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[int]]]:
+        if self._paused:
+            self.paused_polls += 1
+            self.while_paused(self.paused_polls)
+        return super().poll(max_records, timeout_s)
+
+
+def test_a_long_call_pauses_the_source_and_keeps_polling(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source, answer = Paused(given), threading.Event()
+
+    def poll(number: int) -> None:
+        if number == 20:
+            answer.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        store.before = lambda number: assert_set(answer)  # type: ignore[method-assign]
+        watcher = watched(source, store, wait=soon)
+    assert source.paused_polls >= 20
+    assert source.pauses < source.paused_polls
+    assert watcher.rollbacks == 0
+    check_exact(path, given)
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(30)
+
+
+def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_path: Path) -> None:
+    """And the shard comes back at once."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, answer = Paused(given), threading.Event()
+    with fragile(path) as store:
+        third = threading.Event()
+
+        def poll(number: int) -> None:
+            if third.is_set() and not answer.is_set():
+                source.rebalance(lost=[first])
+                source.rebalance(assigned=[first])
+                answer.set()
+
+        def commit(number: int) -> None:
+            if number == 3:
+                third.set()
+                assert_set(answer)
+
+        source.while_paused = poll  # type: ignore[method-assign]
+        store.before = commit  # type: ignore[method-assign]
+        watcher = watched(source, store, wait=soon)
+    assert {second} in watcher.mine
+    assert watcher.mine[-1] == {first, second}
+    assert watcher.rollbacks == 1
+    check_exact(path, given)
+
+
+def test_a_rebalance_does_not_wait_for_a_slow_batch(tmp_path: Path) -> None:
+    """Then the batch is rolled back, and the next owner of the shard learns it again."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, gate = Paused(given), threading.Event()
+    gate.set()
+
+    with fragile(path) as store:
+
+        def build() -> LDPASGDRegressor:
+            estimator = model(store)
+            learn = estimator.learn_arrays
+
+            def learn_slowly(*arguments: Any) -> Any:
+                assert_set(gate)
+                return learn(*arguments)
+
+            estimator.learn_arrays = learn_slowly  # type: ignore[method-assign]
+            return estimator
+
+        watcher = Watcher(source.clock)
+        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
+        worker = Worker(source, build, store, **(source.timing | options))
+
+        def stop_learning() -> None:
+            assert worker._thread.call is not None
+            concurrent.futures.wait([worker._thread.call])
+            gate.clear()
+
+        source.events = {6: stop_learning, 7: lambda: source.rebalance(revoked=[first])}
+        source.while_paused = lambda number: gate.set()  # type: ignore[method-assign]
+        worker.run(idle_seconds=1.0)
+    assert watcher.mine[-1] == {second}
+    assert watcher.rollbacks == 1
+    assert found(path)[first].position["index"] == 0
+    with fragile(path) as store:
+        watched(ScriptedShards({first: given[first]}), store)
+    check_exact(path, given)
+
+
+def test_a_conflict_rolls_every_shard_back(tmp_path: Path) -> None:
+    given, path = streams(3, 500, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    with fragile(path) as store:
+
+        def conflict(number: int) -> None:
+            if number in (3, 4, 8):
+                raise LedgerConflictError("another worker spent from the same subjects")
+
+        store.before = conflict  # type: ignore[method-assign]
+        watcher = watched(source, store)
+    assert watcher.retries == ["conflict"] * 3
+    assert watcher.rollbacks == 3
+    assert source.clock.slept.count(0.1) == 3
+    check_exact(path, given)
+
+
+def test_a_shard_that_another_worker_claimed_by_mistake_is_claimed_again(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source = ScriptedShards(given)
+    fenced_at: list[float] = []
+
+    def claim() -> None:
+        fenced_at.append(source.clock())
+        with fragile(path) as other:
+            other.claim([first])
+
+    source.events[6] = claim
+    with fragile(path) as store:
+        watcher = watched(source, store, idle=2 * RECLAIM_AFTER_S)
+    assert watcher.retries == ["fenced"]
+    assert watcher.mine[-2:] == [{second}, {first, second}]
+    assert any(moment >= fenced_at[0] + RECLAIM_AFTER_S for moment in watcher.committed_at)
+    check_exact(path, given)
+
+
+def test_a_silent_source_is_asked_again(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+
+    class Silent(ScriptedShards):
+        starts = 0
+
+        def start(self, shard: Shard, position: Position | None) -> Position | None:
+            self.starts += 1
+            if self.starts in (1, 3):
+                raise SourceUnavailableError("no answer")
+            return super().start(shard, position)
+
+    def fail() -> None:
+        raise SourceUnavailableError("no answer")
+
+    source = Silent(given)
+    source.events = {1: fail, 5: fail, 6: fail}
+    with fragile(path) as store:
+        watcher = watched(source, store)
+    assert watcher.retries == ["source"] * 5
+    check_exact(path, given)
+
+
+def test_shards_that_are_lost_take_the_spends_of_all_back(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source = ScriptedShards(given)
+    source.events[6] = lambda: source.rebalance(lost=[first])
+    source.events[9] = lambda: source.rebalance(assigned=[first])
+    with fragile(path) as store:
+        watcher = watched(source, store, commit_records=10_000)
+    assert {second} in watcher.mine
+    assert watcher.rollbacks == 1
+    check_exact(path, given)
+
+
+def test_seconds_commit_too(tmp_path: Path) -> None:
+    given, path = streams(2, 1000, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    source.events = dict.fromkeys(range(100), lambda: source.clock.sleep(0.5))
+    with fragile(path) as store:
+        watcher = watched(source, store, commit_records=10_000, commit_seconds=2.0)
+    between = [b - a for a, b in zip(watcher.committed_at, watcher.committed_at[1:], strict=False)]
+    assert len(between) > 3
+    assert all(2.0 <= seconds <= 2.5 for seconds in between[:-1])
+    check_exact(path, given)
+
+
+def test_too_many_bad_records_commit_what_was_learned(tmp_path: Path) -> None:
+    given = {Shard("topic", 0): [*streams(1, 500, 0)[Shard("topic", 0)], *[BAD] * 30]}
+    path = tmp_path / "a.db"
+    with fragile(path) as store, pytest.raises(TooManyBadRecordsError, match=r"topic/0: .* in a row"):
+        watched(ScriptedShards(given), store, max_bad_in_a_row=20)
+    snapshot = found(path)[Shard("topic", 0)]
+    assert snapshot.position["index"] > 520
+    assert snapshot.counts == replay(given[Shard("topic", 0)])[0][snapshot.position["index"]]
+
+
+def test_a_run_of_some_records_ends_with_them(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    with fragile(path) as store:
+        source = ScriptedShards(given)
+        worker = Worker(source, lambda: model(store), store, **source.timing)
+        done = worker.run(300)
+    assert 300 <= done <= 300 + 6 * SIZE
+    assert sum(total(snapshot.counts) for snapshot in found(path).values()) == done
+    assert not worker.stopping
+
+
+def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
+    with fragile(tmp_path / "a.db") as store, pytest.raises(ConfigError, match="ledger"):
+        Worker(ScriptedShards({}), lambda: LDPASGDRegressor(features=["a", "b"], budget="mu=1"), store)
