@@ -16,6 +16,7 @@ from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor
 from streamdp.data.records import Position, Shard
 from streamdp.errors import (
     ConfigError,
+    FencedError,
     LedgerConflictError,
     SourceError,
     SourceUnavailableError,
@@ -332,6 +333,34 @@ def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_p
     assert {second} in watcher.mine
     assert watcher.mine[-1] == {first, second}
     assert watcher.rollbacks == 1
+    check_exact(path, given)
+
+
+def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, answer = Paused(given), threading.Event()
+
+    def poll(number: int) -> None:
+        if number == 1:
+            source.rebalance(lost=[first])
+        else:
+            answer.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        claim = store.claim
+
+        def claim_slowly(shards: Any) -> Any:
+            assert_set(answer)
+            return claim(shards)
+
+        store.claim = claim_slowly  # type: ignore[method-assign]
+        watcher = watched(source, store, wait=soon)
+        assert set(watcher.mine[-1]) == set(found(path)) == {second}
+        with pytest.raises(FencedError):  # the claim itself was given up
+            store.commit_parts({first: Part(model(store).state_dict(), {"index": 1}, Counts(1))})
+        watched(ScriptedShards({first: given[first]}), store)
     check_exact(path, given)
 
 
