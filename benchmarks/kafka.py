@@ -30,7 +30,8 @@ from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor
 from streamdp.data.records import Shard
 from streamdp.data.schema import Schema
-from streamdp.runtime.worker import POLL_RECORDS, Observer, Worker
+from streamdp.runtime.protocols import Observer
+from streamdp.runtime.worker import POLL_RECORDS, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 

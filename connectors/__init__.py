@@ -5,6 +5,16 @@ Kafka is in `connectors.kafka`, as it needs an extra.
 
 from connectors.files import CSVSource, DeadLetterFile, JSONLSource
 from connectors.jsonrows import encode_json
-from connectors.memory import ABORT, BAD, END, MemorySource
+from connectors.memory import ABORT, BAD, END, MemoryShards, MemorySource
 
-__all__ = ["ABORT", "BAD", "END", "CSVSource", "DeadLetterFile", "JSONLSource", "MemorySource", "encode_json"]
+__all__ = [
+    "ABORT",
+    "BAD",
+    "END",
+    "CSVSource",
+    "DeadLetterFile",
+    "JSONLSource",
+    "MemoryShards",
+    "MemorySource",
+    "encode_json",
+]

@@ -19,8 +19,9 @@ from rich.table import Table
 
 from streamdp import datasets
 from streamdp.config.job import JobConfig, load_config
+from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress as JobProgress
-from streamdp.runtime.runner import Runner, total
+from streamdp.runtime.runner import Runner
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher, committed, weights
 from streamdp.store.snapshot import Counts, Snapshot

@@ -28,13 +28,13 @@ def run_worker(
 ) -> None:
     """Run one worker of the job's group, as `streamdp run` does, until it is told to stop or `idle_seconds` pass."""
     from streamdp.privacy.guarantees import amount, parse_budget
+    from streamdp.runtime.display import WorkerDisplay
     from streamdp.runtime.worker import Worker
-    from streamdp.runtime.worker_progress import worker_display
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
     from streamdp.store.store import Store
 
-    logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows what the worker gets over
+    logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows the retries
     kafka = kafka_source(config)
     _need_clients()
     with ExitStack() as stack:
@@ -53,7 +53,7 @@ def run_worker(
             _say("warning: this model is NOT private: it has a seed, or no mechanism")
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
         source = _patiently_built(kafka, config, key_is_subject)
-        display = stack.enter_context(worker_display(source.lag))
+        display = stack.enter_context(WorkerDisplay(source.lag))
         observers: list[Any] = [display]
         if metrics_port is not None:
             from streamdp.runtime.prometheus import Metrics

@@ -252,7 +252,7 @@ def _bounds(option: str, text: str) -> list[float]:
 def _run(config: JobConfig, file: FileSourceConfig, max_records: int | None, stdin: str | None) -> None:
     from contextlib import ExitStack
 
-    from streamdp.runtime.progress import display_for_stdout
+    from streamdp.runtime.display import RunnerDisplay
     from streamdp.runtime.runner import Runner
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
@@ -275,7 +275,7 @@ def _run(config: JobConfig, file: FileSourceConfig, max_records: int | None, std
         dead_letters = file.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)
-        display = stack.enter_context(display_for_stdout())
+        display = stack.enter_context(RunnerDisplay())
         if (before := store.load()) is not None:
             display.resumed(before)
         runner = Runner(

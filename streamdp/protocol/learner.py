@@ -10,7 +10,7 @@ from streamdp.errors import BudgetError, ConfigError, SchemaError, SourceError, 
 from streamdp.protocol.agreement import Agreement, Learning
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
 from streamdp.protocol.shuffle_wire import Assembly, Place, place_text, read_part, write_announcement
-from streamdp.runtime.runner import check_finite
+from streamdp.runtime.learning import check_finite
 from streamdp.store.snapshot import Counts, Snapshot
 
 _POLL_S = 0.2

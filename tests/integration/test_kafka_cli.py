@@ -719,7 +719,7 @@ def test_metrics_forget_what_the_worker_forgot(metrics: Metrics) -> None:
     metrics.assigned({mine: Counts()})
     metrics.learned(mine, batch(0, 8, 2), Counts(8, 0, 2))
     assert shown(metrics) == (0, 0, 0)
-    metrics.forgotten()
+    metrics.rolled_back()
     metrics.learned(mine, batch(0, 3, 2), Counts(3, 0, 2))
     metrics.learned(mine, batch(5, 5, 0), Counts(8, 0, 2))
     metrics.assigned({mine: Counts(), other: Counts(100, 0, 0)})  # another comes before the commit

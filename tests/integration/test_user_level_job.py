@@ -17,19 +17,11 @@ from streamdp.runtime.runner import Runner
 from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.records import items
 from tests.unit.cli.test_main import streamdp
 
 FLAGS = ["--target", "late", "--classes", "no,yes", "--feature", "delay=-1:1"]
 USERS = ["--estimator", "UserLevelLDPClassifier", "--subject", "who", "--items-per-user", "4"]
-
-
-def items(n: int, people: int, *, bad_every: int = 0) -> list[Any]:
-    """Records of interleaved people."""
-    out: list[Any] = []
-    for i in range(n):
-        bad = bad_every and i % bad_every == 3
-        out.append(BAD if bad else ({"a": (i % 7) / 7, "b": (i % 3) - 1.0}, i % 5 / 5, f"s{i % people}", None))
-    return out
 
 
 def replay(stream: list[Any], most: int, window: int, reports: int) -> tuple[Counts, dict[str, int], set[int]]:

@@ -427,7 +427,7 @@ def test_an_interrupt_says_so(
             os.kill(os.getpid(), signal.SIGINT)
 
     (tmp_path / "data.csv").write_text(rows(100))
-    place = "streamdp.cli.main._resume" if times == 1 else "streamdp.runtime.progress.JSONLines.progress"
+    place = "streamdp.cli.main._resume" if times == 1 else "streamdp.runtime.display.RunnerDisplay.progress"
     monkeypatch.setattr(place, interrupt)
     try:
         code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS)

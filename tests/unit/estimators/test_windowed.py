@@ -6,8 +6,7 @@ import copy
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,33 +17,9 @@ from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, Schema
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.estimators.windowed.window_buffer import Gathering
 from streamdp.windows.records import WindowRecords
-from streamdp.windows.task import Release, Rng, Task, Users
+from streamdp.windows.task import Release, Rng
 from tests.support.intruder import walk
-
-SHOWN: list[tuple[int, np.ndarray]] = []
-"""Users of each window that `Plain` learned from, and their gradients at the start."""
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A gradient step without noise: no method of the library, but one whose result can be computed."""
-
-    least: int = 3
-    name: ClassVar[str] = "plain"
-
-    def plan(self, task: Task) -> Task:
-        if task.users < self.least:
-            raise TooFewUsersError(f"{task.users} users, and {self.least} are needed", self.least)
-        return task
-
-    def least_users(self, task: Task) -> int:
-        return self.least
-
-    def run(self, plan: Task, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        gradients = users.gradients(start)
-        assert len(gradients) == plan.users
-        SHOWN.append((plan.users, gradients.copy()))
-        return Release(users.project(start - gradients.mean(axis=0)), plan.users)
+from tests.support.plain_method import SHOWN, Plain
 
 
 class Mutable(Plain):
