@@ -1,4 +1,4 @@
-"""What the commands do for a job that reads Kafka: run a worker, produce a file, ask for the lag."""
+"""The work of the commands for Kafka: run a worker, send a file to a topic, ask for the lag."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from streamdp.cli.brokers import naming, need_clients
+from streamdp.cli.common import say
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
 from streamdp.store.snapshot import Snapshot
@@ -36,7 +38,7 @@ def run_worker(
 
     logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows what the worker gets over
     kafka = kafka_source(config)
-    _need_clients()
+    need_clients()
     with ExitStack() as stack:
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(
@@ -50,7 +52,7 @@ def run_worker(
             )
         )
         if not config.build_estimator(store.ledger).guarantee.private:
-            _say("warning: this model is NOT private: it has a seed, or no mechanism")
+            say("warning: this model is NOT private: it has a seed, or no mechanism")
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
         source = _patiently_built(kafka, config, key_is_subject)
         display = stack.enter_context(worker_display(source.lag))
@@ -96,12 +98,20 @@ def run_worker(
 
 
 def kafka_source(config: JobConfig) -> KafkaSourceConfig:
-    """The job's source; raises `ConfigError` where it is none of Kafka's."""
+    """The source of a job that reads Kafka.
+
+    Parameters
+    ----------
+    config
+        The job.
+
+    Raises `ConfigError` if the job has another source.
+    """
     from streamdp.config.kafka import KafkaSourceConfig
 
     if not isinstance(config.source, KafkaSourceConfig):
         if config.source.type == "shuffle":
-            raise ConfigError("a job with a source of type: shuffle is run by `streamdp shuffle`, see its --help")
+            raise ConfigError("use `streamdp shuffle` for a job with a source of type: shuffle; see its --help")
         raise ConfigError("expected a job with a source of type: kafka")
     return config.source
 
@@ -112,15 +122,11 @@ def _patiently_built(kafka: KafkaSourceConfig, config: JobConfig, key_is_subject
 
     while True:
         try:
-            return kafka.build_source(config.job, config.build_schema(), key_is_subject)
+            with naming(kafka.servers):
+                return kafka.build_source(config.job, config.build_schema(), key_is_subject)
         except SourceUnavailableError as error:
-            _say(f"{_naming(error, kafka.servers)}; trying again")
+            say(f"{error}; trying again")
             time.sleep(1.0)
-
-
-def _naming(error: SourceUnavailableError, brokers: str) -> SourceUnavailableError:
-    """The error with where we looked, for the client does not say."""
-    return error if brokers in str(error) else SourceUnavailableError(f"{error}; brokers: {brokers}")
 
 
 def _to_topic(topic: Any) -> Any:
@@ -146,43 +152,37 @@ def _publish_whole(publisher: Publisher, config: JobConfig) -> None:
         shown = snapshot.seq
 
 
-def _need_clients() -> None:
-    """Raises `ConfigError` where the extra `kafka` is not installed."""
-    from importlib.util import find_spec
-
-    if not all(map(find_spec, ("kafka", "tenacity", "prometheus_client"))):
-        raise ConfigError("Kafka needs further packages: pip install 'streamdp[kafka]'")
-
-
-def _say(message: str) -> None:
-    import sys
-
-    print(f"streamdp: {message}", file=sys.stderr, flush=True)
-
-
 def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Position]) -> dict[Shard, int]:
-    """How many records the broker has after these positions, and in all partitions of these topics that have none.
+    """Count the records that a job has not read yet.
 
-    Raises `SourceError` for positions in what is no topic of these brokers.
+    Parameters
+    ----------
+    brokers
+        `host:port[,host:port]`.
+    options
+        Options of `kafka.KafkaConsumer`.
+    positions
+        The committed position of each shard. A partition of these topics that is missing counts from its beginning.
+
+    Returns the number of records of each partition. Raises `SourceError` if the job does not read Kafka, or the brokers
+    do not have a topic.
     """
-    _need_clients()
+    need_clients()
     from kafka import TopicPartition
 
     from connectors.kafka import connect, kafka_errors
 
     if any("offset" not in position for position in positions.values()):
         raise SourceError("this job does not read Kafka")
-    try:
+    with naming(brokers):
         consumer = connect(brokers, None, dict(options))
-    except SourceUnavailableError as error:
-        raise _naming(error, brokers) from None
     try:
         with kafka_errors():
             shards = set()
             for topic in {shard.topic for shard in positions}:
                 numbers = consumer.partitions_for_topic(topic)
                 if not numbers:
-                    raise SourceError(f"there is no topic {topic!r}, or we may not read it")
+                    raise SourceError(f"there is no topic {topic!r}, or this user may not read it")
                 shards |= {Shard(topic, number) for number in numbers}
             ends = consumer.end_offsets([TopicPartition(*shard) for shard in shards])
             new = [TopicPartition(*shard) for shard in shards - set(positions)]
@@ -201,15 +201,13 @@ def produce(
     `key` names the column that becomes the message's key, so that a subject's records share a partition. Raises
     `SchemaError` for a column that is not there or a row of another length.
     """
-    _need_clients()
+    need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all
 
-    try:
+    with naming(brokers):
         if partitions is not None:
             make_topic(topic, brokers, partitions)
         writer = TopicWriter(topic, brokers)
-    except SourceUnavailableError as error:
-        raise _naming(error, brokers) from None
     try:
         return send_all(writer, _messages(path, key, delimiter))
     finally:

@@ -7,13 +7,14 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
+from river.base import Classifier
 
 from streamdp.config.model import BudgetText, ModelConfig, build_loss
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.estimators.base import ClassifierFace, StreamEstimator
+from streamdp.estimators.base import StreamEstimator
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Definition(Settings):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         name, kind = self.model.estimator, self.model.kind
-        classifier = issubclass(kind, ClassifierFace)
+        classifier = issubclass(kind, Classifier)
         if classifier != (self.schema_.target.classes is not None):
             need = "a schema.target with classes" if classifier else "a schema.target without classes"
             raise MisfitError("model", f"{name} needs {need}")
