@@ -28,7 +28,19 @@ def run_worker(
     idle_seconds: float | None = None,
     metrics_port: int | None = None,
 ) -> None:
-    """Run one worker of the job's group, as `streamdp run` does, until it is told to stop or `idle_seconds` pass."""
+    """Run one worker of the job's group, as `streamdp run` does, until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    config
+        The job.
+    max_records
+        Stop after this many records. None: no limit.
+    idle_seconds
+        Stop after this many seconds without records. None: no limit.
+    metrics_port
+        Serve Prometheus metrics on this port of loopback; 0: any free port. None: no metrics.
+    """
     from streamdp.privacy.guarantees import amount, parse_budget
     from streamdp.runtime.worker import Worker
     from streamdp.runtime.worker_progress import worker_display
@@ -117,7 +129,7 @@ def kafka_source(config: JobConfig) -> KafkaSourceConfig:
 
 
 def _patiently_built(kafka: KafkaSourceConfig, config: JobConfig, key_is_subject: bool) -> Any:
-    """The source, as soon as there is a broker: one that is down at the start is waited for."""
+    """Connect the source. Retry while the brokers are unavailable."""
     import time
 
     while True:
@@ -139,12 +151,12 @@ def _to_topic(topic: Any) -> Any:
 
 
 def _publish_whole(publisher: Publisher, config: JobConfig) -> None:
-    """The job's model over all shards, those of other workers too."""
+    """Publish the job's model over all shards, including those of other workers."""
     from streamdp.serving.snapshots import combined
     from streamdp.store.store import Store
 
     shown = None
-    for _ in range(3):  # another worker may have published meanwhile, and what it wrote would be replaced by older
+    for _ in range(3):  # another worker may have committed meanwhile: its newer file must not be replaced by ours
         snapshot = combined(Store.snapshots(config.store_path, config.job))
         if snapshot.seq == shown:
             return
@@ -196,10 +208,24 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
 def produce(
     path: str, topic: str, brokers: str, key: str | None, partitions: int | None = None, delimiter: str = ","
 ) -> int:
-    """Send the rows of a CSV file (`-`: standard input) as JSON objects of text; returns how many.
+    """Send the rows of a CSV file to a topic, as JSON objects of text.
 
-    `key` names the column that becomes the message's key, so that a subject's records share a partition. Raises
-    `SchemaError` for a column that is not there or a row of another length.
+    Parameters
+    ----------
+    path
+        The file, or `-` for standard input.
+    topic
+        The topic.
+    brokers
+        `host:port[,host:port]`.
+    key
+        The column that becomes the message's key, so that the records of a subject share a partition. None: no key.
+    partitions
+        Create the topic with this many partitions if it does not exist. None: the topic must exist.
+    delimiter
+        The character between fields.
+
+    Returns the number of rows. Raises `SchemaError` if the key's column is missing or a row has another length.
     """
     need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all

@@ -87,11 +87,12 @@ class _Predictor:
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0])
         self._schema = declared.model_copy(update={"subject": None, "budget": None}).build()
         self._scale = declared.target.scale or 1.0
-        self._estimator: Any = model.estimator
+        estimator: Any = model.estimator
+        self._estimator = estimator
         self._classes = declared.target.classes
         self.columns = tuple(declared.features)
         self.labels: list[str] = []
-        if self._classes is not None and self._estimator.probabilistic:
+        if self._classes is not None and estimator.probabilistic:
             self.labels = self._classes
 
     def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:

@@ -54,7 +54,7 @@ def restore(snapshot: Snapshot) -> Model:
     """
     definition = read_definition(snapshot.config)
     if definition.fingerprint() != snapshot.fingerprint:
-        raise StoreDamagedError(f"the configuration of job {snapshot.job!r} does not have the fingerprint that was stored with it")
+        raise StoreDamagedError(f"the configuration of job {snapshot.job!r} does not have its stored fingerprint")
     # The statement names the cap. The ledger is empty, because this model does not learn.
     ledger = None if definition.cap is None else Ledger(definition.cap)
     estimator: Any = definition.build_estimator(ledger)
