@@ -72,9 +72,13 @@ def read_value(text: str, name: str) -> Any:
 
     Raises `ConfigError` if the text is empty, a comment only, or not YAML.
     """
-    root, value = _load(text, name)
+    hint = "put quotes around special characters"
+    try:
+        root, value = _load(text, name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {hint}") from None
     if root is None:
-        raise ConfigError(f"{name}: expected a value; put quotes around a value that YAML ignores, such as ' ' or '#'")
+        raise ConfigError(f"{name}: expected a value; {hint}")
     return value
 
 
