@@ -115,7 +115,7 @@ def test_all_of_a_job_may_be_set() -> None:
         (["model.eta="], "--set model.eta: expected a value"),
         (["source.delimiter= "], "--set source.delimiter: expected a value; put quotes"),
         (["source.delimiter=#"], "--set source.delimiter: expected a value; put quotes"),
-        (["source.delimiter=\""], "--set source.delimiter, line 1, column 2: found unexpected end"),
+        (['source.delimiter="'], "--set source.delimiter, line 1, column 2: found unexpected end"),
         (["source.delimiter=,"], "expected the node content, but found ','; put quotes around special characters"),
         (["source.delimiter=|"], "source.delimiter: string should have at least 1 character"),
         (["model.loss={name: huber"], "--set model.loss, line 1"),
