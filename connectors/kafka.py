@@ -8,10 +8,9 @@ Python object for a field. Needs the extra `kafka`.
 from __future__ import annotations
 
 import contextlib
-import gc
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -158,7 +157,7 @@ class KafkaSource:
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
         """At most `max_records` messages; none after `timeout_s` seconds without any, or while held."""
-        with kafka_errors(), _collector_paused():
+        with kafka_errors():
             try:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
             except OffsetOutOfRangeError:  # what we were about to read is gone
@@ -335,21 +334,6 @@ def kafka_errors() -> Any:
         if isinstance(error.__cause__, StreamDPError):  # ours, on its way through the client from a rebalance
             raise error.__cause__ from None
         raise SourceUnavailableError(f"no answer from the Kafka broker ({type(error).__name__})") from error
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A poll makes tens of thousands of objects, none in a cycle, and the collector would go through them time and
-    again: a quarter of the whole time.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _with_subjects(batch: Batch, keys: list[Subject | None]) -> Batch:

@@ -72,6 +72,12 @@ class StreamEstimator(river_base.Estimator):
     neighbours: ClassVar[str] = NEIGHBOURS
     commits_at_every_boundary: ClassVar[bool] = False
     """Whether `close_batch` may have to leave a batch open: then every boundary is worth a commit."""
+    per_record_budgets: ClassVar[bool] = True
+    """Whether each record may spend its own budget. If not, all records share the estimator's budget."""
+    needs_subject: ClassVar[bool] = False
+    """Whether the guarantee covers all records of a subject, so that each record must name its subject."""
+    shuffled: ClassVar[bool] = False
+    """Whether the estimator can learn from the messages of a separate shuffler."""
     _unit: ClassVar[Unit] = RECORD
     features: Sequence[str] | None
     ledger: Ledger | None
@@ -463,7 +469,8 @@ class ClassifierFace(StreamEstimator, river_base.MiniBatchClassifier):
     """Declared classes as targets: (False, True) unless `classes` names others, for undeclared labels would leak."""
 
     classes: Sequence[Hashable] | None
-    _probabilistic = True
+    probabilistic = True
+    """Whether the loss gives probabilities of the classes."""
 
     def _set_up_classes(self) -> None:
         self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
@@ -486,7 +493,7 @@ class ClassifierFace(StreamEstimator, river_base.MiniBatchClassifier):
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each declared class. Raises `NotImplementedError` for the hinge loss, which has none."""
-        if not self._probabilistic:
+        if not self.probabilistic:
             raise NotImplementedError("the hinge loss gives no probabilities")
         if not self._names:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
@@ -502,7 +509,7 @@ class ClassifierFace(StreamEstimator, river_base.MiniBatchClassifier):
         """The probabilities for the rows of a DataFrame, a column a class."""
         import pandas as pd
 
-        if not self._probabilistic:
+        if not self.probabilistic:
             raise NotImplementedError("the hinge loss gives no probabilities")
         if not self._names:
             values = np.full((len(X), len(self._labels)), 1 / len(self._labels))

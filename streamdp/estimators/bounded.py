@@ -30,6 +30,7 @@ DEFAULT_DOMAIN = L2Ball(5.0)
 class BoundedModel(LinearModel):
     """The domain, its projection and size, the loss's smoothness, and one budget for all records."""
 
+    per_record_budgets = False
     smoothness: float | None
     strong_convexity: float
 

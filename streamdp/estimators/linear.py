@@ -169,7 +169,7 @@ class LinearClassifier(LinearModel, ClassifierFace):
 
     def _resolve_loss(self) -> Loss:
         loss = super()._resolve_loss()
-        self._probabilistic = not isinstance(loss, Hinge)
+        self.probabilistic = not isinstance(loss, Hinge)
         if self._multiclass and isinstance(loss, Logistic):
             return Softmax(clip=loss.clip)  # multinomial logistic is the logistic loss of many classes
         if self._multiclass and not isinstance(loss, Softmax):

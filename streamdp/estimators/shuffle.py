@@ -115,6 +115,7 @@ class ShuffleRandomizer:
 class _Shuffle(BatchedModel):
     """The learner, and all three parties in one process."""
 
+    shuffled = True
     trust = (
         "the shuffler, which must mix whole batches and show only that, and enough people who follow the protocol; not "
         "the learner. Where one process plays all parties (learn_one and its kin), that process until a batch ends"

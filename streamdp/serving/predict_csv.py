@@ -1,6 +1,7 @@
-"""Predictions for a CSV stream by a committed model: its fields come out as they came in, with columns added.
+"""Predictions of a committed model for a CSV stream: each row is copied, and columns are added.
 
-Not so what is around the fields: blank lines go, lines end in LF, and quotes are there where they are needed.
+The values of fields do not change. The form of the file may: blank lines are dropped, lines end in LF, and only fields
+that need quotes have them.
 """
 
 from __future__ import annotations
@@ -14,20 +15,31 @@ import numpy as np
 import polars as pl
 
 from streamdp.errors import SchemaError, SourceError
-from streamdp.estimators.base import ClassifierFace
-from streamdp.serving.holdout import probabilities
-from streamdp.serving.publish import Model
+from streamdp.serving.snapshots import Model
 
 CHUNK_ROWS = 8192
-_MAX_FIELD = 2**31 - 1  # the most that fits everywhere
+_MAX_FIELD = 2**31 - 1  # the largest limit that all platforms accept
 
 
 def predict_csv(model: Model, rows: TextIO, out: TextIO, *, delimiter: str = ",", column: str = "prediction") -> int:
-    """Write the rows with the column `column`, and for a classifier a column `<column>_<class>` of probabilities.
+    """Copy CSV rows and add predictions, and for a classifier the probability of each class.
 
-    Needs the declared feature columns only. A row that does not fit the schema gets empty predictions; returns how
-    many did not. Raises `SchemaError` for a header that lacks a column or has `column` already, `SourceError` for
-    input that is no CSV.
+    Parameters
+    ----------
+    model
+        The model.
+    rows
+        CSV text with a header that has the declared feature columns. A row that does not fit the schema gets empty
+        predictions.
+    out
+        Where the rows are written.
+    delimiter
+        The character between fields.
+    column
+        The name of the column of predictions. Probabilities are in the columns `<column>_<class>`.
+
+    Returns the number of rows that do not fit the schema. Raises `SchemaError` for a header that lacks a column or
+    already has an added one, and `SourceError` for input that is not CSV.
     """
     csv.field_size_limit(_MAX_FIELD)
     reader = csv.reader(rows, delimiter=delimiter)
@@ -67,20 +79,21 @@ def _lines(reader: Any) -> Iterator[list[str]]:
 
 
 class _Predictor:
-    """Encodes the feature columns and predicts; None for a row that the schema cannot encode."""
+    """Encode the feature columns and predict; None for a row that the schema cannot encode."""
 
     def __init__(self, model: Model) -> None:
         declared = model.definition.schema_
-        # A schema encodes whole records, so a target is made up; the model's predictions do not depend on it.
+        # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0])
         self._schema = declared.model_copy(update={"subject": None, "budget": None}).build()
         self._scale = declared.target.scale or 1.0
-        self._estimator: Any = model.estimator
+        estimator: Any = model.estimator
+        self._estimator = estimator
         self._classes = declared.target.classes
         self.columns = tuple(declared.features)
         self.labels: list[str] = []
-        if isinstance(model.estimator, ClassifierFace) and model.estimator._probabilistic:
-            self.labels = list(declared.target.classes or ())
+        if self._classes is not None and estimator.probabilistic:
+            self.labels = self._classes
 
     def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:
         series = [
@@ -102,13 +115,13 @@ class _Predictor:
             return [[repr(value)] for value in (predicted * self._scale).tolist()]
         answers = [[self._classes[int(k)]] for k in predicted.tolist()]
         if self.labels:
-            shares = probabilities(self._estimator, X).tolist()
+            shares = self._estimator.predict_proba_arrays(X).tolist()
             answers = [a + [f"{p:.6g}" for p in row] for a, row in zip(answers, shares, strict=True)]
         return answers
 
 
 def _readable(value: str | None) -> str | None:
-    """None for text with bytes that were not UTF-8, which were read as lone surrogates."""
+    """None for text with bytes that are not UTF-8: Python reads them as lone surrogates."""
     if value is None or value.isascii():
         return value
     return None if any("\ud800" <= c <= "\udfff" for c in value) else value

@@ -163,7 +163,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as caught:
-            main.main()
+            main()
         return caught.value.code or 0, *capsys.readouterr()
 
     return run

@@ -132,8 +132,8 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
         "eps=8,delta=1e-6",
         "--cap",
         "eps=24,delta=1e-5",
-        "--commit-records",
-        "500",
+        "--set",
+        "commit.records=500",
     ]
     code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *USERS, *options, "--publish", "m.json")
     assert (code, err) == (0, "")

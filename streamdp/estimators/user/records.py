@@ -22,6 +22,7 @@ _MOST_WINDOW = 2**31
 class UserRecords(BoundedModel):
     """Collecting by subject; a subclass brings `_gather`."""
 
+    needs_subject = True
     items_per_user: int
     window: int
     spread: float | None
