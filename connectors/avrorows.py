@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from connectors.jsonrows import Given, encode_objects
-from connectors.recordfile import MAX_RECORD_BYTES
+from connectors.recordblocks import MAX_RECORD_BYTES
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 from streamdp.errors import ConfigError
 

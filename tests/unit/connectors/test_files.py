@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from connectors import CSVSource, DeadLetterFile, JSONLSource, bytestream, csvgrammar, files, recordfile
+from connectors import CSVSource, DeadLetterFile, JSONLSource, bytestream, csvgrammar, files, recordblocks
 from streamdp.data.records import DeadLetter, Source
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError, SourceError, TooManyBadRecordsError
@@ -124,11 +124,11 @@ def test_any_bytes_in_any_pieces_give_the_same(tmp_path, monkeypatch, kind, data
     path = write(tmp_path / "data", gzip.compress(content) if choose.random() < 0.5 else content)
     longest = choose.randint(60, 200)
     with monkeypatch.context() as patch:
-        for module in (recordfile, csvgrammar, files):
+        for module in (recordblocks, csvgrammar, files):
             patch.setattr(module, "MAX_RECORD_BYTES", longest, raising=False)
         expected = read_by_hand(monkeypatch, kind, path)
         assert outcome(read_all(open_lenient(kind, path))) == expected
-        patch.setattr(recordfile, "BLOCK_BYTES", longest + choose.randint(1, 300))
+        patch.setattr(recordblocks, "BLOCK_BYTES", longest + choose.randint(1, 300))
         source = open_lenient(kind, path)
         batches = []
         for _ in range(1000):
@@ -480,8 +480,8 @@ def test_dead_letters_tell_no_value_unless_asked(tmp_path):
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_positions_do_not_tell_how_long_records_are(tmp_path, monkeypatch, kind, packed):
-    monkeypatch.setattr(recordfile, "MAX_RECORD_BYTES", 200)
-    monkeypatch.setattr(recordfile, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(recordblocks, "MAX_RECORD_BYTES", 200)
+    monkeypatch.setattr(recordblocks, "BLOCK_BYTES", 300)
     seen = []
     for answer in ("no", "yes", '"no\n"', "never" * 20):
         items = rows(20)
