@@ -9,7 +9,6 @@ import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,10 @@ import polars as pl
 
 from connectors.csvgrammar import CSVGrammar
 from connectors.jsonrows import by_position, encode_json_lines, merge
-from connectors.recordfile import MAX_RECORD_BYTES, RecordFile, Records, cut_lines
+from connectors.recordblocks import Records, cut_lines
+from connectors.recordfile import RecordFile
 from streamdp.data.records import Batch, DeadLetter, Encoder
-from streamdp.errors import ConfigError, SchemaError, SourceError
+from streamdp.errors import SourceError
 
 _BOM = codecs.BOM_UTF8
 
@@ -52,8 +52,6 @@ class CSVSource(RecordFile):
     reason of the encoder.
     """
 
-    _header_rows = 1
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -65,54 +63,16 @@ class CSVSource(RecordFile):
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:
-        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-            raise ConfigError("expected one ASCII character, no quote and no line end, as delimiter")
-        self._delimiter = delimiter
-        self._grammar = CSVGrammar(delimiter)
+        self._csv = CSVGrammar(delimiter, encoder.columns)
         super().__init__(
             path,
             encoder,
+            self._csv,
             follow=follow,
             max_bad_share=max_bad_share,
             min_bad=min_bad,
             keep_payload=keep_payload,
         )
-
-    def _read_header(self, data: bytes, ended: bool) -> int | None:
-        unended = ended and bool(data) and not data.endswith(b"\n")
-        records = self._grammar.split(data + b"\n" if unended else data, ended)
-        if len(records.ends) == 0:
-            if len(data) > MAX_RECORD_BYTES:
-                raise self._bad_header(f"first line is over {MAX_RECORD_BYTES} bytes long")
-            return None
-        length = min(int(records.ends[0]), len(data))
-        if 0 in records.flaws:
-            raise self._bad_header("header has quotes that do not match")
-        try:
-            line = records.raw([0])[0].removeprefix(_BOM).decode()
-        except UnicodeDecodeError:
-            raise self._bad_header("header is not UTF-8 text") from None
-        names = [name.strip() for name in self._grammar.fields(line)]
-        absent = [c for c in self._encoder.columns if c not in names]
-        twice = [c for c in self._encoder.columns if names.count(c) > 1]
-        if absent or twice:
-            self._stream.close()
-            what, columns = ("lacks", absent) if absent else ("repeats", twice)
-            raise SchemaError(
-                f"{self.path}: the header {what} the declared {', '.join(map(repr, columns))}; mend the header or "
-                "the schema (is the delimiter right?)"
-            )
-        self._width = len(names)
-        self._places = {c: names.index(c) for c in self._encoder.columns}
-        self._head = blake2b(line.encode(), digest_size=8).hexdigest()
-        return length
-
-    def _bad_header(self, what: str) -> SourceError:
-        self._stream.close()
-        return SourceError(f"{self.path}: the {what}; expected a line of column names")
-
-    def _split(self, data: bytes, ended: bool) -> Records:
-        return self._grammar.split(data, ended) if b'"' in data else cut_lines(data)
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
         """By polars what is plain, by hand what is not or what polars could not read as a number.
@@ -121,12 +81,12 @@ class CSVSource(RecordFile):
         """
         everything = np.ones(len(rows), dtype=bool)
         frame, complete, plain = None, False, everything
-        if self._grammar.may_be_plain(records, self._width):
+        if self._csv.may_be_plain(records):
             frame, complete = self._parse(records, everything)
         if not complete:
             # As many delimiters as they should be, and a value in each last field: then each record has its fields.
             # Otherwise count them, as polars takes short records and long ones without a word.
-            plain = self._grammar.plain(records, self._width) & _utf8(records)
+            plain = self._csv.plain(records) & _utf8(records)
             if frame is None or not plain.all():
                 frame, _ = self._parse(records, plain)
         if frame is None:
@@ -154,8 +114,8 @@ class CSVSource(RecordFile):
         if not data:
             return None, False
         numeric = self._encoder.numeric_columns
-        types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._width)), pl.String)
-        types |= {str(place): pl.Float64 for c, place in self._places.items() if c in numeric}
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._csv.width)), pl.String)
+        types |= {str(place): pl.Float64 for c, place in self._csv.places.items() if c in numeric}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -163,8 +123,8 @@ class CSVSource(RecordFile):
                     data,
                     has_header=False,
                     schema=types,
-                    columns=sorted({*self._places.values(), self._width - 1}),
-                    separator=self._delimiter,
+                    columns=sorted({*self._csv.places.values(), self._csv.width - 1}),
+                    separator=self._csv.delimiter,
                     quote_char='"' if b'"' in data else None,
                     ignore_errors=True,
                 )
@@ -172,8 +132,8 @@ class CSVSource(RecordFile):
             return None, False
         if frame.height != np.count_nonzero(which):
             return None, False
-        complete = not frame.get_column(str(self._width - 1)).null_count()
-        return frame.select(pl.col(str(place)).alias(c) for c, place in self._places.items()), complete
+        complete = not frame.get_column(str(self._csv.width - 1)).null_count()
+        return frame.select(pl.col(str(place)).alias(c) for c, place in self._csv.places.items()), complete
 
     def _decode_by_hand(self, records: Records, rows: np.ndarray, which: np.ndarray) -> Batch:
         """Some records one by one: what each field is, and the reason where a record has none."""
@@ -182,25 +142,15 @@ class CSVSource(RecordFile):
         values: list[list[str]] = []
         dead: list[DeadLetter] = []
         for i, raw in zip(indices, records.raw(indices), strict=True):
-            reason = records.flaws.get(i)
-            fields: list[str] = []
-            if reason is None and not raw:
-                reason = "empty_line"
-            if reason is None:
-                try:
-                    fields = self._grammar.fields(raw.decode())
-                except UnicodeDecodeError:
-                    reason = "not_utf8"
-            if reason is None and len(fields) != self._width:
-                reason = "too_few_fields" if len(fields) < self._width else "too_many_fields"
+            fields, reason = self._csv.read(raw, records.flaws.get(i))
             if reason is None:
                 kept.append(i)
                 values.append(fields)
             else:
                 dead.append(DeadLetter(int(rows[i]), reason))
         frame = pl.DataFrame(
-            {c: [fields[place] for fields in values] for c, place in self._places.items()},
-            schema=dict.fromkeys(self._places, pl.String),
+            {c: [fields[place] for fields in values] for c, place in self._csv.places.items()},
+            schema=dict.fromkeys(self._csv.places, pl.String),
         )
         batch = self._encoder.encode(frame, rows[kept], {})
         return replace(batch, dead=by_position([*batch.dead, *dead]))
@@ -237,18 +187,43 @@ class JSONLSource(RecordFile):
     dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.
     """
 
-    _header_rows = 0
-
-    def _read_header(self, data: bytes, ended: bool) -> int | None:
-        if data == _BOM[: len(data)] and len(data) < len(_BOM) and not ended:
-            return None
-        return len(_BOM) if data.startswith(_BOM) else 0
-
-    def _split(self, data: bytes, ended: bool) -> Records:
-        return cut_lines(data)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        encoder: Encoder,
+        *,
+        follow: bool = False,
+        max_bad_share: float | None = 0.1,
+        min_bad: int = 100,
+        keep_payload: bool = False,
+    ) -> None:
+        super().__init__(
+            path,
+            encoder,
+            _Lines(),
+            follow=follow,
+            max_bad_share=max_bad_share,
+            min_bad=min_bad,
+            keep_payload=keep_payload,
+        )
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
         return encode_json_lines(records, rows, self._encoder)
+
+
+class _Lines:
+    """Lines without a header, but perhaps a byte order mark; a `recordblocks.Grammar`."""
+
+    header_rows = 0
+    head = ""
+
+    def read_header(self, data: bytes, ended: bool) -> int | None:
+        if _BOM.startswith(data) and data != _BOM and not ended:
+            return None
+        return len(_BOM) if data.startswith(_BOM) else 0
+
+    def split(self, data: bytes, ended: bool) -> Records:
+        return cut_lines(data)
 
 
 class DeadLetterFile:

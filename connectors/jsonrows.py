@@ -18,7 +18,7 @@ import orjson
 import polars as pl
 
 from connectors.jsonscan import read
-from connectors.recordfile import MAX_RECORD_BYTES, Records
+from connectors.recordblocks import MAX_RECORD_BYTES, Records
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 
 Given = Mapping[str, Sequence[str | None]]

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numba import njit
 
-from connectors.recordfile import Records
+from connectors.recordblocks import Records
 from streamdp.data.records import Encoder
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors import encode_json, jsonrows, jsonscan
-from connectors.recordfile import MAX_RECORD_BYTES, cut_lines
+from connectors.recordblocks import MAX_RECORD_BYTES, cut_lines
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
 
