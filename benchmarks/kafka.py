@@ -25,7 +25,8 @@ import numpy as np
 from kafka import TopicPartition
 
 from benchmarks.speed import README, Row, machine, table, write_between
-from connectors.kafka import KafkaSource, connect
+from connectors.kafka import KafkaSource
+from connectors.kafkaclient import connect
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor
 from streamdp.data.records import Shard

@@ -303,7 +303,7 @@ def test_mistakes_of_produce(
 
 
 def test_produce_without_brokers(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafka.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
     (tmp_path / "data.csv").write_text("a\n1\n")
     code, _, err = quick("produce", "data.csv", "--topic", "t")
     assert code == 2
@@ -352,7 +352,7 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     assert "lag:" in quick("status", "kj.db", "--kafka", trained.bootstrap, **at)[1]
     assert "eps=3" in quick("statement", "kj.db", **at)[1]
     assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
-    monkeypatch.setattr("connectors.kafka.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
     code, _, err = quick("status", "kj.db", "--kafka", "127.0.0.1:9", **at)
     assert code == 3
     assert "no answer" in err
