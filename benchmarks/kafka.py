@@ -25,8 +25,7 @@ import numpy as np
 from kafka import TopicPartition
 
 from benchmarks.speed import README, Row, machine, table, write_between
-from connectors.kafka import KafkaSource
-from connectors.kafkaclient import connect
+from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor
 from streamdp.data.records import Shard

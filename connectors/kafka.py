@@ -7,8 +7,7 @@ partition stays paused until `start` says at which offset to continue. Needs the
 from __future__ import annotations
 
 import contextlib
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -175,7 +174,7 @@ class KafkaSource:
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
         """See `ShardedSource.poll`."""
-        with kafka_errors(), _collector_paused():
+        with kafka_errors():
             try:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
             except OffsetOutOfRangeError:  # the broker deleted the next messages
@@ -246,23 +245,6 @@ class _Listener:
         self.on_partitions_assigned = assigned
         self.on_partitions_revoked = revoked
         self.on_partitions_lost = lost
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause the garbage collector, which would take a quarter of the time of a poll.
-
-    A poll makes tens of thousands of objects. None of them is in a cycle, but the collector would visit them again
-    and again.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _with_subjects(batch: Batch, keys: list[Subject | None]) -> Batch:

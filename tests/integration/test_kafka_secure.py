@@ -105,9 +105,7 @@ def test_a_wrong_password_or_user(
     change: dict[str, str],
 ) -> None:
     given = options(secure) | change | {"bootstrap_timeout_ms": 6000 if address == "sasl_bootstrap" else 1500}
-    error = refused(
-        getattr(secure, address), given, "rejects the login: see sasl_mechanism, user and password", caplog
-    )
+    error = refused(getattr(secure, address), given, "rejects the login: see sasl_mechanism, user and password", caplog)
     assert not isinstance(error, SourceUnavailableError)
 
 
