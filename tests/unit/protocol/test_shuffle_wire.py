@@ -159,7 +159,7 @@ def test_a_mixed_batch_in_parts() -> None:
 
 
 def test_the_public_parts_compose() -> None:
-    """An embedded device, a shuffler and a learner by hand, as the package's text describes them."""
+    """An embedded device, a shuffler and a learner by hand, as docs/shuffle_protocol.md describes them."""
     learner = model()
     agreed = Agreement(model())
     text = write_announcement(agreed.announcement(learner.batch, learner.randomizer.point))
