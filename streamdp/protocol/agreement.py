@@ -3,6 +3,8 @@
 Each party derives the agreement from the job alone. See docs/shuffle_protocol.md for the argument why this is safe.
 """
 
+# ruff: noqa: SLF001 - an agreement walks through the plan of an estimator of its own, which learns nothing
+
 from __future__ import annotations
 
 import json
@@ -50,16 +52,18 @@ class Agreement:
             raise ConfigError("minimum_share: expected a number above 0 and up to 1")
         self._estimator: Any = estimator.clone({"ledger": None})
         self.minimum_share = float(minimum_share)
-        agreed = json.dumps([about, self.minimum_share, self._estimator._model()], default=str, sort_keys=True)
+        model = self._estimator._model()
+        self._loss = str(model["loss"])
+        agreed = json.dumps([about, self.minimum_share, model], default=str, sort_keys=True)
         self.digest = blake2b(agreed.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
-        self._phase = (-1, -1)
+        self._phase, self._phases = (-1, -1), 0
         try:
             self.weakest(self.first)
         except BudgetError as error:
             raise ConfigError(f"minimum_share {self.minimum_share:g}: {error}") from None
 
     def _go(self, place: Place) -> Any:
-        """Set the estimator to a batch. Raises `SchemaError` if the plan has no such batch."""
+        """The estimator, set to a batch. Raises `SchemaError` if the plan has no such batch."""
         estimator, (epoch, phase, step) = self._estimator, place
         if (epoch, phase) != self._phase:
             self._phase = (-1, -1)
@@ -71,7 +75,7 @@ class Agreement:
                 estimator._begin_phase()
             except (ConfigError, BudgetError, OverflowError):
                 raise SchemaError("there is no such batch: it would be too large") from None
-            self._phase = (epoch, phase)
+            self._phase, self._phases = (epoch, phase), len(plan)
         if not 0 <= step < estimator.phase.steps:
             raise SchemaError("there is no such batch")
         estimator._walk.step = step
@@ -87,7 +91,7 @@ class Agreement:
 
         Raises `SchemaError` if the plan has no such batch.
         """
-        found: VectorSum = self._go(place)._params
+        found: VectorSum = self._go(place).randomizer.params
         return found
 
     def needed(self, place: Place) -> int:
@@ -120,10 +124,9 @@ class Agreement:
             The batch before it.
         """
         epoch, phase, step = place
-        steps, phases = self._go(place).phase.steps, len(self._estimator._plan)
-        if step + 1 < steps:
+        if step + 1 < self._go(place).phase.steps:
             return epoch, phase, step + 1
-        return (epoch, phase + 1, 0) if phase + 1 < phases else (epoch + 1, 0, 0)
+        return (epoch, phase + 1, 0) if phase + 1 < self._phases else (epoch + 1, 0, 0)
 
     def randomizer(self, place: Place, point: np.ndarray) -> ShuffleRandomizer:
         """What a device needs for its answer. Everything but the point comes from this agreement.
@@ -148,12 +151,8 @@ class Agreement:
         point
             (d,), where the gradients are taken.
         """
-        model, params = self._estimator._model(), self.params(place)
-        return Announcement(self.digest, place, point, str(model["loss"]), self._features, params)
-
-    @property
-    def _features(self) -> tuple[str, ...]:
-        return tuple(map(str, self._estimator._names))
+        agreed = self._go(place).randomizer
+        return Announcement(self.digest, place, point, self._loss, tuple(map(str, agreed.features)), agreed.params)
 
     def accept(self, text: bytes) -> ShuffleRandomizer:
         """What a device needs for its answer to an announcement, if the announcement obeys this agreement.
