@@ -182,7 +182,7 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
     need_clients()
     from kafka import TopicPartition
 
-    from connectors.kafka import connect, kafka_errors
+    from connectors.kafkaclient import connect, kafka_errors
 
     if any("offset" not in position for position in positions.values()):
         raise SourceError("this job does not read Kafka")

@@ -135,7 +135,7 @@ class Colleague:
                 self.worker = Worker(source, lambda: self._make(store), store, observers=[self.watcher], **options)
                 self._ready.set()
                 self.done = self.worker.run()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it was, `leave` raises it
             self.error = error
             self._ready.set()
 
@@ -338,7 +338,7 @@ def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], t
     time.sleep(0.5)
     create_topic(broker.bootstrap, topic)
     client.close()
-    with pytest.raises(SourceError, match="has 0 to 0: the topic was cut or made anew"):
+    with pytest.raises(SourceError, match="has 0 to 0: the topic was truncated or recreated"):
         work(path, source(broker.bootstrap, topic))
     produce(broker.bootstrap, topic, [(f"w{i}", fields(i)) for i in range(5)])
     assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 5) == 5
@@ -387,7 +387,7 @@ def test_a_position_that_is_none_and_a_topic_that_is_not_there(
     with pytest.raises(SourceError, match="there is no topic 'absent'"):
         work(tmp_path / "job.db", source(broker.bootstrap, "absent"))
     topic = make_topic()
-    for position, match in (({"offset": 7}, "cut or made anew"), ({"row": 7}, "position of a topic")):
+    for position, match in (({"offset": 7}, "truncated or recreated"), ({"row": 7}, "position of a topic")):
         path = tmp_path / f"{match}.db"
         with Store(path, "job", "f", cap=CAP, shared=True) as store:
             store.claim([Shard(topic, 0)])
