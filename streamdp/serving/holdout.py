@@ -9,7 +9,8 @@ import numpy as np
 
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
-from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
+from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
@@ -38,19 +39,19 @@ class Holdout:
     def measure(self, estimator: StreamEstimator) -> dict[str, Any]:
         """Accuracy and log loss, or mean absolute and root mean squared error in the target's own unit."""
         out: dict[str, Any] = {"records": len(self._y)}
-        if isinstance(estimator, ClassifierFace):
+        if isinstance(estimator, LinearClassifier):
             out["accuracy"] = float(np.mean(estimator.predict_arrays(self._X) == self._y))
             with contextlib.suppress(NotImplementedError):  # the hinge loss has no probabilities
                 likelihood = probabilities(estimator, self._X)[np.arange(len(self._y)), self._y.astype(int)]
                 out["log_loss"] = float(-np.mean(np.log(np.maximum(likelihood, 1e-300))))
-        elif isinstance(estimator, RegressorFace):
+        elif isinstance(estimator, LinearRegressor):
             error = (estimator.predict_arrays(self._X) - self._y) * self._scale
             out["mean_absolute_error"] = float(np.mean(np.abs(error)))
             out["root_mean_squared_error"] = float(np.sqrt(np.mean(error**2)))
         return out | {"note": HOLDOUT_NOTE}
 
 
-def probabilities(estimator: ClassifierFace, X: np.ndarray) -> np.ndarray:
+def probabilities(estimator: LinearClassifier, X: np.ndarray) -> np.ndarray:
     """The (n, K) class probabilities. Raises `NotImplementedError` where the loss gives none."""
     if not estimator._probabilistic:
         raise NotImplementedError("the hinge loss gives no probabilities")

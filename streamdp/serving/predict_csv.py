@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from streamdp.errors import SchemaError, SourceError
-from streamdp.estimators.base import ClassifierFace
+from streamdp.estimators.targets import LinearClassifier
 from streamdp.serving.holdout import probabilities
 from streamdp.serving.publish import Model
 
@@ -79,7 +79,7 @@ class _Predictor:
         self._classes = declared.target.classes
         self.columns = tuple(declared.features)
         self.labels: list[str] = []
-        if isinstance(model.estimator, ClassifierFace) and model.estimator._probabilistic:
+        if isinstance(model.estimator, LinearClassifier) and model.estimator._probabilistic:
             self.labels = list(declared.target.classes or ())
 
     def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:
