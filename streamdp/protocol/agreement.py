@@ -17,7 +17,7 @@ import numpy as np
 
 from streamdp.aggregation.shuffled_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, SchemaError
-from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
+from streamdp.estimators import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.protocol.shuffle_wire import Announcement, Place, read_announcement
 

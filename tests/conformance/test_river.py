@@ -33,7 +33,8 @@ from streamdp import (
     Squared,
 )
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
-from streamdp.estimators.base import SchemaWarning, StreamEstimator
+from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.features import SchemaWarning
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
@@ -86,7 +87,7 @@ def numbers(model: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
 

@@ -22,7 +22,7 @@ from streamdp import (
 )
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
-from streamdp.estimators.shuffle import ShuffleRandomizer
+from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.privacy.entropy import SeededEntropy
 from tests.support.audit import epsilon_lower_bound
 
@@ -176,7 +176,7 @@ def test_devices_take_the_envelopes_gradient_where_the_learner_does(loss: Any) -
     assert (randomizer.spec == learner._spec).all()
     x, y = np.array([0.5, -0.5, 1.0]), 1.0
     beta = learner.phase.beta
-    from streamdp.estimators.shuffle import gradients
+    from streamdp.estimators.linear import gradients
 
     got = gradients(randomizer.spec, learner._loss, randomizer.point, x[None, :2], np.array([y]))[0]
     if isinstance(loss, Hinge):
@@ -367,7 +367,7 @@ def batches(
 ) -> np.ndarray:
     """What the learner sees of so many batches of 10 people, one of them this one, with so many bits of noise each."""
     from streamdp.aggregation.kernels import noisy_counts
-    from streamdp.estimators.shuffle import gradients
+    from streamdp.estimators.linear import gradients
 
     X, y = np.array([[0.3, -0.2]] * 9 + [row]), np.array([1.0] * 9 + [target])
     vectors = gradients(learner._spec, learner._loss, learner._middle, X, y)

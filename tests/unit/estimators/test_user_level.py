@@ -24,7 +24,7 @@ from streamdp import (
 )
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError
-from streamdp.estimators.base import SchemaWarning
+from streamdp.estimators.features import SchemaWarning
 from streamdp.estimators.linear import gradients
 from streamdp.estimators.user.randomizer import averages
 from streamdp.optim.losses import Huber, Loss
@@ -86,7 +86,7 @@ every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 
 
 @pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
 
@@ -377,7 +377,7 @@ def test_the_statement_speaks_of_users() -> None:
         "One person, several reports: no cap is kept, so the spends of a person's reports add up",
         "2 reports, each on up to 4 records",
         "a record without a subject counts as a user of its own",
-        "nobody, where users keep their records",
+        "nobody, if users keep their records",
     ):
         assert words in said
     assert "any single record" not in said
@@ -436,7 +436,7 @@ BAD: list[tuple[str, Callable[[Any], Any], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("act", "kind"), [pytest.param(a, e, id=name) for name, a, e in BAD])
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 def test_errors_are_typed_show_no_value_and_change_nothing(act: Callable[[Any], Any], kind: type[Exception]) -> None:
     learner = model(items_per_user=4)
     learner.learn_one({"a": 1.0, "b": 1.0}, True, subject="u")
@@ -444,7 +444,7 @@ def test_errors_are_typed_show_no_value_and_change_nothing(act: Callable[[Any], 
         act(learner)
     assert "55512" not in str(caught.value)
     assert (learner.n_seen, learner.n_users, learner._people.held) == (1, 0, 1)
-    assert not learner._row.any()
+    assert not learner._features.row.any()
 
 
 def test_records_that_allow_less_are_refused_and_nothing_is_known_before_features_are() -> None:

@@ -125,7 +125,7 @@ def test_a_window_with_too_few_users_goes_on() -> None:
     assert (learner.n_seen, learner.n_refused) == (8, 2)
 
 
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 def test_a_window_that_can_never_have_enough_users_is_an_error_before_the_first_record() -> None:
     with pytest.raises(TooFewUsersError, match="window: 10 records") as caught:
         made(method=Plain(11))

@@ -46,7 +46,7 @@ every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 
 
 @pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
