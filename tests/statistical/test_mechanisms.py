@@ -11,7 +11,10 @@ import math
 import numpy as np
 import pytest
 from dp_accounting import dp_event
+from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import betainc
@@ -320,6 +323,106 @@ def test_extreme_epsilons_give_finite_noise(kind: type[Mechanism], epsilon: floa
     mechanism = kind(PureDP(epsilon))
     assert np.isfinite(mechanism.rows(d)).all()
     assert np.isfinite(mechanism.randomize(unit(d, 1), seeded(1))).all()
+
+
+# --- the privacy map
+
+
+MAPPED = [
+    (Laplace, PureDP(1)),
+    (Laplace, PureDP(2.0**-20)),
+    (Gaussian, GaussianDP(0.5)),
+    (Gaussian, ApproxDP(1, 1e-5)),
+    (Gaussian, ApproxDP(0.01, 1e-9)),
+    (PrivUnit, PureDP(2)),
+]
+
+
+@pytest.mark.parametrize("d", [1, 6, 100])
+@pytest.mark.parametrize(("kind", "budget"), MAPPED, ids=str)
+def test_the_planned_sensitivity_gives_the_budget(kind: type[Mechanism], budget: Budget, d: int) -> None:
+    found = kind(budget, 1.5, 2.2).guarantee(2.2, d)
+    assert type(found) is type(budget)
+    if isinstance(found, ApproxDP) and isinstance(budget, ApproxDP):
+        assert found.delta == budget.delta
+        assert found.epsilon == pytest.approx(budget.epsilon, rel=1e-9)
+    else:
+        assert found == budget
+
+
+@pytest.mark.parametrize("d", [1, 100])
+@pytest.mark.parametrize("kind", [Laplace, Gaussian])
+def test_rounding_counts_in_the_privacy_map(kind: type[Mechanism], d: int) -> None:
+    """The worst pair of gradients, rounded as the samplers round, against the noise that the samplers draw.
+
+    Each coordinate of the two is `cells` cells apart and a little more, and just across the borders of two cells, so
+    that rounding moves both outwards by half a cell.
+    """
+    for value in (1.0, 1e-3, 2.0**-20):
+        mechanism = kind(PureDP(value) if kind is Laplace else GaussianDP(value), 1.0)
+        scale, grid = mechanism.rows(d)[0, [samplers.SCALE, samplers.GRID]]
+        for cells in (0, 3, 1000):
+            low = np.full(d, 0.5 - 5e-7)
+            high = low + cells + 1e-6
+            far = np.rint(high) - np.rint(low)
+            assert np.array_equal(far, np.full(d, cells + 1.0))
+            loss = (np.abs(far).sum() if kind is Laplace else np.linalg.norm(far)) * grid / scale
+            found = mechanism.guarantee(float(np.linalg.norm(high - low)) * grid, d)
+            assert found is not None
+            assert loss <= amount(found)
+            assert loss == pytest.approx(amount(found), rel=1e-5)
+
+
+@pytest.mark.parametrize("apart", [0.1, 1.0, 2.0, 5.0])
+def test_the_privacy_map_is_that_of_dp_accounting(apart: float) -> None:
+    """d = 1, where rounding costs less than the tolerance."""
+    laplace, gaussian = Laplace(PureDP(1)), Gaussian(ApproxDP(1, 1e-5))
+    b, sigma = laplace.rows(1)[0, samplers.SCALE], gaussian.rows(1)[0, samplers.SCALE]
+    law = privacy_loss_distribution.from_laplace_mechanism(b, sensitivity=apart, value_discretization_interval=1e-4)
+    pure, approximate = laplace.guarantee(apart, 1), gaussian.guarantee(apart, 1)
+    assert isinstance(pure, PureDP)
+    assert isinstance(approximate, ApproxDP)
+    assert pure.epsilon == pytest.approx(law.get_epsilon_for_delta(0), abs=1e-4)
+    assert approximate.delta == 1e-5
+    unrounded = get_epsilon_gaussian(sigma / apart, 1e-5)
+    assert unrounded < approximate.epsilon < unrounded * (1 + 1e-4)
+    linear = Gaussian(GaussianDP(0.5)).guarantee(apart, 1)
+    assert isinstance(linear, GaussianDP)
+    assert linear.mu == pytest.approx(0.5 * apart / 2, rel=1e-4)
+
+
+@given(st.sampled_from(MAPPED), st.floats(1e-3, 3.9), st.floats(1e-6, 1), st.integers(1, 50))
+@settings(deadline=None)
+def test_the_privacy_map_grows_with_the_sensitivity(
+    mapped: tuple[type[Mechanism], Budget], apart: float, more: float, d: int
+) -> None:
+    mechanism = mapped[0](mapped[1], 2.0)
+    near, far = mechanism.guarantee(apart, d), mechanism.guarantee(min(4.0, apart + more), d)
+    assert near is not None
+    assert far is not None
+    assert amount(near) <= amount(far) * (1 + 1e-9)
+    if isinstance(mechanism, PrivUnit):
+        assert near == far == mechanism.budget
+    else:
+        assert amount(near) < amount(far)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("kind", [Laplace, PrivUnit, NoNoise])
+def test_the_privacy_map_refuses_what_is_no_distance(kind: type[Mechanism], bad: float) -> None:
+    with pytest.raises(ConfigError):
+        kind(PureDP(1)).guarantee(bad, 3)
+
+
+def test_the_privacy_map_of_privunit_ends_at_its_bound() -> None:
+    mechanism = PrivUnit(PureDP(1), 1.5)
+    assert mechanism.guarantee(3.0, 3) == PureDP(1)
+    with pytest.raises(ConfigError):
+        mechanism.guarantee(3.1, 3)
+
+
+def test_no_noise_has_no_privacy_map() -> None:
+    assert NoNoise(PureDP(1)).guarantee(1.0, 3) is None
 
 
 # --- refusals
