@@ -27,6 +27,7 @@ from river import base as river_base
 
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.optim.losses import check_classes
+from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
     ApproxDP,
@@ -35,7 +36,6 @@ from streamdp.privacy.guarantees import (
     PureDP,
     amount,
     parse_budget,
-    widest,
     with_amount,
 )
 from streamdp.privacy.statement import RECORD, Unit, statement

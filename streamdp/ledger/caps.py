@@ -80,7 +80,7 @@ def check_kinds(cap: Budget, rows: np.ndarray) -> None:
 
 
 def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:
-    """`guarantees.spend_terms` for n records: (n, 4), or (1, 4) where all spend the same."""
+    """`composition.spend_terms` for n records: (n, 4), or (1, 4) where all spend the same."""
     values = np.array([amount(budget)] if amounts is None else amounts, dtype=np.float64)
     if amounts is not None and values.shape != (n,):
         raise BudgetError(f"expected {n} amounts for {n} subjects, got an array of shape {values.shape}")

@@ -26,7 +26,8 @@ from streamdp.ledger.caps import cap_numbers, cap_of_numbers, check_counts, chec
 from streamdp.ledger.spends import add_caps, spends_in
 from streamdp.ledger.subject_key import check_key, given_key, hash_subjects, key_fingerprint, make_key, matching_key
 from streamdp.ledger.tables import add_tables
-from streamdp.privacy.guarantees import Budget, Spend, parse_budget
+from streamdp.privacy.composition import Spend
+from streamdp.privacy.guarantees import Budget, parse_budget
 
 PENDING_RECORDS = 50_000
 """A ledger of its own commits by itself after so many."""
