@@ -356,16 +356,16 @@ class Guarantee:
 
         PureDP. Every epsilon-DP mechanism is a post-processing of the binary randomized response that is true with
         probability e^epsilon / (1 + e^epsilon) (Kairouz, Oh, Viswanath 2015), so this event is exact. Its first number
-        is the probability of a uniform answer, which is twice that of a false one. `LaplaceDpEvent` would be too
+        is the probability of a uniform answer, which is twice that of a false one. LaplaceDpEvent would be too
         little: Laplace noise does not dominate every epsilon-DP mechanism. Two uses understate epsilon. REPLACE_SPECIAL
         compares the response with a uniform one. `PLDAccountant.compose(event, count)` of dp-accounting 0.6.0 ignores
         the count of this event: call it once for each event, or compose `ComposedDpEvent([event] * count)`.
 
         GaussianDP. mu already covers the replacement of a record: N(0, 1) against N(mu, 1). All accountants read the
-        event so, except for `PLDAccountant` with REPLACE_ONE. It takes the event's number relative to the norm of one
+        event so, except for PLDAccountant with REPLACE_ONE. It takes the event's number relative to the norm of one
         contribution and doubles the distance, so its epsilon is that of 2 mu: too large, but safe. `GaussianDpEvent(2 /
-        mu)` would be exact there and unsafe in `RdpAccountant`, which does not double. For the exact epsilon of
-        GaussianDP budgets alone, use `PLDAccountant` with REPLACE_SPECIAL, or `GaussianDP.epsilon`.
+        mu)` would be exact there and unsafe in RdpAccountant, which does not double. For the exact epsilon of
+        GaussianDP budgets alone, use PLDAccountant with REPLACE_SPECIAL, or `GaussianDP.epsilon`.
 
         Raises `NotAvailableError` if there is an ApproxDP budget: dp-accounting has no event for it. Add its epsilon
         and delta to those of the other events (basic composition).
