@@ -195,5 +195,5 @@ def _users(users: int) -> int:
     except TypeError:
         raise ConfigError(f"users must be an integer, got {type(users).__name__}") from None
     if isinstance(users, bool) or number < 1:
-        raise ConfigError(f"users must be at least 1, got {users!r}")
+        raise ConfigError(f"users must be an integer of at least 1, got {users!r}")
     return min(number, MOST_USERS)
