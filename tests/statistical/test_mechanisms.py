@@ -58,7 +58,7 @@ def test_additive_noise_has_its_law_and_no_other_scale(kind: type[Mechanism], bu
     g = np.linspace(-0.3, 0.4, d)
 
     def fit(used: float) -> float:
-        """The p-value of the claimed law where the mechanism was calibrated for `used` times the sensitivity."""
+        """The p-value of the claimed law for a mechanism calibrated for `used` times the sensitivity."""
         mechanism = kind(budget, bound=2.0, sensitivity=sensitivity * used)
         noise = draws(mechanism, g, n, seed=int(100 * used)) - g
         return stats.kstest(noise.ravel(), law(d, sensitivity).cdf).pvalue
@@ -123,7 +123,7 @@ def unit(d: int, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("d", [2, 3, 4, 6, 21, 100])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_privunit_has_its_law_and_no_other_budget(d: int, epsilon: float) -> None:
-    """KS of <V, u>; a mechanism calibrated for 0.8 or 1.25 epsilon fails it, and the mass of the cap tells it too."""
+    """KS of <V, u>; a mechanism calibrated for 0.8 or 1.25 epsilon fails it, and also the test of the cap's mass."""
     n, u = 300_000 if d < 21 else 100_000, unit(d, d)
     claimed = PrivUnit(PureDP(epsilon))
     _, gamma, p = cap(claimed, d)
@@ -146,12 +146,12 @@ def test_privunit_has_its_law_and_no_other_budget(d: int, epsilon: float) -> Non
 
 @pytest.mark.parametrize("d", [3, 6, 21])
 def test_privunit_turns_around_its_axis_evenly(d: int) -> None:
-    """Given the cosine, the rest of V is uniform on the sphere across u, and independent of the cosine."""
+    """Given the cosine, the rest of V is uniform on the sphere orthogonal to u, and independent of the cosine."""
     n, u = 200_000, unit(d, d)
     mechanism = PrivUnit(PureDP(2))
     v = draws(mechanism, u, n, seed=d) / cap(mechanism, d)[0]
     cosines = v @ u
-    basis = np.linalg.svd(u[None, :])[2][1:]  # an orthonormal basis of what is across u
+    basis = np.linalg.svd(u[None, :])[2][1:]  # an orthonormal basis of the space orthogonal to u
     across = v @ basis.T
     across /= np.linalg.norm(across, axis=1, keepdims=True)
     if d == 3:
@@ -217,7 +217,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("kind", "budget", "d", "expected"), TABLE, ids=str)
 def test_variances_are_those_of_the_table(kind: type[Mechanism], budget: Budget, d: int, expected: float) -> None:
-    """S = 2, C0 = 1. The simulation is right to 0.5 % (6 sigma: the fourth moment of Laplace noise is 6)."""
+    """S = 2, C0 = 1. The simulation's error is at most 0.5 % (6 sigma: the fourth moment of Laplace noise is 6)."""
     mechanism = kind(budget)
     g = unit(d, 1)
     assert mechanism.variance(d) == pytest.approx(expected, rel=0.02)
@@ -261,7 +261,7 @@ def test_variance_grows_with_the_square_of_the_bound() -> None:
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
 def test_gaussian_is_calibrated_as_dp_accounting_says(epsilon: float, delta: float) -> None:
-    """At our sigma the oracle's delta is the budget's, and 1 % less noise would be too little."""
+    """At our sigma, dp-accounting's delta is at most the budget's; 1 % less noise would be too little."""
     mechanism = Gaussian(ApproxDP(epsilon, delta), 0.5)  # S = 1
     sigma = math.sqrt(mechanism.variance(1))
 
@@ -278,7 +278,7 @@ def test_gaussian_is_calibrated_as_dp_accounting_says(epsilon: float, delta: flo
 @pytest.mark.parametrize("d", [1, 6, 100])
 @pytest.mark.parametrize("budget", [PureDP(1), GaussianDP(1), ApproxDP(1, 1e-5)], ids=str)
 def test_noise_covers_the_rounding_and_hardly_more(budget: Budget, d: int) -> None:
-    """The scale serves S + sqrt(d) grid, the largest distance after rounding, and exceeds S's by at most 1e-4."""
+    """The scale covers S + sqrt(d) grid, the largest distance after rounding, and exceeds S's by at most 1e-4."""
     kind = Laplace if isinstance(budget, PureDP) else Gaussian
     scale, grid = kind(budget, 1.5, 2.2).rows(d)[0, [samplers.SCALE, samplers.GRID]]
     assert math.log2(grid) == round(math.log2(grid))

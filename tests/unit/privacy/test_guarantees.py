@@ -79,9 +79,9 @@ def test_refuses_what_is_not_text(value: object) -> None:
 
 
 @given(budgets)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_text_gives_the_same_budget_back(budget: Budget) -> None:
-    """A stored budget that comes back smaller would understate what was spent."""
+    """If a stored budget became smaller when read, the total spend would be understated."""
     assert parse_budget(str(budget)) == budget
 
 
@@ -119,6 +119,7 @@ def test_budgets_are_values() -> None:
 
 
 @given(budgets, numbers)
+@settings(deadline=None)
 def test_with_amount_changes_only_the_amount(budget: Budget, value: float) -> None:
     other = with_amount(budget, value)
     assert amount(other) == value
@@ -152,6 +153,7 @@ def test_epsilon_is_that_of_dp_accounting(mu: float, delta: float) -> None:
 
 
 @given(st.floats(1e-2, 20), st.floats(1e-10, 0.3))
+@settings(deadline=None)
 def test_epsilon_inverts_delta(mu: float, delta: float) -> None:
     budget = GaussianDP(mu)
     epsilon = budget.epsilon(delta)
@@ -162,14 +164,16 @@ def test_epsilon_inverts_delta(mu: float, delta: float) -> None:
 
 
 @given(st.floats(1e-2, 20), st.floats(1e-10, 0.3))
+@settings(deadline=None)
 def test_from_approx_is_the_largest_mu(epsilon: float, delta: float) -> None:
-    """Its delta is never above what was asked for, and one part in 10^6 more would be."""
+    """Its delta is never above the requested one; that of a mu larger by one part in 10^6 is."""
     mu = GaussianDP.from_approx(ApproxDP(epsilon, delta)).mu
     assert gdp_delta(mu, epsilon) <= delta
     assert gdp_delta(mu * (1 + 1e-6), epsilon) > delta
 
 
 @given(st.floats(1e-3, 50), st.floats(0, 100), st.floats(1e-3, 10))
+@settings(deadline=None)
 def test_delta_falls_with_epsilon_and_grows_with_mu(mu: float, epsilon: float, more: float) -> None:
     assert 0 <= gdp_delta(mu, epsilon + more) <= gdp_delta(mu, epsilon) * (1 + 1e-9) + 1e-15 <= 1 + 1e-8
     assert gdp_delta(mu, epsilon) <= gdp_delta(mu + more, epsilon) * (1 + 1e-9) + 1e-15
@@ -225,11 +229,11 @@ def test_from_pure_lies_below_the_pure_curve_and_touches_it(epsilon: float) -> N
     mu = GaussianDP.from_pure(PureDP(epsilon)).mu
     assert np.all(gaussian_curve(mu, LEVELS) <= pure_curve(epsilon, LEVELS) + 1e-12)
     corner = np.array([1 / (1 + math.exp(epsilon))])
-    assert gaussian_curve(mu * 0.999, corner) > pure_curve(epsilon, corner)  # a smaller mu would promise too much
+    assert gaussian_curve(mu * 0.999, corner) > pure_curve(epsilon, corner)  # a smaller mu would be a wrong guarantee
 
 
 def test_from_pure_at_extreme_values() -> None:
-    """The corner's level at epsilon = 1000 is e^-1000, below the least double; its quantile is not."""
+    """The corner's level at epsilon = 1000 is e^-1000, below the smallest double; its quantile is a normal number."""
     assert GaussianDP.from_pure(PureDP(1e-3)).mu == pytest.approx(1e-3 * math.sqrt(2 * math.pi) / 2, rel=1e-5)
     assert GaussianDP.from_pure(PureDP(30)).mu == pytest.approx(-2 * ndtri(math.exp(-30)), rel=1e-9)
     # Mills: log Phi(-z) = -z^2/2 - log(z sqrt(2 pi)) - 1/z^2 + ...
@@ -241,6 +245,7 @@ def test_from_pure_at_extreme_values() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 10), min_size=1, max_size=10))
+@settings(deadline=None)
 def test_pure_spends_add(epsilons: list[float]) -> None:
     total = Spend.of(map(PureDP, epsilons))
     assert total.guarantee() == PureDP(total.epsilon)
@@ -249,6 +254,7 @@ def test_pure_spends_add(epsilons: list[float]) -> None:
 
 
 @given(st.lists(st.floats(1e-3, 10), min_size=1, max_size=10))
+@settings(deadline=None)
 def test_squares_of_mu_add(mus: list[float]) -> None:
     found = Spend.of(map(GaussianDP, mus)).guarantee()
     assert isinstance(found, GaussianDP)
@@ -307,7 +313,7 @@ def test_mixed_spends_take_the_delta_already_spent_off() -> None:
 
 
 def test_gdp_view_of_pure_spends() -> None:
-    """What a GDP cap charges for pure records: mu^2 of each one's conversion; nothing follows from (epsilon, delta)."""
+    """A GDP cap charges mu^2 of the conversion of each pure record; (epsilon, delta) implies no GDP."""
     spend = Spend.of([PureDP(1), PureDP(1), GaussianDP(2)])
     assert spend.pure_mu_squared == pytest.approx(2 * GaussianDP.from_pure(PureDP(1)).mu ** 2)
     assert spend.mu_squared == pytest.approx(4)
@@ -327,6 +333,7 @@ def test_a_spend_refuses_what_is_no_budget() -> None:
 
 
 @given(st.lists(budgets, max_size=8))
+@settings(deadline=None)
 def test_widest_covers_each_and_invents_nothing(found: list[Budget]) -> None:
     wide = widest(found)
     assert len(wide) == len({type(b) for b in found})
@@ -377,7 +384,7 @@ def test_accountants_read_the_event_of_gdp(mu: float, delta: float) -> None:
     doubled = pld(REPLACE_ONE).compose(event).get_epsilon(delta)
     assert doubled == pytest.approx(GaussianDP(2 * mu).epsilon(delta), abs=1e-3)
     renyi = RdpAccountant(neighboring_relation=REPLACE_ONE).compose(event).get_epsilon(delta)
-    # the conversion from Renyi divergences alpha mu^2 / 2 that everybody knows, which the accountant improves on
+    # the standard conversion from the Renyi divergences alpha mu^2 / 2, which the accountant improves on
     assert exact <= renyi <= mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9
 
 
