@@ -22,6 +22,7 @@ from river import base as river_base
 
 from streamdp.errors import SchemaError
 from streamdp.estimators.features import Features, SchemaWarning
+from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
     ApproxDP,
@@ -30,7 +31,6 @@ from streamdp.privacy.guarantees import (
     PureDP,
     amount,
     parse_budget,
-    widest,
     with_amount,
 )
 from streamdp.privacy.statement import RECORD, Unit, statement

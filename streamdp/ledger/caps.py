@@ -117,7 +117,7 @@ def check_kinds(cap: Budget, rows: np.ndarray) -> None:
 def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:
     """Return what n records add to the four sums of a `Spend`: (n, 4), or (1, 4) if all spend the same.
 
-    As `guarantees.spend_terms`, for arrays.
+    As `composition.spend_terms`, for arrays.
 
     Parameters
     ----------

@@ -23,7 +23,8 @@ from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.rows import CAP
 from streamdp.ledger.subject_key import hash_subjects
-from streamdp.privacy.guarantees import Budget, Spend, parse_budget
+from streamdp.privacy.composition import Spend
+from streamdp.privacy.guarantees import Budget, parse_budget
 
 PENDING_RECORDS = 50_000
 """A ledger that is not part of a store commits by itself after this many records."""

@@ -1,1 +1,1 @@
-"""Losses, domains, steps, and the compiled loops that learn; smoothing, accelerated descent, inference, planning."""
+"""Losses, domains, step sizes, compiled loops; smoothing, accelerated descent, confidence intervals, planning."""

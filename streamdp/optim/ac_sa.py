@@ -1,36 +1,42 @@
 """Accelerated stochastic approximation (AC-SA) with private batch gradients: batch sizes and steps from the bounds.
 
-For t = 0, 1, ..., T-1, theta_0 = ag_0 (Lan 2012; Cheu, Joseph, Mao, Peng 2022, Algorithms 4 and 6):
+Everything here is about accuracy. Privacy depends only on the batches being disjoint, not on any number chosen here.
+
+AC-SA. For t = 0, 1, ..., T-1, theta_0 = ag_0 (Lan 2012; Cheu, Joseph, Mao, Peng 2022, Algorithms 4 and 6):
 
     md = alpha_t theta_t + (1 - alpha_t) ag_t,                                        alpha_t = 2 / (t + 2)
     theta_{t+1} = Proj(theta_t - G_t / L_t),  G_t a noisy gradient at md,              L_t = M / (t + 1)
     ag_{t+1} = alpha_t theta_{t+1} + (1 - alpha_t) ag_t
 
 M and the bound. For a beta-smooth convex f, E G_t = grad f(md), E||G_t - grad f(md)||^2 <= sigma^2 and L_t > beta
-alpha_t, Lan's one-step inequality divided by Gamma_t = 2 / ((t+1)(t+2)) gives, since alpha_t / Gamma_t = t + 1,
+alpha_t, Lan's one-step inequality divided by Gamma_t = 2 / ((t+1)(t+2)) gives, because alpha_t / Gamma_t = t + 1,
 
     (f(ag_T) - f*) T (T+1) / 2 <= sum_t (t+1) [ L_t/2 (||theta_t - x*||^2 - ||theta_{t+1} - x*||^2)
                                                 + sigma^2 / (2 (L_t - beta alpha_t)) ]      in expectation.
 
-With L_t = M / (t+1) the first sum telescopes to M D^2 / 2, where D only bounds the distance of the start from the
-optimum; L_t - beta alpha_t >= (M - 2 beta) / (t+1) and sum (t+1)^2 = T (T+1) (2T+1) / 6, so the best M is
+With L_t = M / (t+1) the first sum telescopes to M D^2 / 2, where D only bounds the distance from the start to the
+optimum. L_t - beta alpha_t >= (M - 2 beta) / (t+1) and sum (t+1)^2 = T (T+1) (2T+1) / 6. So the best M is
 
     M = 2 beta + (sigma / D) sqrt(T (T+1) (2T+1) / 6),
     E f(ag_T) - f* <= 2 beta D^2 / (T (T+1)) + D sigma sqrt(2 (2T+1) / (3 T (T+1))).
 
-The paper prints M = beta + (T+2)^(3/2) sigma / D: its noise term is sqrt(3) times this one, which costs a constant, and
-its beta is half of what L_t > beta alpha_t asks for.
+The paper prints M = beta + (T+2)^(3/2) sigma / D. Its noise term is sqrt(3) times this one, which costs a constant
+factor, and its beta is half of what L_t > beta alpha_t requires.
 
-Averaged SGD (`Averaged`; their Algorithm 3, which prints theta + eta g) is the baseline: theta_{t+1} = Proj(theta_t -
-G_t / M), answered by the average of theta_0, ..., theta_{T-1}. With E||G_t||^2 <= Q = L^2 + noise and the best step, M
-= sqrt(Q T) / D, it has E f - f* <= D sqrt(Q / T) (their Lemma 4.2).
+Averaged SGD (`Averaged`; Algorithm 3 of Cheu et al., which prints theta + eta g) is the baseline: theta_{t+1} =
+Proj(theta_t - G_t / M). Its output is the average of theta_0, ..., theta_{T-1}. With E||G_t||^2 <= Q = L^2 + noise and
+the best step, M = sqrt(Q T) / D, it has E f - f* <= D sqrt(Q / T) (their Lemma 4.2).
 
-A strongly convex f (f - f* >= lambda/2 ||x - x*||^2) is minimised in phases, each from the last one's output:
-after a phase with excess at most Delta, E||x - x*||^2 <= 2 Delta / lambda, which is the next one's D^2. A non-smooth f
-is replaced by its Moreau envelope, which is beta-smooth and below f by at most L^2 / (2 beta); beta is chosen with the
-batch. A stream of unknown length is learned in epochs of doubling length, each from the last one's output, and planned
-with the first one's D: no later start is further away than 2 D, so 4 times the bound holds there.
-All of this is about accuracy. Privacy does not depend on any number chosen here but the batches being disjoint.
+Strong convexity. If f - f* >= lambda/2 ||x - x*||^2, f is minimised in phases that each start at the output of the
+phase before. After a phase with excess at most Delta, E||x - x*||^2 <= 2 Delta / lambda, which is D^2 of the next
+phase.
+
+Non-smooth losses. f is replaced by its Moreau envelope, which is beta-smooth and below f by at most L^2 / (2 beta).
+beta is chosen together with the batch.
+
+Unknown length. A stream of unknown length is learned in epochs of doubling length that each start at the output of the
+epoch before. All are planned with the D of the first: no later start is further away than 2 D, so 4 times the bound
+holds for them.
 """
 
 from __future__ import annotations
@@ -44,10 +50,24 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Problem:
-    """What the plan knows: gradients of norm at most `bound`, a loss that is `smoothness`-smooth (inf: non-smooth) and
-    `convexity`-strongly convex (0: convex), a start within `distance` of the optimum, and `noise(b)`, the variance
-    E||.||^2 that privacy adds to the average of b gradients. Where it is not `accelerated`, averaged SGD is planned.
-    `spread` is the root mean square distance of one gradient from the mean; `bound` when None, which it cannot pass.
+    """The assumptions of a plan.
+
+    Parameters
+    ----------
+    bound
+        L: the largest norm of a gradient.
+    smoothness
+        beta of the loss; inf for a non-smooth one.
+    convexity
+        lambda of the loss; 0 if it is only convex.
+    distance
+        D: the largest distance from the start to the optimum.
+    noise
+        The variance E||.||^2 that privacy adds to the average of b gradients, as a function of b.
+    accelerated
+        False to plan averaged SGD.
+    spread
+        The root mean square distance of one gradient from the mean; `bound` if None, which is its largest value.
     """
 
     bound: float
@@ -59,15 +79,32 @@ class Problem:
     spread: float | None = None
 
     def variance(self, batch: int) -> float:
-        """sigma^2 of an average of `batch` gradients."""
+        """sigma^2, the variance of a noisy average of gradients.
+
+        Parameters
+        ----------
+        batch
+            The number of gradients, at least 1.
+        """
         return (self.bound if self.spread is None else self.spread) ** 2 / batch + self.noise(batch)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One run of AC-SA: `steps` batches of `batch` records. `beta` is the envelope's where the loss is non-smooth.
+    """One run of AC-SA or averaged SGD.
 
-    `modulus` is M, `excess` the bound on E f(output) - f*.
+    Parameters
+    ----------
+    batch
+        Records for each step.
+    steps
+        T.
+    beta
+        The smoothness of the loss, or of its envelope if the loss is non-smooth.
+    modulus
+        M.
+    excess
+        The bound on E f(output) - f*.
     """
 
     batch: int
@@ -78,7 +115,21 @@ class Phase:
 
 
 def run_of(problem: Problem, records: int, batch: int, distance: float, beta: float) -> Phase:
-    """The run over this many records in batches of this size (at most `records`)."""
+    """The run of AC-SA over a number of records.
+
+    Parameters
+    ----------
+    problem
+        The assumptions.
+    records
+        The number of records, at least 1.
+    batch
+        Records for each step; reduced to `records` if larger.
+    distance
+        D at the start of this run.
+    beta
+        The smoothness of the loss or its envelope.
+    """
     batch = min(batch, records)
     steps = records // batch
     sigma = math.sqrt(problem.variance(batch))
@@ -90,7 +141,7 @@ def run_of(problem: Problem, records: int, batch: int, distance: float, beta: fl
 
 
 def _averaged_run(problem: Problem, records: int, batch: int, distance: float) -> Phase:
-    """As `run_of`, for averaged SGD, whatever the smoothness."""
+    """As `run_of`, for averaged SGD, which needs no smoothness."""
     batch = min(batch, records)
     steps = records // batch
     size = math.sqrt(problem.bound**2 + problem.noise(batch))
@@ -98,7 +149,7 @@ def _averaged_run(problem: Problem, records: int, batch: int, distance: float) -
 
 
 def _best_run(problem: Problem, records: int, batch: int | None, distance: float) -> Phase:
-    """The batch (where it is free) and the envelope with the least bound."""
+    """The run with the least bound, over all batch sizes if `batch` is None, and over the envelopes."""
     sizes = [batch] if batch is not None else sorted({round(b) for b in np.geomspace(1, records, 129)})
     if not problem.accelerated:
         return min((_averaged_run(problem, records, b, distance) for b in sizes), key=lambda p: p.excess)
@@ -117,10 +168,20 @@ def _best_run(problem: Problem, records: int, batch: int | None, distance: float
 
 
 def plan(problem: Problem, records: int, batch: int | None = None, distance: float | None = None) -> list[Phase]:
-    """The phases for a stream of `records`: one for a convex loss, up to ceil(log2 log2 n) for a strongly convex one.
+    """The phases for a stream: one for a convex loss, up to ceil(log2 log2 n) for a strongly convex one.
 
-    `batch` fixes the batch size, `distance` replaces the problem's. Of the numbers of phases allowed the one with the
-    least final bound is taken.
+    The number of phases is the one with the least final bound.
+
+    Parameters
+    ----------
+    problem
+        The assumptions.
+    records
+        n, the number of records, at least 1.
+    batch
+        The batch size; chosen if None.
+    distance
+        D at the start; `problem.distance` if None.
     """
     reach = problem.distance if distance is None else distance
     if problem.convexity == 0:
@@ -137,9 +198,14 @@ def plan(problem: Problem, records: int, batch: int | None = None, distance: flo
 
 
 class Accelerated:
-    """The three sequences of AC-SA on plain arrays: `points` (2, d) holds theta and ag, `step` is t of the phase.
+    """The sequences of AC-SA: `points` (2, d) holds theta and ag, `step` is t of the phase.
 
-    `project` takes a vector to the domain.
+    Parameters
+    ----------
+    start
+        (d,) theta_0.
+    project
+        Maps a vector (d,) to the nearest point of the domain.
     """
 
     def __init__(self, start: np.ndarray, project: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -149,34 +215,43 @@ class Accelerated:
 
     @property
     def middle(self) -> np.ndarray:
-        """md (d,), where the next gradient is taken."""
+        """md (d,), the point of the next gradient."""
         alpha = 2.0 / (self.step + 2)
         middle: np.ndarray = alpha * self.points[0] + (1 - alpha) * self.points[1]
         return middle
 
     def move(self, gradient: np.ndarray, modulus: float) -> None:
-        """One step with the noisy gradient (d,) at `middle`."""
+        """One step.
+
+        Parameters
+        ----------
+        gradient
+            (d,) the noisy gradient at `middle`.
+        modulus
+            M of the phase.
+        """
         alpha = 2.0 / (self.step + 2)
         self.points[0] = self._project(self.points[0] - gradient * ((self.step + 1) / modulus))
         self.points[1] = alpha * self.points[0] + (1 - alpha) * self.points[1]
         self.step += 1
 
     def restart(self) -> None:
-        """Begin the next phase at the output of the last."""
+        """Begin the next phase at the output of this one."""
         self.points[0] = self.points[1]
         self.step = 0
 
 
 class Averaged(Accelerated):
-    """Averaged SGD with the same face: `points` holds theta and the average of all thetas before it."""
+    """Averaged SGD with the same interface: `points` holds theta and the average of all thetas before it."""
 
     @property
     def middle(self) -> np.ndarray:
-        """theta (d,), where the next gradient is taken."""
-        return self.points[0].copy()
+        """theta (d,), the point of the next gradient."""
+        theta: np.ndarray = self.points[0].copy()
+        return theta
 
     def move(self, gradient: np.ndarray, modulus: float) -> None:
-        """One step with the noisy gradient (d,) at `middle`."""
+        """See `Accelerated.move`."""
         self.points[1] += (self.points[0] - self.points[1]) / (self.step + 1)
         self.points[0] = self._project(self.points[0] - gradient / modulus)
         self.step += 1

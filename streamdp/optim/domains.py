@@ -1,4 +1,4 @@
-"""Closed convex sets that theta is projected to (the coefficients; Huber's scale keeps its own lower bound)."""
+"""Closed convex sets to which the coefficients are projected. Huber's scale has a lower bound of its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,26 @@ class RealSpace:
     """All of R^d: no projection."""
 
     def project(self, theta: np.ndarray) -> np.ndarray:
+        """The nearest point of the domain, as a new array (d,).
+
+        Parameters
+        ----------
+        theta
+            (d,) float.
+        """
         return np.asarray(theta, dtype=float).copy()
 
 
 @dataclass(frozen=True)
 class L2Ball:
-    """{theta : ||theta||_2 <= radius}, radius > 0.
+    """{theta : ||theta||_2 <= radius}.
+
+    Parameters
+    ----------
+    radius
+        Positive and finite.
+
+    Raises `ConfigError` if the radius is out of range.
 
     >>> L2Ball(1.0).project([3.0, 4.0])
     array([0.6, 0.8])
@@ -32,13 +46,21 @@ class L2Ball:
             raise ConfigError(f"L2Ball: radius must be positive and finite, got {self.radius}")
 
     def project(self, theta: np.ndarray) -> np.ndarray:
+        """See `RealSpace.project`."""
         theta = np.asarray(theta, dtype=float)
         return theta * min(1.0, self.radius / max(float(np.linalg.norm(theta)), 1e-300))
 
 
 @dataclass(frozen=True)
 class Box:
-    """{theta : low <= theta_j <= high}, low < high, the same for every coefficient.
+    """{theta : low <= theta_j <= high for every j}.
+
+    Parameters
+    ----------
+    low, high
+        low < high; infinities are allowed.
+
+    Raises `ConfigError` if low is not below high.
 
     >>> Box(-1.0, 1.0).project([3.0, 0.5])
     array([1. , 0.5])
@@ -52,7 +74,8 @@ class Box:
             raise ConfigError(f"Box: low must be below high, got [{self.low}, {self.high}]")
 
     def project(self, theta: np.ndarray) -> np.ndarray:
-        return np.clip(np.asarray(theta, dtype=float), self.low, self.high)
+        """See `RealSpace.project`."""
+        return np.asarray(np.clip(np.asarray(theta, dtype=float), self.low, self.high))
 
 
 Domain = RealSpace | L2Ball | Box

@@ -5,10 +5,16 @@ AAAI 2022. With bar_s the average of the first s iterates,
 
     V_n = n^-2 sum_{s=1}^n s^2 (bar_s - bar_n)(bar_s - bar_n)'
 
-makes (bar_n - theta*)_j / sqrt(V_jj / n) converge to a law free of unknowns, W(1) / sqrt(int (W(r) - r W(1))^2 dr)
-for a Brownian motion W. Only the diagonal is kept, by a weighted Welford update: the mean m of bar_s under weights
-s^2 and the sum M of weighted squared deviations from it, so sum s^2 (bar_s - bar_n)^2 = M + (sum s^2)(m - bar_n)^2:
-O(d) state. The iterates are private, so the interval is post-processing and spends nothing.
+the statistic (bar_n - theta*)_j / sqrt(V_jj / n) converges to a law without unknowns, W(1) / sqrt(int (W(r) - r
+W(1))^2 dr) for a Brownian motion W.
+
+State. Only the diagonal of V is kept, by a weighted Welford update: the mean m of bar_s under weights s^2, and the sum
+M of weighted squared deviations from it. Then sum s^2 (bar_s - bar_n)^2 = M + (sum s^2)(m - bar_n)^2. This is O(d).
+
+Assumption. The steps are eta i^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1). At alpha = 1/2 the limit is
+not proved; `benchmarks/theory.md` has the coverage measured.
+
+Privacy. The iterates are private, so the interval is post-processing and spends nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +30,20 @@ CRITICAL_VALUES = {0.80: 3.875, 0.90: 5.323, 0.95: 6.747, 0.98: 8.613, 0.99: 10.
 def random_scaling_interval(
     mean: np.ndarray, weighted_mean: np.ndarray, weighted_squares: np.ndarray, n: int, level: float
 ) -> np.ndarray:
-    """The (d, 2) array of lower and upper ends; `level` is one of 0.80, 0.90, 0.95, 0.98, 0.99.
+    """The lower and upper ends (d, 2) of the confidence intervals of the coordinates of theta*.
 
-    Raises `ConfigError` for another level: the critical values are tabulated.
+    Parameters
+    ----------
+    mean
+        (d,) bar_n.
+    weighted_mean, weighted_squares
+        (d,) m and M.
+    n
+        The number of iterates, at least 1.
+    level
+        A key of `CRITICAL_VALUES`.
+
+    Raises `ConfigError` if there is no critical value for the level.
     """
     if level not in CRITICAL_VALUES:
         raise ConfigError(f"level: expected one of {sorted(CRITICAL_VALUES)}, got {level}")

@@ -1,14 +1,18 @@
-"""Compiled inner loops: gradient, noise, step, one record after another.
+"""Compiled loops of single records: gradient, noise, step.
 
-This is the only place that computes gradients and noise; `losses`, `mechanisms` and `estimators` call it for one
-record as for a million. Nothing here draws randomness by itself: words come from `entropy` as an array, and a loop
-that runs out of words rolls back to the start of its record and returns, to be called again with more. The loops
-themselves keep the position in the words (`words[0]`) and the number of records seen (`seen[0]`): no exception or other
-thread can come between a record and its count, or between a word's use and its end.
+The gradients of losses are computed here, for one record and for arrays of records. A loop draws no randomness by
+itself: words come from `entropy` as an array (see `samplers`). A loop that runs out of words rolls back to the start of
+its record and returns, and is called again with more words. The loops themselves move the position in the words
+(`words[0]`) and count the records seen (`seen[0]`). So no exception and no other thread can interrupt between a record
+and its count, or between the use of a word and its overwriting.
 
-A model is described by `spec`, a vector of numbers (indices below), `box`, a (2, d) array of lower and upper bounds,
-and `state`, a (4, d) array: theta, its running average, and the two sums of random scaling (see `inference`).
-A calibration is one row of `CALIBRATION` numbers a record, or one row for all (see `mechanisms`).
+Arrays that describe a model:
+
+* `spec`: (`SPEC`,) the loss and the settings, at the indices below.
+* `box`: (2, d) lower and upper bounds of theta.
+* `state`: (4, d) theta, its running average, and the two sums of random scaling (see `inference`).
+
+A calibration is one row of `CALIBRATION` numbers for each record, or one row for all (see `mechanisms`).
 """
 
 from __future__ import annotations
@@ -28,10 +32,10 @@ from streamdp.privacy.samplers import (
     use_words,
 )
 
-# Indices of `spec`.
+# Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient.
 LOSS, INTERCEPT, SHAPE, KAPPA, CLIP, TARGET_BOUND = range(6)
 MECHANISM, DOMAIN, RADIUS, ETA, ALPHA, AVERAGED = range(6, 12)
-ENVELOPE = 12  # 1 / beta of the Moreau envelope whose gradient is taken, for non-smooth losses; 0 for a subgradient
+ENVELOPE = 12
 SPEC = 13
 
 SQUARED, HUBER, LOGISTIC, SOFTMAX, QUANTILE, HINGE = range(6)
@@ -42,9 +46,9 @@ _TINY_ROOT = 1e-140
 
 @inlined
 def _coefficient(spec, u, y, sigma, t):
-    """The derivative of the loss in the linear predictor u, without the weight.
+    """The derivative a of the loss in the linear predictor u, without the weight.
 
-    For a non-smooth loss and t > 0 it is the derivative at the prox point v = u - t a (see `losses`).
+    For a non-smooth loss and t > 0 it is the derivative at the proximal point v = u - t a (see `Loss.prox`).
     """
     loss = int(spec[LOSS])
     if loss == LOGISTIC:
@@ -73,10 +77,22 @@ def _coefficient(spec, u, y, sigma, t):
 def gradient(spec, theta, X, y, i, g):
     """Write the bounded gradient of record i into g, for losses of one linear predictor.
 
-    g has room for one entry past the coefficients (q + 1 in all): Huber's scale, or nothing. Whatever X and y are,
-    ||g|| is at most the loss's bound: Mallows weight min(1, 2/||x||^2), or clipping to spec[CLIP]; a record so large
-    that arithmetic overflows gives 0; an x or a residual so small that its square vanishes counts as 0. No array is
-    touched under a condition (see `inlined`).
+    For all X and y, ||g|| is at most the bound of the loss: by the Mallows weight min(1, 2/||x||^2), or by clipping to
+    spec[CLIP]. If the arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0.
+    No array is accessed under a condition, because numba would count references to it (see `samplers`).
+
+    Parameters
+    ----------
+    spec
+        The loss.
+    theta
+        (d,).
+    X, y
+        (n, p) features without a column for the intercept, and (n,) targets.
+    i
+        The record.
+    g
+        (q + 1,), overwritten; q = p plus the intercept. The last entry is for Huber's scale.
     """
     p = X.shape[1]
     intercept = int(spec[INTERCEPT])
@@ -104,8 +120,8 @@ def gradient(spec, theta, X, y, i, g):
 
 
 @compiled
-def gradient_of_classes(spec, theta, X, y, i, g):
-    """As `gradient`, for the multinomial loss: g (d,) has a block for each class."""
+def gradient_of_classes(spec, theta, X, y, i, g):  # noqa: C901 - one pass of a compiled loop
+    """As `gradient`, for the multinomial loss: g (d,) has one block for each class."""
     p = X.shape[1]
     intercept = int(spec[INTERCEPT])
     q = p + intercept
@@ -145,7 +161,17 @@ def gradient_of_classes(spec, theta, X, y, i, g):
 
 @reordered_inlined
 def step(spec, box, state, i, g):
-    """Step i (from 1): theta = Proj(theta - eta i^-alpha g), then its average and the sums of random scaling."""
+    """Step i: theta = Proj(theta - eta i^-alpha g); then update its average and the sums of random scaling.
+
+    Parameters
+    ----------
+    spec, box, state
+        The model (see the module's text).
+    i
+        The number of the step, from 1.
+    g
+        (d,) the noisy gradient.
+    """
     theta = state[0]
     d = theta.shape[0]
     alpha = spec[ALPHA]
@@ -174,7 +200,21 @@ def step(spec, box, state, i, g):
 
 @reordered
 def learn(spec, box, state, seen, X, y, calibration, words):
-    """Learn the rows of X in order. Returns how many were learned before `words` ran out."""
+    """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
+
+    Parameters
+    ----------
+    spec, box, state
+        The model (see the module's text).
+    seen
+        (1,) int64, the number of records learned; incremented for each.
+    X, y
+        (n, p) features and (n,) targets.
+    calibration
+        (n, c), one row for each record, or (1, c).
+    words
+        Random words; the first entry is the position.
+    """
     theta = state[0]
     d = theta.shape[0]
     room = np.empty(d + 1)
@@ -216,14 +256,30 @@ def learn_classes(spec, box, state, seen, X, y, calibration, words):
 
 @reordered
 def absorb(spec, box, state, seen, g):
-    """One step by a gradient that was randomised elsewhere."""
+    """One step with a gradient that was randomised elsewhere.
+
+    Parameters
+    ----------
+    spec, box, state, seen
+        As for `learn`.
+    g
+        (d,) the noisy gradient.
+    """
     seen[0] += 1
     step(spec, box, state, seen[0], g)
 
 
 @compiled
 def gradients(spec, theta, X, y, G):
-    """Write the gradients of all rows at one theta into G (n, d), for losses of one linear predictor."""
+    """Write the gradients of all rows at one theta into G, for losses of one linear predictor.
+
+    Parameters
+    ----------
+    spec, theta, X, y
+        As for `gradient`.
+    G
+        (n, d), overwritten.
+    """
     room = np.empty(G.shape[1] + 1)
     for i in range(X.shape[0]):
         gradient(spec, theta, X, y, i, room)
@@ -239,9 +295,18 @@ def gradients_of_classes(spec, theta, X, y, G):
 
 @compiled
 def accumulate(spec, theta, X, y, cells, total, room):
-    """Add the gradients of all rows at theta, each rounded to the grid of multiples of 1 / cells, to total (d,) int64.
+    """Add the gradients of all rows at theta, rounded to multiples of 1 / cells, to a total.
 
-    `room` (d + 1,) is wiped: nothing of a single record is left behind.
+    Parameters
+    ----------
+    spec, theta, X, y
+        As for `gradient`.
+    cells
+        Grid cells for each unit of the gradient.
+    total
+        (d,) int64, in cells.
+    room
+        (d + 1,) scratch space. It is set to 0 at the end, so that no gradient of a single record stays in memory.
     """
     for i in range(X.shape[0]):
         gradient(spec, theta, X, y, i, room)

@@ -1,11 +1,13 @@
-"""How many records for which error, before any are collected.
+"""Planning: the number of records for an error, and the error for a number of records, before any are collected.
 
-The averaged iterate obeys sqrt(n)(bar_n - theta*) -> N(0, A^-1 S A^-1) with A the Hessian of the expected loss at
-theta* and S = E[gradient gradient'] + E[noise noise'] (Shi et al. 2025, Corollary 1), so its root mean squared error
-sqrt(E||bar_n - theta*||^2) is sqrt(tr(A^-1 S A^-1) / n) once n is large. A and S depend on the data's law, which is
-not known before; the plan uses the papers' reference model: d features, independent standard normal, an intercept,
-all coefficients 1, and for regression normal noise of standard deviation 2. Scaled like that, real data of the same d
-needs a similar order of records, not the same number; at small n the true error is larger than the plan's.
+Limit. The averaged iterate obeys sqrt(n)(bar_n - theta*) -> N(0, A^-1 S A^-1), with A the Hessian of the expected loss
+at theta* and S = E[gradient gradient'] + E[noise noise'] (Shi et al. 2025, Corollary 1, for steps eta i^-alpha with
+1/2 < alpha < 1). So for large n its root mean squared error sqrt(E||bar_n - theta*||^2) is sqrt(tr(A^-1 S A^-1) / n).
+
+Reference model. A and S depend on the law of the data, which is not known in advance. The plan uses the papers'
+reference model: d independent standard normal features, an intercept, all coefficients 1, and for regression normal
+noise of standard deviation 2. Real data of the same d and scale needs a similar order of records, not the same number.
+At small n the true error is larger than the planned one.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ _SIGMA = 2.0
 _MAX_D = 200
 
 
-def reference_theta(loss: Loss, d: int) -> np.ndarray:
+def _reference_theta(loss: Loss, d: int) -> np.ndarray:
     """theta* of the reference model in the estimators' order: d coefficients, the intercept, Huber's scale.
 
-    Raises `ConfigError` for a loss whose minimiser on the reference model is not known in closed form.
+    Raises `ConfigError` if the minimiser of the loss on the reference model has no closed form.
     """
     theta = np.ones(d + 1)
     match loss:
@@ -40,36 +42,50 @@ def reference_theta(loss: Loss, d: int) -> np.ndarray:
         case Quantile(clip=None, tau=tau):
             theta[-1] += _SIGMA * float(ndtri(tau))
             return theta
-    raise ConfigError(f"plan: there is a reference model for huber, logistic and quantile without clip, not for {loss}")
+    raise ConfigError(f"plan: expected huber, logistic or quantile without clip, got {loss}")
 
 
-def reference_sample(loss: Loss, n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """n records of the reference model: X (n, d) without the intercept's column, y (n,)."""
+def _reference_sample(loss: Loss, n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Records of the reference model: X (n, d) without the intercept's column, y (n,)."""
     if isinstance(loss, Logistic):
         return datasets.logistic(n, d, seed=seed)
     return datasets.linear(n, d, seed=seed, sigma=_SIGMA)
 
 
 def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanism: str = "auto") -> np.ndarray:
-    """A^-1 S A^-1 on the reference model, by a fixed simulation of 400,000 records: a square matrix.
+    """A^-1 S A^-1 on the reference model, a square matrix, by a fixed simulation of 400,000 records.
 
-    A comes from central differences of the mean gradient with common records, S from the gradients at theta* and the
-    mechanism's variance, which is isotropic up to the direction that PrivUnit keeps. Raises `ConfigError` for d > 200.
+    A is a central difference of the mean gradient over common records. S is the second moment of the gradients at
+    theta* plus the variance of the mechanism, spread evenly over all directions.
+
+    Parameters
+    ----------
+    loss
+        `huber`, `logistic` or `quantile`, without `clip`; a name or a loss.
+    d
+        The number of features, 1 to 200.
+    budget
+        The budget of one record, or its text.
+    mechanism
+        As for `mechanisms.mechanism_for`.
+
+    Raises `ConfigError` if there is no reference model for the loss or d is out of range, `BudgetError` if the budget
+    is not valid for the mechanism.
     """
     from streamdp.optim import loops
 
     loss, budget = loss_for(loss), parse_budget(budget)
     if not 1 <= d <= _MAX_D:
-        raise ConfigError(f"d: expected 1 to {_MAX_D}, which is what the simulation has room for, got {d}")
-    theta = reference_theta(loss, d)
-    X, y = reference_sample(loss, _SAMPLES, d, seed=0)
+        raise ConfigError(f"d: expected 1 to {_MAX_D}, the limit of the simulation, got {d}")
+    theta = _reference_theta(loss, d)
+    X, y = _reference_sample(loss, _SAMPLES, d, seed=0)
     spec = loss.spec()
     spec[loops.INTERCEPT] = 1
     G = np.empty((len(X), len(theta)))
 
     def mean_gradient(at: np.ndarray) -> np.ndarray:
         loops.gradients(spec, at, X, y, G)
-        return G.mean(axis=0)
+        return np.asarray(G.mean(axis=0))
 
     h = 0.05
     moves = h * np.eye(len(theta))
@@ -77,8 +93,8 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
     hessian = (hessian + hessian.T) / 2
     mean_gradient(theta)
     second = G.T @ G / len(G)
-    # For every mechanism E[answer answer'] is known in total; PrivUnit's share along g is a little larger than the
-    # others, and averages out over directions: isotropy is exact for the additive ones and close for PrivUnit.
+    # The trace of E[noise noise'] is known for every mechanism. Additive noise is isotropic. PrivUnit has a little more
+    # noise along g, which nearly averages out over the directions of g.
     kind = mechanism_for(mechanism, budget)
     noise = kind(budget, loss.bound, loss.sensitivity).variance(len(theta))
     if kind.name == "privunit":  # E||noise||^2 = C0^2/m^2 - ||g||^2 at the length of each gradient
@@ -88,14 +104,34 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
 
 
 def plan_error(loss: str | Loss, d: int, budget: Budget | str, records: int, mechanism: str = "auto") -> float:
-    """The root mean squared error of theta after `records` records; see the module's text for what it assumes."""
+    """The root mean squared error of theta after a number of records (see the module's text for the assumptions).
+
+    Parameters
+    ----------
+    loss, d, budget, mechanism
+        As for `asymptotic_variance`, with the same errors.
+    records
+        At least 1.
+
+    Raises `ConfigError` if `records` is below 1.
+    """
     if records < 1:
         raise ConfigError(f"records: expected at least 1, got {records}")
     return math.sqrt(float(np.trace(asymptotic_variance(loss, d, budget, mechanism))) / records)
 
 
 def plan_records(loss: str | Loss, d: int, budget: Budget | str, error: float, mechanism: str = "auto") -> int:
-    """The number of records for a root mean squared error of `error` > 0."""
+    """The number of records for a root mean squared error of theta.
+
+    Parameters
+    ----------
+    loss, d, budget, mechanism
+        As for `asymptotic_variance`, with the same errors.
+    error
+        The root mean squared error to reach; positive and finite.
+
+    Raises `ConfigError` if the error is out of range.
+    """
     if not 0 < error < math.inf:
         raise ConfigError(f"error: expected a positive finite number, got {error}")
     return math.ceil(float(np.trace(asymptotic_variance(loss, d, budget, mechanism))) / error**2)

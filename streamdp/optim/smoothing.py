@@ -1,26 +1,34 @@
-"""Convolution smoothing of the non-smooth losses of linear models, exactly.
+"""Exact convolution smoothing of the non-smooth losses of linear models.
 
-A loss with one kink, convolved with the uniform ball of radius r in R^d, is the average of l(x'(theta + y)) w(x) over y
-in that ball. It depends on y through x'y only, and x'y = ||x|| r B, B the first coordinate of a uniform point of the
-unit ball: its density is proportional to (1 - b^2)^((d-1)/2), so B^2 ~ Beta(1/2, (d+1)/2) and its distribution function
+Smoothed loss. A loss with one kink, convolved with the uniform ball of radius r in R^d, is the average of l(x'(theta +
+y)) w(x) over y in that ball. It depends on y only through x'y = ||x|| r B, where B is the first coordinate of a uniform
+point of the unit ball. The density of B is proportional to (1 - b^2)^((d-1)/2). So B^2 ~ Beta(1/2, (d+1)/2), and the
+distribution function of B is
 
     F(b) = 1/2 + sign(b) I(b^2; 1/2, (d+1)/2) / 2,   I the regularised incomplete beta function.
 
-Where l has the slope `low` before its kink and `high` after it, the smoothed slope at u = x'theta is the average
+Smoothed slope. If l has the slope `low` before its kink and `high` after it, the slope of the smoothed loss at u =
+x'theta is the average
 
-    low + (high - low) F((u - kink) / (||x|| r)):
+    low + (high - low) F((u - kink) / (||x|| r)).
 
-no random point is drawn. The quantile loss has the kink y and the slopes -tau and 1 - tau; the hinge the kink 1 and
-the slopes -1 and 0 for y = 1, the kink -1 and the slopes 0 and 1 for y = 0. Both slopes are first weighted, or clipped
-to C / ||x||, as `losses` says: an average of vectors of norm at most C0 is one. It is the gradient of the convolved
-loss, of which (Yousefian, Nedic, Shanbhag 2012; Duchi, Bartlett, Wainwright 2012)
+No random point is drawn. The quantile loss has the kink y and the slopes -tau and 1 - tau. The hinge has the kink 1 and
+the slopes -1 and 0 for y = 1, and the kink -1 and the slopes 0 and 1 for y = 0. Both slopes are first weighted, or
+clipped to C / ||x||, as in `losses`. So the gradient is an average of vectors of norm at most C0, and has a norm of at
+most C0.
 
-* it lies above the loss, by at most C0 r E|B|, E|B| = 2 f(0) / (d+1);
-* the gradient is (2 f(0) C0 / r)-Lipschitz: its derivative along x is (high - low) w ||x|| f(.) / r with high - low at
-  most 2 C0 / (w ||x||) and the density f at most f(0) = Gamma(d/2 + 1) / (sqrt(pi) Gamma((d+1)/2)) <= sqrt(d) / 2.
+Claim (Yousefian, Nedic, Shanbhag 2012; Duchi, Bartlett, Wainwright 2012, with the constants of linear models). With f
+the density of B:
 
-So both are never above the C0 r and C0 sqrt(d) / r of any loss that is C0-Lipschitz, and their product, which decides
-how many accelerated steps it takes, is below C0^2 where those have C0^2 sqrt(d): the ball is thin along x.
+* The smoothed loss is above the loss by at most C0 r E|B|, E|B| = 2 f(0) / (d+1).
+* Its gradient is (2 f(0) C0 / r)-Lipschitz.
+
+Proof. The loss is C0-Lipschitz along x, and a point of the ball moves theta by r |B| along x. For the second claim, the
+derivative of the gradient along x is (high - low) w ||x|| f(.) / r. Here high - low is at most 2 C0 / (w ||x||), and f
+is at most f(0) = Gamma(d/2 + 1) / (sqrt(pi) Gamma((d+1)/2)) <= sqrt(d) / 2.
+
+These are at most the C0 r and C0 sqrt(d) / r of a general C0-Lipschitz loss. Their product, which determines the number
+of accelerated steps, is below C0^2 instead of C0^2 sqrt(d), because the ball is thin along x.
 """
 
 from __future__ import annotations
@@ -33,27 +41,39 @@ from scipy.special import betainc
 from streamdp.errors import ConfigError
 from streamdp.optim.losses import Hinge, Loss, Quantile
 
-_TINY, _HUGE = 1e-280, 1e300  # as in `kernels`: outside, squared norms count as 0 and as overflow
+_TINY, _HUGE = 1e-280, 1e300  # as in `samplers`: a smaller squared norm counts as 0, a larger one as overflow
 
 
 def smoothed_gradients(
     loss: Loss, intercept: bool, theta: np.ndarray, X: np.ndarray, y: np.ndarray, radius: float
 ) -> np.ndarray:
-    """Gradients (n, d) at theta (d,) of the loss convolved with the uniform ball of this radius, for records X (n, p)
-    and y (n,).
+    """Gradients (n, d) of the loss convolved with a uniform ball, each of norm at most `loss.bound`.
 
-    d = p + 1 with an intercept, the last entry; else p. Every row has a norm of at most `loss.bound`; a record so large
-    that arithmetic overflows gives 0. Raises `ConfigError` for a loss that is smooth already, a theta of another length
-    and a radius that is not positive.
+    If the arithmetic of a record overflows, its gradient is 0.
+
+    Parameters
+    ----------
+    loss
+        `Quantile` or `Hinge`.
+    intercept
+        Whether theta has an intercept as its last entry.
+    theta
+        (d,) float, d = p + 1 with an intercept, else d = p.
+    X, y
+        (n, p) features without a column for the intercept, and (n,) targets.
+    radius
+        The radius of the ball, positive and finite, in the unit of theta.
+
+    Raises `ConfigError` if the loss is smooth, theta has another length, or the radius is out of range.
     """
     if not isinstance(loss, Quantile | Hinge):
-        raise ConfigError(f"{loss.name} is smooth: only the quantile and hinge losses are smoothed")
+        raise ConfigError(f"expected the quantile or the hinge loss: {loss.name} is smooth")
     if not 0 < radius < math.inf:
         raise ConfigError(f"radius must be positive and finite, got {radius}")
     d = X.shape[1] + intercept
     if theta.shape != (d,):
         raise ConfigError(f"theta: expected shape ({d},), got {theta.shape}")
-    with np.errstate(all="ignore"):  # what overflows is 0 below
+    with np.errstate(all="ignore"):  # gradients that overflow are set to 0 below
         rows = np.column_stack([X, np.ones(len(X))]) if intercept else np.array(X, dtype=float)
         square = np.einsum("ij,ij->i", rows, rows)
         norm = np.sqrt(square)
@@ -75,8 +95,14 @@ def smoothed_gradients(
 
 
 def constants(d: int) -> tuple[float, float]:
-    """(E|B|, 2 f(0)): smoothing by a radius r raises a loss by at most C0 r times the first, and makes its gradient
-    Lipschitz with C0 / r times the second.
+    """(E|B|, 2 f(0)) of the uniform ball.
+
+    Smoothing by a radius r raises a loss by at most C0 r E|B|, and makes its gradient (2 f(0) C0 / r)-Lipschitz.
+
+    Parameters
+    ----------
+    d
+        The dimension, at least 1.
 
     >>> [round(c, 3) for c in constants(1)]
     [0.5, 1.0]
@@ -87,6 +113,13 @@ def constants(d: int) -> tuple[float, float]:
 
 def ball_cdf(b: np.ndarray, d: int) -> np.ndarray:
     """P(B <= b) for the first coordinate B of a uniform point of the unit ball of R^d.
+
+    Parameters
+    ----------
+    b
+        Any shape; any real numbers.
+    d
+        The dimension, at least 1.
 
     >>> ball_cdf(np.array([-1.0, 0.0, 0.5, 2.0]), 1)
     array([0.  , 0.5 , 0.75, 1.  ])

@@ -1,4 +1,4 @@
-"""Step sizes."""
+"""Step sizes of stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from streamdp.errors import ConfigError
 
 @dataclass(frozen=True)
 class PowerStep:
-    """eta_i = eta i^-alpha for i = 1, 2, ...; eta > 0, 0 <= alpha < 1.
+    """eta_i = eta i^-alpha for i = 1, 2, ...
 
-    Source: Shi et al. 2025, eq. 3.2. alpha = 1/2 is the largest rate of the averaged iterate with the fastest start; at
+    Source: Shi et al. 2025, eq. 3.2. alpha = 1/2 gives the averaged iterate its best rate and the fastest start. At
     alpha = 1 neither iterate is sure to converge (their Remark 2), so it is refused.
+
+    Parameters
+    ----------
+    eta
+        Positive and finite.
+    alpha
+        0 <= alpha < 1.
+
+    Raises `ConfigError` if a number is out of range.
 
     >>> PowerStep(0.2, 0.5)(4)
     0.1
@@ -28,4 +37,6 @@ class PowerStep:
             raise ConfigError(f"alpha must be in [0, 1), got {self.alpha}")
 
     def __call__(self, i: int) -> float:
-        return self.eta * i**-self.alpha
+        """The size of step i, at least 1."""
+        size: float = self.eta * i**-self.alpha
+        return size

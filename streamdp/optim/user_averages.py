@@ -1,4 +1,4 @@
-"""The average gradients of users, of whom methods and reports at user level know nothing else."""
+"""Average gradients per user: the only view of a user's records that user-level methods have."""
 
 from __future__ import annotations
 
@@ -16,9 +16,22 @@ def average_gradients(
     starts: np.ndarray,
     users: np.ndarray,
 ) -> np.ndarray:
-    """The average gradient (k, d) at the point (d,) of each of the users (k,), of norm at most the loss's bound.
+    """The average gradient (k, d) of each user, of norm at most the bound of the loss.
 
-    User u has the rows starts[u] to starts[u + 1] of X (N, p), y (N,), at least one.
+    Parameters
+    ----------
+    spec
+        `Loss.spec`, with the intercept set.
+    loss
+        The loss that `spec` describes.
+    point
+        (d,) theta.
+    X, y
+        (N, p) features and (N,) targets of all users.
+    starts
+        (users + 1,) int: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
+    users
+        (k,) int, the indices of the users.
     """
     from streamdp.optim import user_loops
 
@@ -29,7 +42,17 @@ def average_gradients(
 
 
 def within_bound(vectors: np.ndarray, loss: Loss) -> np.ndarray:
-    """Cut the vectors (k, d), in place, to the norm that the loss's gradients have at most; returns them."""
+    """Scale vectors down in place to the bound of the loss; returns them.
+
+    An average of bounded gradients may exceed the bound by rounding.
+
+    Parameters
+    ----------
+    vectors
+        (k, d) float.
+    loss
+        The loss whose bound is used.
+    """
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     vectors *= np.minimum(1.0, loss.bound / np.maximum(norms, 1e-300))[:, None]
     return vectors

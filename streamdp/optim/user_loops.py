@@ -18,8 +18,20 @@ def average_gradients(
     users: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the average gradient at theta of each of the users (k,) into the rows of out (k, d), for losses of one
-    linear predictor. User u has the rows starts[u] to starts[u + 1] of X (N, p), y (N,).
+    """Write the average gradient of each user into the rows of an array, for losses of one linear predictor.
+
+    Parameters
+    ----------
+    spec, theta
+        As for `loops.gradient`.
+    X, y
+        (N, p) features and (N,) targets of all users.
+    starts
+        (users + 1,) int: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
+    users
+        (k,) int, the indices of the users.
+    out
+        (k, d), overwritten.
     """
     g = np.zeros(theta.shape[0] + 1)
     for k in range(users.shape[0]):

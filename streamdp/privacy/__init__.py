@@ -1,1 +1,1 @@
-"""Budgets and guarantees, mechanisms and their samplers, randomness, amplification and statements."""
+"""Budgets, guarantees and their composition; mechanisms, samplers and randomness; amplification; statements."""

@@ -1,38 +1,42 @@
 """Random words for noise: keyed by the operating system, never saved, never copied.
 
-`Entropy` hands out buffers of 64-bit words. Every buffer is the keystream of AES-256 in counter mode under a fresh
-key from the operating system (`os.urandom`), made by the `cryptography` package; the key is dropped as soon as the
-buffer is full, and the loops zero the words they use, so nothing in memory tells a word that was used before.
-Copying, deep-copying or pickling an estimator gives a generator with an empty buffer, and a forked child empties the
-one it inherited: no two generators ever share a word. The position is a word of the buffer itself (the first), moved
-by the loops that use the words: an exception, such as Ctrl-C, finds it where the words end that were used, and a word
-that is zero - used - is refused as noise all the same. Threads that share a generator take its `lock`. `SeededEntropy`
-is for tests; an estimator that uses it says "not private" in its statement.
+`Entropy` supplies buffers of 64-bit words. Every buffer is the keystream of AES-256 in counter mode under a fresh key
+from the operating system (`os.urandom`), computed by the `cryptography` package. The key is dropped as soon as the
+buffer is full, and the loops overwrite the words they use with zero, so nothing in memory shows a used word. A copy, a
+deep copy or a pickle of an estimator has a generator with an empty buffer, and a forked child discards the buffer that
+it inherited: no two generators share a word.
+
+The first word of a buffer is the position of the first unused word. The loops that use the words move it. So an
+exception such as Ctrl-C leaves the position after the last used word; in addition, a word that is zero (used) is
+refused as noise. Threads that share a generator take its `lock`. `SeededEntropy` is for tests; an estimator that uses
+it says "not private" in its statement.
 
 Noise that is safe in floating point
 ------------------------------------
-A textbook sampler that adds noise to a gradient in floating point leaks: which doubles are reachable depends on the
-gradient, and an output that only one of two gradients can reach tells them apart (Mironov, "On significance of the
-least significant bits for differential privacy", 2012). Here gradient and noise meet on a common grid of multiples of
-a power of two h, fixed by the calibration (loss, dimension, budget) and by nothing in the data:
+A textbook sampler that adds noise to a gradient in floating point leaks: the set of reachable doubles depends on the
+gradient, and an output that only one of two gradients can reach distinguishes them (Mironov, "On significance of the
+least significant bits for differential privacy", 2012). Here gradient and noise are added on a common grid of multiples
+of a power of two h, fixed by the calibration (loss, dimension, budget) and by nothing in the data:
 
     output = h (round(g / h) + round(Z / h)),   h = 2^(floor(log2 scale) - 20).
 
-* Both rounded terms are integers below 2^52, so the sum and the products with h are exact, and every multiple of h in
+* Both rounded terms are integers below 2^52. So the sum and the products with h are exact, and every multiple of h in
   range can be reached from every gradient.
 * round(g/h) + round(Z/h) = round(round(g/h) + Z/h): it is a function of g' + Z with g' = h round(g/h), so it is
-  post-processing of the ideal mechanism at g'. Rounding moves each coordinate by at most h/2, so two gradients at
-  distance S come to at most S + sqrt(d) h; the mechanisms calibrate to that. It costs 2^-20 of the scale.
+  post-processing of the ideal mechanism at g'. Rounding moves each coordinate by at most h/2. So two gradients at
+  distance S become at most S + sqrt(d) h apart, and the mechanisms are calibrated to that. It costs 2^-20 of the scale.
 
-What is left of floating point: Z is computed by a ziggurat with 52-bit abscissas and a relative error near 2^-52, so
-the mass of one cell of the grid is off by a relative 2^-28 or so, far below what any attack can measure. The tail of
-Laplace noise is the edge of the ziggurat plus a fresh exponential (which forgets), as often as needed, so its
-resolution does not coarsen and it has no holes. The Gaussian's tail has holes only beyond 10 standard deviations, a
-mass of 1e-23. PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16: the answer differs from
-the rounded ideal one only where a coordinate falls within an arithmetic error (about 2^-49) of the border of a cell,
-a mass of about d 2^-32, which is the delta one should add to its pure epsilon if the arithmetic is counted as part of
-the mechanism. Timing is not covered: the samplers reject, so their running time depends on the noise (though not on
-the gradient).
+What remains of floating point:
+
+* Z is computed by a ziggurat with 52-bit abscissas and a relative error near 2^-52. So the mass of one cell of the grid
+  has a relative error of about 2^-28, far below what any attack can measure.
+* The tail of Laplace noise is the edge of the ziggurat plus a fresh exponential (which is memoryless), as often as
+  needed. So its resolution does not become coarser and it has no holes.
+* The tail of Gaussian noise has holes only beyond 10 standard deviations, a mass of 1e-23.
+* PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16. The answer differs from the rounded
+  ideal one only if a coordinate is within an arithmetic error (about 2^-49) of the border of a cell, a mass of about
+  d 2^-32. If the arithmetic counts as part of the mechanism, this is a delta besides the pure epsilon.
+* Timing is not covered: the samplers reject, so their running time depends on the noise, though not on the gradient.
 """
 
 from __future__ import annotations
@@ -49,9 +53,9 @@ _LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
 
 
 class _Words:
-    """A buffer of random 64-bit words; the first is no random one but the position of the first unused one.
+    """A buffer of 64-bit words: the position of the first unused word, then random words.
 
-    Hold `lock` from looking at `words` until they are used or refilled.
+    Hold `lock` from the first read of `words` until they are used or refilled.
     """
 
     private: bool
@@ -74,7 +78,7 @@ class _Words:
 
     @property
     def position(self) -> int:
-        """Where the unused words begin."""
+        """The index of the first unused word."""
         return int(self.words[0])
 
     def refill(self) -> None:
@@ -82,22 +86,28 @@ class _Words:
         self._renew(len(self.words))
 
     def refill_for(self, done: int) -> None:
-        """Refill for a loop that ran out after `done` records; twice the room where a full buffer did for none."""
+        """Refill for a loop that ran out of words; double the buffer if a full one was too small for one record.
+
+        Parameters
+        ----------
+        done
+            The number of records that the loop processed since the last refill.
+        """
         self._renew(2 * len(self.words) - 1 if done == 0 and self.position == 1 else len(self.words))
 
     def _renew(self, length: int) -> None:
-        """A new buffer that begins with the unused words. Wherever this is interrupted, no word comes twice."""
+        """Replace the buffer by one that begins with the unused words. An interrupt at any point repeats no word."""
         old, new = self.words, np.empty(length, dtype=np.uint64)
         unused = old[self.position :]
         filled = 1 + len(unused)
         new[0] = 1
         new[1:filled] = unused
         self._fill(new[filled:])
-        self._end()
+        self.discard()
         self.words = new
 
-    def _end(self) -> None:
-        """End all words."""
+    def discard(self) -> None:
+        """Mark all words as used and overwrite them."""
         self.words[0] = len(self.words)
         self.words[1:] = 0
 
@@ -106,7 +116,13 @@ class _Words:
 
 
 class Entropy(_Words):
-    """Cryptographic random words (see the module's text). `private` is True: noise from it protects."""
+    """Cryptographic random words (see the module's text).
+
+    Parameters
+    ----------
+    size
+        The number of words of the buffer.
+    """
 
     private = True
 
@@ -129,9 +145,16 @@ class Entropy(_Words):
 
 
 class SeededEntropy(_Words):
-    """Reproducible words from PCG64, for tests only: who knows the seed can take the noise off.
+    """Reproducible words from PCG64, for tests only: the noise can be subtracted by anyone that knows the seed.
 
-    The words do not depend on the size of the buffer, so one record at a time and a million at once see the same.
+    The words do not depend on the size of the buffer, so single records and arrays of records get the same words.
+
+    Parameters
+    ----------
+    seed
+        The seed of PCG64.
+    size
+        The number of words of the buffer.
     """
 
     private = False
@@ -144,14 +167,14 @@ class SeededEntropy(_Words):
         out[:] = self._generator.random_raw(len(out))
 
     def draw(self, count: int) -> np.ndarray:
-        """As `FreshWords.draw`; the buffer is passed by."""
+        """As `FreshWords.draw`; the buffer is not used."""
         return np.atleast_1d(self._generator.random_raw(count))
 
 
 class FreshWords:
-    """Random words from the operating system, made when they are needed; neither a key nor an unused word is kept.
+    """Random words read from the operating system on demand; neither a key nor an unused word is kept.
 
-    For states that must survive a break-in: there is nothing here that would tell the noise to come.
+    For states that must stay private if the memory is read by an intruder: no future noise can be derived from this.
     """
 
     private = True
@@ -161,11 +184,17 @@ class FreshWords:
         _LIVE.add(self)
 
     def draw(self, count: int) -> np.ndarray:
-        """(count,) new random words. Who has used them wipes them."""
+        """New random words (count,) uint64. The caller overwrites them after use.
+
+        Parameters
+        ----------
+        count
+            The number of words.
+        """
         out = np.empty(count, dtype=np.uint64)
-        with open("/dev/urandom", "rb", buffering=0) as device:  # os.urandom's bytes could not be wiped
+        with open("/dev/urandom", "rb", buffering=0) as device:  # the bytes of os.urandom could not be overwritten
             if device.readinto(out.data.cast("B")) != out.nbytes:
-                raise OSError("the operating system gave too few random bytes")
+                raise OSError("/dev/urandom returned too few bytes")
         return out
 
     def __copy__(self) -> FreshWords:
@@ -179,7 +208,13 @@ class FreshWords:
 
 
 def entropy(seed: int | None) -> Entropy | SeededEntropy:
-    """The generator for an estimator: cryptographic without a seed."""
+    """The generator for an estimator: cryptographic, or reproducible if there is a seed.
+
+    Parameters
+    ----------
+    seed
+        None, or the seed of a `SeededEntropy`, whose noise is not private.
+    """
     return Entropy() if seed is None else SeededEntropy(seed)
 
 
@@ -187,7 +222,7 @@ def _after_fork() -> None:
     for source in list(_LIVE):
         source.lock = threading.RLock()  # another thread of the parent may have held it
         if isinstance(source, Entropy):
-            source._end()
+            source.discard()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,29 +1,32 @@
-"""Budgets and guarantees: three frozen value types, their text form, conversions and composition.
+"""Budgets and guarantees: three frozen value types of budgets, their text form and conversions.
 
-Neighbouring streams differ in one record, replaced by any other that fits the schema (`estimators.base.NEIGHBOURS` says
-what is public).
+Neighbours. Two streams that differ in one record, which is replaced by any other that fits the schema. A `Guarantee`
+says in `neighbours` what exactly is replaced and what is public.
 
 * `PureDP(epsilon)`: (epsilon, 0)-DP.
 * `ApproxDP(epsilon, delta)`: (epsilon, delta)-DP (Dwork et al. 2006).
-* `GaussianDP(mu)`: mu-GDP (Dong, Roth, Su 2022): as hard to tell apart as N(0, 1) and N(mu, 1).
+* `GaussianDP(mu)`: mu-GDP (Dong, Roth, Su 2022): as hard to distinguish as N(0, 1) and N(mu, 1).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import total_ordering
+from typing import TYPE_CHECKING
 
-from scipy.special import log_expit, log_ndtr, ndtr, ndtri_exp
+from scipy.special import expit, log_expit, log_ndtr, ndtr, ndtri_exp
 
-from streamdp.errors import BudgetError
+from streamdp.errors import BudgetError, NotAvailableError
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
 
 SERVICEABLE = (2.0**-20, 2.0**20)
 """The least and the largest epsilon or mu that a mechanism serves, about 1e-6 and 1e6.
 
-Below, noise could leave the doubles and rounding would count against the budget; above, nothing is protected. Totals,
-caps and conversions are not limited.
+Below the range, noise could overflow and rounding would count against the budget. Above it, nothing is protected.
+Totals, caps and conversions are not limited.
 """
 
 
@@ -46,9 +49,14 @@ def _text(value: float) -> str:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class PureDP:
-    """(epsilon, 0)-differential privacy; epsilon > 0.
+    """(epsilon, 0)-differential privacy.
 
-    Raises `BudgetError` unless epsilon is positive and finite.
+    Parameters
+    ----------
+    epsilon
+        Positive and finite.
+
+    Raises `BudgetError` if epsilon is out of range.
 
     >>> PureDP(1.0)
     PureDP(epsilon=1.0)
@@ -72,9 +80,16 @@ class PureDP:
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP:
-    """(epsilon, delta)-differential privacy; epsilon > 0, 0 < delta < 1.
+    """(epsilon, delta)-differential privacy.
 
-    Raises `BudgetError` outside these ranges; for delta = 0 use `PureDP`.
+    Parameters
+    ----------
+    epsilon
+        Positive and finite.
+    delta
+        0 < delta < 1. Use `PureDP` for delta = 0.
+
+    Raises `BudgetError` if epsilon or delta is out of range.
 
     >>> str(ApproxDP(1.0, 1e-6))
     'eps=1,delta=1e-06'
@@ -96,10 +111,16 @@ class ApproxDP:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class GaussianDP:
-    """mu-Gaussian differential privacy; mu > 0.
+    """mu-Gaussian differential privacy.
 
     Source: Dong, Roth, Su, "Gaussian differential privacy", 2022, Definition 4 and Corollary 1.
-    Raises `BudgetError` unless mu is positive and finite.
+
+    Parameters
+    ----------
+    mu
+        Positive and finite.
+
+    Raises `BudgetError` if mu is out of range.
 
     >>> str(GaussianDP(0.5))
     'mu=0.5'
@@ -119,29 +140,56 @@ class GaussianDP:
         return f"mu={_text(self.mu)}"
 
     def delta(self, epsilon: float) -> float:
-        """The smallest delta such that mu-GDP implies (epsilon, delta)-DP; epsilon >= 0. In [0, 1].
+        """The smallest delta in [0, 1] such that mu-GDP implies (epsilon, delta)-DP.
 
         delta_mu(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2) (Dong, Roth, Su 2022, Corollary 1).
+
+        Parameters
+        ----------
+        epsilon
+            At least 0.
         """
         return gdp_delta(self.mu, epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= 0 such that mu-GDP implies (epsilon, delta)-DP; 0 < delta < 1."""
+        """The smallest epsilon >= 0 such that mu-GDP implies (epsilon, delta)-DP.
+
+        Parameters
+        ----------
+        delta
+            0 < delta < 1.
+
+        Raises `BudgetError` if delta is not positive and finite.
+        """
         delta = _positive("delta", delta)
         if gdp_delta(self.mu, 0.0) <= delta:
             return 0.0
-        from scipy.optimize import brentq  # here and below: half of the time that `import streamdp` would take
+        from scipy.optimize import brentq  # imported here because it would double the time of `import streamdp`
 
         high = self.mu**2 / 2 + self.mu * math.sqrt(2 * math.log(1 / delta))  # a Gaussian tail bound
         return float(brentq(lambda e: gdp_delta(self.mu, e) - delta, 0.0, high + 1.0, xtol=1e-13))
 
     def to_approx(self, delta: float) -> ApproxDP:
-        """The (epsilon, delta) guarantee at this delta."""
+        """The (epsilon, delta) guarantee that mu-GDP implies at this delta.
+
+        Parameters
+        ----------
+        delta
+            0 < delta < 1.
+
+        Raises `BudgetError` if delta is out of range.
+        """
         return ApproxDP(max(self.epsilon(delta), 5e-324), delta)
 
     @staticmethod
     def from_approx(guarantee: ApproxDP) -> GaussianDP:
-        """The largest mu whose mu-GDP implies the given (epsilon, delta)-DP."""
+        """The largest mu whose mu-GDP implies the given (epsilon, delta)-DP.
+
+        Parameters
+        ----------
+        guarantee
+            The (epsilon, delta) to be implied.
+        """
         from scipy.optimize import brentq
 
         low, high = 1e-12, 1.0
@@ -151,7 +199,7 @@ class GaussianDP:
             high *= 2
         root = brentq(lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13)
         mu = float(root)
-        while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:  # the root may sit a rounding error too high
+        while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:  # the root may be too high by a rounding error
             mu *= 1 - 1e-13
         return GaussianDP(mu)
 
@@ -159,26 +207,45 @@ class GaussianDP:
     def from_pure(guarantee: PureDP) -> GaussianDP:
         """The smallest mu such that epsilon-DP implies mu-GDP: mu = -2 Phi^-1(1 / (1 + e^eps)).
 
-        The trade-off curve of epsilon-DP is two chords that meet at ((1+e^eps)^-1, (1+e^eps)^-1). The curve G_mu is
-        convex, starts and ends where the chords do, and goes through the corner for this mu; so it lies below them.
+        Proof. The trade-off curve of epsilon-DP consists of two chords that meet at ((1+e^eps)^-1, (1+e^eps)^-1). The
+        curve G_mu is convex, has the same end points as the chords, and passes through this corner for this mu. So it
+        lies below the chords. The curve of a smaller mu lies above the corner.
+
+        Parameters
+        ----------
+        guarantee
+            The epsilon-DP that implies the result.
         """
-        return GaussianDP(float(-2 * ndtri_exp(log_expit(-guarantee.epsilon))))  # in logarithms: e^eps may overflow
+        return GaussianDP(float(-2 * ndtri_exp(log_expit(-guarantee.epsilon))))  # logarithms: e^eps may overflow
 
 
 Budget = PureDP | ApproxDP | GaussianDP
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """delta_mu(epsilon) of mu-GDP; both factors of the second term are in logarithms, so it never overflows."""
+    """delta_mu(epsilon) of mu-GDP, as `GaussianDP.delta`.
+
+    Parameters
+    ----------
+    mu
+        Positive.
+    epsilon
+        At least 0. The second term is computed from logarithms, so it never overflows.
+    """
     first = ndtr(-epsilon / mu + mu / 2)
     second = math.exp(min(0.0, epsilon + log_ndtr(-epsilon / mu - mu / 2)))
     return float(max(0.0, first - second))
 
 
 def parse_budget(text: str | Budget) -> Budget:
-    """Read a budget from text: `eps=1`, `eps=1,delta=1e-6` or `mu=0.5` (`epsilon` works for `eps`).
+    """Read a budget from text.
 
-    A budget object is returned as it is. Raises `BudgetError` for anything else.
+    Parameters
+    ----------
+    text
+        `eps=1`, `eps=1,delta=1e-6` or `mu=0.5`; `epsilon` is another name of `eps`. A budget is returned unchanged.
+
+    Raises `BudgetError` for anything else.
 
     >>> parse_budget("eps=1,delta=1e-6")
     ApproxDP(epsilon=1.0, delta=1e-06)
@@ -210,12 +277,28 @@ def parse_budget(text: str | Budget) -> Budget:
 
 
 def amount(budget: Budget) -> float:
-    """The number that grows with a budget of one kind: epsilon, or mu."""
+    """The size of a budget: mu of a GaussianDP, else epsilon.
+
+    Parameters
+    ----------
+    budget
+        A budget of any kind.
+    """
     return budget.mu if isinstance(budget, GaussianDP) else budget.epsilon
 
 
 def with_amount(budget: Budget, value: float) -> Budget:
-    """A budget of the same kind (and delta) with another epsilon or mu."""
+    """A budget of the same kind and delta with another epsilon or mu.
+
+    Parameters
+    ----------
+    budget
+        The budget whose kind and delta are kept.
+    value
+        The new epsilon or mu; positive and finite.
+
+    Raises `BudgetError` if the value is out of range.
+    """
     match budget:
         case PureDP():
             return PureDP(value)
@@ -226,101 +309,33 @@ def with_amount(budget: Budget, value: float) -> Budget:
 
 
 def check_serviceable(budget: Budget) -> None:
-    """Raise `BudgetError` for an epsilon or mu outside `SERVICEABLE`."""
+    """Raise `BudgetError` if epsilon or mu is outside `SERVICEABLE`.
+
+    Parameters
+    ----------
+    budget
+        The budget of one record.
+    """
     least, largest = SERVICEABLE
     if not least <= amount(budget) <= largest:
-        raise BudgetError(f"an epsilon or mu from {least:.3g} to {largest:.3g} can be served, got {budget}")
-
-
-@dataclass(frozen=True, slots=True)
-class Spend:
-    """What one subject has spent so far, kept as three sums that compose exactly.
-
-    `epsilon` and `delta` add over PureDP and ApproxDP spends (basic composition), `mu_squared` adds over GaussianDP
-    spends (Dong, Roth, Su 2022, Corollary 2). `pure_mu_squared` is the GDP view of the PureDP spends, for GDP caps.
-
-    >>> Spend.of([PureDP(1), PureDP(0.5)]).guarantee()
-    PureDP(epsilon=1.5)
-    >>> Spend.of([GaussianDP(3), GaussianDP(4)]).guarantee()
-    GaussianDP(mu=5.0)
-    """
-
-    epsilon: float = 0.0
-    delta: float = 0.0
-    mu_squared: float = 0.0
-    pure_mu_squared: float = 0.0
-    records: int = 0
-
-    @staticmethod
-    def of(budgets: Iterable[Budget]) -> Spend:
-        """The spend of a sequence of budgets."""
-        total = Spend()
-        for budget in budgets:
-            total = total + budget
-        return total
-
-    def __add__(self, budget: Budget) -> Spend:
-        epsilon, delta, mu_squared, pure_mu_squared = spend_terms(budget)
-        return Spend(
-            self.epsilon + epsilon,
-            self.delta + delta,
-            self.mu_squared + mu_squared,
-            self.pure_mu_squared + pure_mu_squared,
-            self.records + 1,
-        )
-
-    def guarantee(self, delta: float = 1e-6) -> Budget | None:
-        """The composed guarantee: of one kind where the spends were, else (epsilon, delta) by `dp_accounting`'s PLD.
-
-        `delta` is the total delta of a mixed answer; it must be above the sum of the deltas spent. Basic composition
-        of the ApproxDP part with the PLD of the rest; None where nothing was spent.
-        """
-        if self.records == 0:
-            return None
-        if self.mu_squared == 0:
-            return ApproxDP(self.epsilon, self.delta) if self.delta else PureDP(self.epsilon)
-        if self.epsilon == 0:
-            return GaussianDP(math.sqrt(self.mu_squared))
-        if delta <= self.delta:
-            raise BudgetError(f"delta must be above the {self.delta:g} already spent, got {delta:g}")
-        return ApproxDP(_mixed_epsilon(self, delta - self.delta), delta)
-
-
-def spend_terms(budget: Budget) -> tuple[float, float, float, float]:
-    """What a budget adds to (epsilon, delta, mu_squared, pure_mu_squared) of a `Spend`."""
-    match budget:
-        case PureDP(epsilon):
-            return epsilon, 0.0, 0.0, GaussianDP.from_pure(budget).mu ** 2
-        case ApproxDP(epsilon, delta):
-            return epsilon, delta, 0.0, math.inf  # no GDP guarantee follows from (epsilon, delta)
-        case GaussianDP(mu):
-            return 0.0, 0.0, mu**2, 0.0
-    raise BudgetError(f"expected PureDP, ApproxDP or GaussianDP, got {type(budget).__name__}")
-
-
-def _mixed_epsilon(spend: Spend, delta: float) -> float:
-    """Epsilon at `delta` of pure (and approximate) spends together with Gaussian ones.
-
-    One randomized response of the summed epsilon dominates the pure part (Kairouz, Oh, Viswanath 2015); its privacy
-    loss distribution is composed with the Gaussian's by dp-accounting.
-    """
-    from dp_accounting.pld import common, privacy_loss_distribution
-
-    pure = privacy_loss_distribution.from_privacy_parameters(
-        common.DifferentialPrivacyParameters(spend.epsilon, 0.0), value_discretization_interval=1e-3
-    )
-    gaussian = privacy_loss_distribution.from_gaussian_mechanism(
-        1 / math.sqrt(spend.mu_squared), value_discretization_interval=1e-3
-    )
-    return float(pure.compose(gaussian).get_epsilon_for_delta(delta))
+        raise BudgetError(f"expected an epsilon or mu from {least:.3g} to {largest:.3g}, got {budget}")
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What was achieved: the largest budget of one record, one per kind, with relation and trust model.
+    """The guarantee achieved: the largest budget of one record of each kind, the neighbours and the trust model.
 
-    `budgets` holds at most one `PureDP`, one `ApproxDP` (largest epsilon, largest delta) and one `GaussianDP`; it is
-    empty before the first record, and where `private` is False (seeded or without noise) it promises nothing.
+    Parameters
+    ----------
+    budgets
+        At most one `PureDP`, one `ApproxDP` (largest epsilon, largest delta) and one `GaussianDP`. Empty before the
+        first record.
+    neighbours
+        What is replaced by what, and what is public; a phrase.
+    trust
+        Which party must be trusted; a phrase.
+    private
+        False for an estimator with a seed or without noise. Then nothing is guaranteed, whatever `budgets` holds.
     """
 
     budgets: tuple[Budget, ...]
@@ -328,25 +343,58 @@ class Guarantee:
     trust: str
     private: bool = True
 
+    def dp_event(self) -> DpEvent:
+        """The guarantee as an event of dp-accounting, for its accountants of `NeighboringRelation.REPLACE_ONE`.
+
+        * not private: `NonPrivateDpEvent()`
+        * nothing spent: `NoOpDpEvent()`
+        * PureDP(epsilon): `RandomizedResponseDpEvent(2 / (1 + e^epsilon), 2)`
+        * GaussianDP(mu): `GaussianDpEvent(1 / mu)`
+        * several budgets: `ComposedDpEvent` of their events. Their composition covers each of them.
+
+        Claim. Under REPLACE_ONE, no accountant returns less than what the guarantee implies.
+
+        PureDP. Every epsilon-DP mechanism is a post-processing of the binary randomized response that is true with
+        probability e^epsilon / (1 + e^epsilon) (Kairouz, Oh, Viswanath 2015), so this event is exact. Its first number
+        is the probability of a uniform answer, which is twice that of a false one. LaplaceDpEvent would be too
+        little: Laplace noise does not dominate every epsilon-DP mechanism. Two uses understate epsilon. REPLACE_SPECIAL
+        compares the response with a uniform one. `PLDAccountant.compose(event, count)` of dp-accounting 0.6.0 ignores
+        the count of this event: call it once for each event, or compose `ComposedDpEvent([event] * count)`.
+
+        GaussianDP. mu already covers the replacement of a record: N(0, 1) against N(mu, 1). All accountants read the
+        event so, except for PLDAccountant with REPLACE_ONE. It takes the event's number relative to the norm of one
+        contribution and doubles the distance, so its epsilon is that of 2 mu: too large, but safe. `GaussianDpEvent(2 /
+        mu)` would be exact there and unsafe in RdpAccountant, which does not double. For the exact epsilon of
+        GaussianDP budgets alone, use PLDAccountant with REPLACE_SPECIAL, or `GaussianDP.epsilon`.
+
+        Raises `NotAvailableError` if there is an ApproxDP budget: dp-accounting has no event for it. Add its epsilon
+        and delta to those of the other events (basic composition).
+
+        >>> Guarantee((GaussianDP(0.5),), "one record", "nobody").dp_event()
+        GaussianDpEvent(noise_multiplier=2.0)
+        """
+        from dp_accounting import dp_event
+
+        if not self.private:
+            return dp_event.NonPrivateDpEvent()
+        events = [_event(budget) for budget in self.budgets]
+        if not events:
+            return dp_event.NoOpDpEvent()
+        return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
+
     def __str__(self) -> str:
         if not self.private:
             return "not private"
         return "; ".join(map(str, self.budgets)) or "nothing spent"
 
 
-def widest(budgets: Iterable[Budget]) -> tuple[Budget, ...]:
-    """Parallel composition over disjoint records: the largest budget of each kind (Shi et al. 2025, Proposition 1).
+def _event(budget: Budget) -> DpEvent:
+    """The event of one budget (see `Guarantee.dp_event`)."""
+    from dp_accounting import dp_event
 
-    >>> widest([PureDP(1), PureDP(2), ApproxDP(1, 1e-6), ApproxDP(0.5, 1e-5)])
-    (PureDP(epsilon=2.0), ApproxDP(epsilon=1.0, delta=1e-05))
-    """
-    found: dict[type, Budget] = {}
-    for budget in budgets:
-        old = found.get(type(budget))
-        if old is None:
-            found[type(budget)] = budget
-        elif isinstance(budget, ApproxDP) and isinstance(old, ApproxDP):
-            found[ApproxDP] = ApproxDP(max(old.epsilon, budget.epsilon), max(old.delta, budget.delta))
-        elif amount(budget) > amount(old):
-            found[type(budget)] = budget
-    return tuple(found[kind] for kind in (PureDP, ApproxDP, GaussianDP) if kind in found)
+    match budget:
+        case PureDP(epsilon):
+            return dp_event.RandomizedResponseDpEvent(2 * float(expit(-epsilon)), 2)
+        case GaussianDP(mu):
+            return dp_event.GaussianDpEvent(1 / mu)
+    raise NotAvailableError(f"dp-accounting has no event for {budget}: add its epsilon and delta to the others")

@@ -1,14 +1,15 @@
 """Compiled samplers: words of randomness in, noise out.
 
-Nothing here draws randomness by itself: words come from `entropy` as an array whose first entry is the position, and a
-sampler that runs out of words says so and is called again with more. A used word is overwritten with zero at once,
-because a used word would allow its noise to be subtracted. A calibration is one row of `CALIBRATION` numbers for each
-record, or one row for all records (see `mechanisms`).
+A sampler draws no randomness by itself. Words come from `entropy` as an array whose first entry is the position of the
+first unused word. A sampler that runs out of words reports it, and is called again with more words. A used word is
+overwritten with zero at once, because it would allow its noise to be subtracted. A calibration is one row of
+`CALIBRATION` numbers for each record, or one row for all records (see `mechanisms`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numba import njit
@@ -20,24 +21,26 @@ NO_NOISE, LAPLACE, GAUSSIAN, PRIVUNIT = range(4)
 SCALE, GRID, CAP_PROBABILITY, CAP_COSINE, CAP_RADIAL, CAP_ANGLE, NORM_BOUND = range(7)
 CALIBRATION = 7
 
-HUGE = 1e300
-TINY = 1e-280  # squares below it have lost digits
+HUGE = 1e300  # squared norms above it count as overflow
+TINY = 1e-280  # squared norms below it have lost digits
 
 # Only functions of scalars are inlined: numba counts references on arrays at every inlined or branching use, which
-# costs more than drawing a variate does. So the common case of each sampler is a function of one word, and the rare
-# case a call.
+# costs more than to draw a variate. So the common case of each sampler is a function of one word, and the rare case is
+# a call.
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 inlined = njit(cache=True, error_model="numpy", inline="always")
-# Sums of gradients and steps may be reordered to use vector instructions; noise may not, its rounding is part of the
-# privacy argument.
+# Sums over coordinates may be reordered to use vector instructions. Additive noise may not, because its rounding is
+# part of the privacy proof.
 reordered = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 reordered_inlined = njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, inline="always")
 
 
-def _ziggurat(edge, area, density, inverse):
-    """Tables of a 256-layer ziggurat (Marsaglia and Tsang 2000) for 52-bit abscissas.
+def _ziggurat(
+    edge: float, area: float, density: Callable[[float], float], inverse: Callable[[float], float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tables (acceptance, width, height) of a 256-layer ziggurat (Marsaglia and Tsang 2000) for 52-bit abscissas.
 
-    `edge` is where the tail begins, `area` that of each layer, `density` the density with value 1 at 0.
+    The tail begins at `edge`, each layer has the area `area`, and `density` is 1 at 0.
     """
     unit = 2.0**52
     accept = np.zeros(256, dtype=np.int64)
@@ -80,7 +83,7 @@ def _unit(word):
 
 @inlined
 def _split(word):
-    """A word as a layer of 256, a sign and a 52-bit abscissa."""
+    """Split a word into a layer (0 to 255), a sign and a 52-bit abscissa."""
     layer = np.int64(word & np.uint64(0xFF))
     sign = 1.0 - 2.0 * np.int64((word >> np.uint64(8)) & np.uint64(1))
     return layer, sign, np.int64((word >> np.uint64(9)) & np.uint64(0x000FFFFFFFFFFFFF))
@@ -102,7 +105,10 @@ def _laplace(word):
 
 @compiled
 def _normal_rare(words, at):
-    """The variate of the word at `at` and those after it. Past the end of `words`, `at` goes past it too."""
+    """The variate of the word at `at` and the words after it, and the next position.
+
+    If the words run out, the position is past the end of `words`.
+    """
     end = words.shape[0]
     while at + 1 < end:
         layer, sign, abscissa = _split(words[at])
@@ -126,7 +132,7 @@ def _normal_rare(words, at):
 
 @compiled
 def _laplace_rare(words, at):
-    """As `_normal_rare`. The tail of an exponential is the edge plus an exponential: its resolution never coarsens."""
+    """As `_normal_rare`. The tail is the edge plus a fresh exponential, so its resolution does not become coarser."""
     end = words.shape[0]
     start = 0.0
     while at + 1 < end:
@@ -150,9 +156,9 @@ def _cosine(d, in_cap, gamma, radial, widest, words, at):
     """The cosine between a uniform direction and a fixed one, given that it is (or is not) in the cap.
 
     For d >= 3 the first two coordinates of a uniform point of the sphere have radius sqrt(1 - U^(2/(d-2))) and a
-    uniform angle. In the cap the radius must be at least the cosine gamma, so U < radial = (1 - gamma^2)^((d-2)/2), and
-    the angle at most widest = arccos(gamma); what is left is rejected. For d = 2 the radius is 1, for d = 1 the cosine
-    is a sign.
+    uniform angle. In the cap the radius is at least the cosine gamma, so U < radial = (1 - gamma^2)^((d-2)/2), and the
+    angle is at most widest = arccos(gamma). Points in this range that are outside the cap are rejected. For d = 2 the
+    radius is 1, for d = 1 the cosine is a sign.
     """
     if d == 1:
         return (1.0 if in_cap else -1.0), at
@@ -175,7 +181,7 @@ def _cosine(d, in_cap, gamma, radial, widest, words, at):
 
 @compiled
 def _rescaled(g, bound):
-    """Divide g by its largest entry, if it has one. Returns the old norm over `bound` and the new squared norm."""
+    """Divide g by its largest modulus, unless g is 0. Returns the old norm over `bound` and the new squared norm."""
     top = 0.0
     for j in range(g.shape[0]):
         top = max(top, abs(g[j]))
@@ -189,8 +195,8 @@ def _rescaled(g, bound):
 
 
 @reordered
-def _privunit(calibration, r, g, side, words, at):
-    """Replace g by an unbiased direction of fixed length (see `mechanisms.PrivUnit`); `side` (d,) is room to work."""
+def _privunit(calibration, r, g, side, words, at):  # noqa: C901 - a call inside a compiled loop costs more than a branch
+    """Replace g by an unbiased direction of fixed length (see `mechanisms.PrivUnit`); `side` (d,) is scratch space."""
     d = g.shape[0]
     end = words.shape[0]
     if at + 1 >= end:
@@ -207,7 +213,7 @@ def _privunit(calibration, r, g, side, words, at):
     cosine, at = _cosine(
         d, in_cap, calibration[r, CAP_COSINE], calibration[r, CAP_RADIAL], calibration[r, CAP_ANGLE], words, at + 2
     )
-    if norm == 0.0:  # any direction will do, with a fair sign
+    if norm == 0.0:  # any direction is right, because the sign is fair
         g[0] = norm = 1.0
     for j in range(d):
         if at >= end:
@@ -236,9 +242,22 @@ def _privunit(calibration, r, g, side, words, at):
 
 @compiled
 def noise(mechanism, calibration, r, g, side, words, at):
-    """Randomise g (d,) in place by row r of the calibrations; `side` (d,) is room to work.
+    """Randomise g in place by one calibration.
 
-    Returns the next position in `words`, or one past its length where they ran out.
+    Returns the next position in `words`, or a position past its end if the words ran out; then g is not valid.
+
+    Parameters
+    ----------
+    mechanism
+        The code of a mechanism.
+    calibration, r
+        (n, c) calibrations, and the row to use.
+    g
+        (d,) the vector.
+    side
+        (d,) scratch space.
+    words, at
+        Random words, and the position of the first unused one.
     """
     end = words.shape[0]
     grid = calibration[r, GRID]
@@ -268,9 +287,17 @@ def noise(mechanism, calibration, r, g, side, words, at):
 
 @compiled
 def use_words(words, start, at):
-    """End the words from `start` to `at` - a used word would take its noise off - and move the position past them.
+    """Overwrite the words from `start` to `at` and move the position past them.
 
-    False where one of them was zero: it may be a used one, so it is noise to nobody. Then all words end.
+    Returns False if one of them was zero. It may have been used before, so its noise may be known: the caller must not
+    use the noise. Then the position moves to the end of the words.
+
+    Parameters
+    ----------
+    words
+        Random words; the first entry is the position.
+    start, at
+        The first used word, and the first unused one after it.
     """
     fresh = True
     for k in range(start, at):
@@ -282,7 +309,17 @@ def use_words(words, start, at):
 
 @compiled
 def normals(words, scale, out):
-    """Fill out (d,) int64 with rounded normal variates of this standard deviation; False where words run out."""
+    """Fill an array with rounded normal variates; False if the words ran out.
+
+    Parameters
+    ----------
+    words
+        Random words without a position; they are not overwritten.
+    scale
+        The standard deviation.
+    out
+        (d,) int64.
+    """
     at = 0
     for j in range(out.shape[0]):
         if at >= words.shape[0]:
@@ -299,7 +336,19 @@ def normals(words, scale, out):
 
 @compiled
 def randomize(mechanism, calibration, G, words):
-    """Randomise the rows of G in place. Returns how many were done before `words` ran out."""
+    """Randomise the rows of G in place. Returns the number of rows done before the words ran out.
+
+    Parameters
+    ----------
+    mechanism
+        The code of a mechanism.
+    calibration
+        (n, c), one row for each row of G, or (1, c).
+    G
+        (n, d).
+    words
+        Random words; the first entry is the position.
+    """
     each = 1 if calibration.shape[0] > 1 else 0
     at = np.int64(words[0])
     g, side = np.empty(G.shape[1]), np.empty(G.shape[1])

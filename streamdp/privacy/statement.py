@@ -1,4 +1,4 @@
-"""The guarantee in words, as a user would hand it to the people whose records are learned from."""
+"""The guarantee in words, written for the people whose records are learned from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ _NO_BOUND = 20.0  # e^20 is half a billion
 
 @dataclass(frozen=True)
 class Unit:
-    """What a guarantee protects, in words: a single one, one and the others of a comparison, several of a person."""
+    """The unit that a guarantee protects, as phrases for sentences.
+
+    Parameters
+    ----------
+    single
+        Completes "the strongest spend of any".
+    one, other
+        The two neighbours of a comparison: "with one record as with any other in its place".
+    several
+        Completes "One person, several".
+    """
 
     single: str
     one: str
@@ -27,12 +37,19 @@ REPORT = Unit("single report of a user", "the records of one report", "any other
 
 
 def _up(value: float, digits: int) -> str:
-    """A number in so many digits, rounded up: a promise must not be rounded to a stronger one."""
+    """A number in this many digits, rounded up: rounding must not make the guarantee look stronger."""
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
 
 
 def in_words(budget: Budget, unit: Unit = RECORD) -> str:
-    """One sentence on what a budget means; numbers are rounded up.
+    """One sentence that says what a budget means; numbers are rounded up.
+
+    Parameters
+    ----------
+    budget
+        The budget to describe.
+    unit
+        What the budget protects.
 
     >>> in_words(PureDP(1.0))
     'epsilon = 1: no output is more than 2.72 times as likely with one record as with any other in its place'
@@ -40,18 +57,18 @@ def in_words(budget: Budget, unit: Unit = RECORD) -> str:
     match budget:
         case PureDP(epsilon):
             if epsilon > _NO_BOUND:
-                return f"epsilon = {_up(epsilon, 6)}: puts no useful bound on what an output tells about {unit.one}"
+                return f"epsilon = {_up(epsilon, 6)}: gives no useful bound on what an output reveals about {unit.one}"
             return (
                 f"epsilon = {_up(epsilon, 6)}: no output is more than {_up(math.exp(epsilon), 3)} times as likely with "
                 f"{unit.one} as with {unit.other}"
             )
         case ApproxDP(epsilon, delta):
             e, mass = _up(epsilon, 6), _up(delta, 6)
-            return f"(epsilon, delta) = ({e}, {mass}): epsilon = {e} but for a mass of {mass}"
+            return f"(epsilon, delta) = ({e}, {mass}): epsilon = {e} except for a probability mass of {mass}"
         case GaussianDP(mu):
             m = _up(mu, 6)
             return (
-                f"mu = {m} (Gaussian DP): as hard to tell {unit.one} from {unit.other} as one draw of N(0, 1) "
+                f"mu = {m} (Gaussian DP): as hard to distinguish {unit.one} from {unit.other} as one draw of N(0, 1) "
                 f"from one of N({m}, 1); implies epsilon = {_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
             )
 
@@ -65,20 +82,31 @@ def statement(
     caveats: tuple[str, ...] = (),
     unit: Unit = RECORD,
 ) -> str:
-    """The statement of an estimator: what is promised to whom, against whom, and what is not.
+    """The statement of an estimator: the guarantee, its neighbours, the trust model and the caveats.
 
-    `per_subject` says what holds for a person with several records.
+    Parameters
+    ----------
+    guarantee
+        The guarantee achieved so far.
+    learned, refused
+        The numbers of records learned and refused.
+    per_subject
+        The guarantee for a person with several records; a phrase.
+    caveats
+        Further notes; phrases.
+    unit
+        What the guarantee protects.
     """
     lines = [f"Privacy statement after {learned:,} records learned and {refused:,} refused."]
     if not guarantee.private:
-        lines.append("NOT PRIVATE: no promise is made to anyone.")
+        lines.append("NOT PRIVATE: nothing is guaranteed.")
     elif not guarantee.budgets:
         lines.append("Nothing has been learned, so nothing has been spent.")
     else:
         lines.append(f"The strongest spend of any {unit.single}:")
         lines += [f"  - {in_words(budget, unit)}." for budget in guarantee.budgets]
     lines.append(f"Neighbours: {guarantee.neighbours}.")
-    lines.append(f"Whom to trust: {guarantee.trust}.")
+    lines.append(f"Trusted party: {guarantee.trust}.")
     lines.append(f"One person, several {unit.several}: {per_subject}.")
     lines += [f"Note: {caveat}." for caveat in caveats]
     return "\n".join(lines)

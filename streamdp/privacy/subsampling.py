@@ -1,42 +1,48 @@
-"""What sampling adds: the privacy of many steps, each on users that are drawn anew with a public probability.
+"""Amplification by sampling: the privacy of many steps, each on users drawn anew with a public probability.
 
-**What is promised.** In each of T steps every user is drawn with probability q, on its own and anew, and a mechanism M
-answers from the records of those drawn; it may depend on all answers so far. Who was drawn stays secret. M is mu-GDP
-for *zero-out* neighbours: to leave one drawn user out of the sum moves its answer by no more than N(0, 1) to N(mu, 1).
-For the sum of vectors of norm at most C with noise N(0, sigma^2 I), mu = C / sigma. Then all T answers together are
-(epsilon, delta)-DP where one user's records are REPLACED by any others, with the numbers computed here.
+Assumption. In each of T steps every user is drawn with probability q, independently and anew, and a mechanism M answers
+from the records of the drawn users. M may depend on all earlier answers. The sample stays secret. M is mu-GDP for
+*zero-out* neighbours: if one drawn user is left out of the sum, the answer moves by no more than N(0, 1) to N(mu, 1).
+For the sum of vectors of norm at most C with noise N(0, sigma^2 I), mu = C / sigma.
 
-**The pair.** Every step is dominated by the pair of numbers
+Neighbours. All records of one user are REPLACED by any others.
+
+Trust. The party that draws the sample and computes the answers.
+
+Claim. All T answers together are (epsilon, delta)-DP with the numbers computed here. Every step is dominated by the
+pair of laws
 
     P = (1-q) N(0, 1) + q N(mu, 1)   and   Q = (1-q) N(0, 1) + q N(-mu, 1):
 
 for every alpha >= 0 the integral of max(0, p - alpha q') over the densities p, q' of its answers for two neighbours is
 at most that of P and Q. dp-accounting has this pair as REPLACE_ONE (its `sensitivity` is the norm bound C, not the
-distance 2C) and composes it numerically; for a pair that dominates every step, the composed pair dominates all steps
-together, adaptive ones included (Zhu, Dong, Wang, "Optimal accounting of differential privacy via characteristic
-function", 2022, Theorem 10). Lebeda, Regehr, Kamath, Steinke, "Avoiding pitfalls for privacy accounting of subsampled
-mechanisms under composition", 2024, warn that worst cases of samples are easily guessed wrong; so here is a proof.
+distance 2C) and composes it numerically. For a pair that dominates every step, the composed pair dominates all steps
+together, also adaptive ones (Zhu, Dong, Wang, "Optimal accounting of differential privacy via characteristic function",
+2022, Theorem 10). Lebeda, Regehr, Kamath, Steinke, "Avoiding pitfalls for privacy accounting of subsampled mechanisms
+under composition", 2024, warn that a guess at the worst case of a sample is easily wrong. So here is a proof.
 
-1. Show which others were drawn: that can only help to tell the two apart, and is the same for both. Let m0, m, m' be
-   the densities of the answer without the user, with its records and with the other ones, so that p = (1-q) m0 + q m
-   and q' = (1-q) m0 + q m'. Let alpha >= 1; for alpha < 1 exchange the two. Then
+Proof.
+
+1. Reveal which other users were drawn. This can only help to distinguish the two neighbours, and has the same law for
+   both. Let m0, m, m' be the densities of the answer without the user, with its records and with the other records, so
+   that p = (1-q) m0 + q m and q' = (1-q) m0 + q m'. Let alpha >= 1; for alpha < 1 exchange the two. Then
 
        max(0, p - alpha q') = q m max(0, 1 - a A - b B),   A = m'/m, B = m0/m, a = alpha, b = (alpha - 1)(1 - q)/q.
 
-2. Under m, A and B have the mean 1. To be mu-GDP says that B, a likelihood ratio, is at most L(mu) = e^(mu Z - mu^2/2)
-   in the convex order, Z standard normal (Blackwell), that is E f(B) <= E f(L(mu)) for every convex f; and A at most
-   L(2 mu), since replacing is leaving out twice (group privacy; Dong, Roth, Su 2022).
+2. Under m, A and B have the mean 1. That M is mu-GDP says that B, a likelihood ratio, is at most L(mu) = e^(mu Z -
+   mu^2/2) in the convex order, Z standard normal (Blackwell): E f(B) <= E f(L(mu)) for every convex f. A is at most
+   L(2 mu), because a replacement is two zero-outs (group privacy; Dong, Roth, Su 2022).
 3. The integral is q E max(0, 1 - a A - b B) = q (E max(0, a A + b B - 1) + 1 - a - b). For any c + c' = 1
 
        E max(0, a A + b B - 1) <= E max(0, a A - c) + E max(0, b B - c')
                                <= E max(0, a L(2 mu) - c) + E max(0, b L(mu) - c').
 
-   Take L(2 mu) and L(mu) of one Z. Both grow with it, so a L(2 mu) + b L(mu) = 1 at one Z = z; choose c = a L(2 mu) at
-   this z. Then both terms vanish below z, and their sum is E max(0, a L(2 mu) + b L(mu) - 1). For P and Q, seen from
-   their centre mu, A and B are just these, with Z for -Z. QED
+   Take L(2 mu) and L(mu) of the same Z. Both grow with it, so a L(2 mu) + b L(mu) = 1 at one Z = z. Choose c = a L(2
+   mu) at this z. Then both terms vanish below z, and their sum is E max(0, a L(2 mu) + b L(mu) - 1). For P and Q, seen
+   from their centre mu, A and B are these two, with Z for -Z. QED
 
-So nothing is lost against the way round: leave one user out, put another in, each at (epsilon/2, delta/(1 +
-e^(epsilon/2))), which asks for more noise.
+The alternative is to compose two steps, leave one user out and put another in, each at (epsilon/2, delta/(1 +
+e^(epsilon/2))). It needs more noise.
 """
 
 from __future__ import annotations
@@ -52,34 +58,37 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, check_serviceable
 
 LEAST_NOISE = 0.25
-"""No less noise than this is asked for, relative to C. So little matters only where hardly anyone is ever drawn."""
+"""The smallest sigma / C that is returned. A smaller one would be enough only if users are hardly ever drawn."""
 
 LEAST_DELTA = 1e-10
-"""Below, the rounding errors of Fourier transforms could count."""
+"""The smallest delta. Below it, the rounding errors of the Fourier transforms could matter."""
 
 MOST_STEPS = 10**6
+"""The largest number of steps."""
 
-_ROUNDING = 3e-18  # of delta a step, by the Fourier transforms: against exact answers at a rate of almost 1
-_PRECISION = 1e-3  # of the noise, which is rounded up
-_LEAST_POINTS, _MOST_POINTS = 1200, 30_000  # of one step's losses; below 1000 dp-accounting composes by other means
+_ROUNDING = 3e-18  # error of delta for each step by the Fourier transforms, measured against exact answers near q = 1
+_PRECISION = 1e-3  # relative precision of the noise, which is rounded up
+_LEAST_POINTS, _MOST_POINTS = 1200, 30_000  # grid points of one step's losses; up to 1000 dp-accounting uses no FFT
 
 
 @lru_cache(maxsize=4096)
 def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
-    """sigma / C, at least `LEAST_NOISE`: so much noise on the sum of the drawn users' vectors of norm at most C makes
-    `steps` steps (epsilon, delta)-DP for replace-one neighbours. It is 1 % above the least that does, up to 3 % where
-    hardly anyone is drawn in very many steps.
+    """sigma / C, at least `LEAST_NOISE`, for which all steps together are (epsilon, delta)-DP.
+
+    C bounds the norms of the users' vectors, sigma is the standard deviation of the noise on the sum over the drawn
+    users. The result is about 1 % above the least possible, and up to 3 % if users are hardly ever drawn in very many
+    steps.
 
     Parameters
     ----------
     budget
-        delta at least `LEAST_DELTA`.
+        The guarantee of all steps together; delta at least `LEAST_DELTA`.
     rate
-        q in (0, 1]: each user is drawn in each step with this probability. At 1 the noise is exact, 2 sqrt(T) / mu.
+        q in (0, 1]: each user is drawn in each step with this probability. At 1 the result is exact, 2 sqrt(T) / mu.
     steps
         T, from 1 to `MOST_STEPS`.
 
-    Raises `BudgetError` and `ConfigError` for what is out of range.
+    Raises `BudgetError` if the budget is out of range, `ConfigError` if the rate or the steps are.
 
     >>> round(noise_multiplier(ApproxDP(1.0, 1e-6), 1.0, 1), 3)
     8.449
@@ -88,7 +97,7 @@ def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
     """
     check_serviceable(budget)
     if budget.delta < LEAST_DELTA:
-        raise BudgetError(f"sampled steps are accounted for a delta of at least {LEAST_DELTA:g}, got {budget.delta:g}")
+        raise BudgetError(f"delta must be at least {LEAST_DELTA:g} for sampled steps, got {budget.delta:g}")
     if not 0 < rate <= 1 or not 1 <= steps <= MOST_STEPS:
         raise ConfigError(f"expected a rate in (0, 1] and 1 to {MOST_STEPS} steps, got {rate} and {steps}")
     mu = GaussianDP.from_approx(budget).mu
@@ -100,7 +109,7 @@ def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
     least = math.log(LEAST_NOISE)
 
     def excess(log_noise: float) -> float:
-        """How far the steps are above mu, which is nearly linear where they are nearly normal."""
+        """log(mu of the steps / mu): nearly linear if the steps are nearly normal."""
         delta = _delta(math.exp(log_noise), rate, steps, budget.epsilon)
         at = GaussianDP.from_approx(ApproxDP(budget.epsilon, min(max(delta, 1e-30), 1 - 1e-9))).mu
         return math.log(at / mu)
@@ -119,32 +128,45 @@ def noise_multiplier(budget: ApproxDP, rate: float, steps: int) -> float:
 
 
 def nearly_normal(mu: float, rate: Any, steps: Any) -> Any:
-    """sigma / C, roughly, for T steps that are mu-GDP together, and at once; rate and steps may be arrays.
+    """An approximation of sigma / C in closed form, for T steps that are mu-GDP together. Only for planning.
 
-    A sum of many small losses is nearly normal, and then T chi^2(P, Q) = mu^2; chi^2 = 4 q^2 sinh(1 / noise^2).
+    A sum of many small losses is nearly normal, and then T chi^2(P, Q) = mu^2 with chi^2 = 4 q^2 sinh(C^2 / sigma^2).
+
+    Parameters
+    ----------
+    mu
+        The GDP of all steps together; positive.
+    rate, steps
+        q in (0, 1] and T >= 1: numbers, or arrays that are broadcast together.
     """
     return np.arcsinh(mu**2 / (4 * rate**2 * steps)) ** -0.5
 
 
 def zero_out_mu(budget: ApproxDP, rate: float, steps: int) -> float:
-    """The largest mu: if a step is mu-GDP for leaving one drawn user out, `steps` steps are (epsilon, delta)-DP for
-    replacing one. It is 1 / `noise_multiplier`, by the proof above, which asks for no more of M; same errors.
+    """The largest zero-out mu of one step for which all steps together are (epsilon, delta)-DP.
+
+    It is 1 / `noise_multiplier`: the proof above assumes nothing else about M.
+
+    Parameters
+    ----------
+    budget, rate, steps
+        As for `noise_multiplier`, with the same errors.
     """
     return 1 / noise_multiplier(budget, rate, steps)
 
 
 def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
-    """delta at epsilon of so many steps, from above.
+    """An upper bound on delta at epsilon of all steps.
 
-    The losses of a step lie on a grid as wide as a quarter of their standard deviation, sqrt(chi^2(P, Q)), which costs
-    half a per cent of epsilon; a much finer one loses more to rounding than it gains. dp-accounting ends the loss ten
-    standard deviations out.
+    The losses of a step are rounded up to a grid with cells of a quarter of their standard deviation, sqrt(chi^2(P,
+    Q)). This costs half a per cent of epsilon. A much finer grid loses more to rounding than it gains. dp-accounting
+    truncates the loss ten standard deviations from its centre.
     """
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.privacy_accountant import NeighboringRelation
 
     def log_ratio(x: float) -> float:
-        """Of q N(1/noise, 1) + (1-q) N(0, 1) to N(0, 1) at x."""
+        """The log ratio of the densities of q N(1/noise, 1) + (1-q) N(0, 1) and N(0, 1) at x."""
         return float(np.logaddexp(math.log1p(-rate), math.log(rate) + (x - 0.5 / noise) / noise))
 
     end = 10 + 1 / noise
@@ -160,10 +182,21 @@ def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
 
 
 def sample(users: int, rate: float, rng: Entropy | SeededEntropy) -> np.ndarray:
-    """The indices (k,) of the users drawn, each with probability floor(rate 2^64) / 2^64 on its own; in order.
+    """The indices (k,) of the drawn users, in increasing order.
 
-    A user is drawn where its word is below floor(rate 2^64), so the probability is exact and never above `rate`, which
-    must be in (0, 1]; at 1 all are drawn.
+    Each user is drawn independently, if its random word is below floor(rate 2^64). So the probability is exactly
+    floor(rate 2^64) / 2^64, never above `rate`.
+
+    Parameters
+    ----------
+    users
+        The number of users.
+    rate
+        In (0, 1]; at 1 all users are drawn.
+    rng
+        The random words; the words used are overwritten.
+
+    Raises `ConfigError` if the rate is out of range.
     """
     if not 0 < rate <= 1:
         raise ConfigError(f"expected a rate in (0, 1], got {rate}")

@@ -11,7 +11,10 @@ import math
 import numpy as np
 import pytest
 from dp_accounting import dp_event
+from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import betainc
@@ -55,7 +58,7 @@ def test_additive_noise_has_its_law_and_no_other_scale(kind: type[Mechanism], bu
     g = np.linspace(-0.3, 0.4, d)
 
     def fit(used: float) -> float:
-        """The p-value of the claimed law where the mechanism was calibrated for `used` times the sensitivity."""
+        """The p-value of the claimed law for a mechanism calibrated for `used` times the sensitivity."""
         mechanism = kind(budget, bound=2.0, sensitivity=sensitivity * used)
         noise = draws(mechanism, g, n, seed=int(100 * used)) - g
         return stats.kstest(noise.ravel(), law(d, sensitivity).cdf).pvalue
@@ -120,7 +123,7 @@ def unit(d: int, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("d", [2, 3, 4, 6, 21, 100])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_privunit_has_its_law_and_no_other_budget(d: int, epsilon: float) -> None:
-    """KS of <V, u>; a mechanism calibrated for 0.8 or 1.25 epsilon fails it, and the mass of the cap tells it too."""
+    """KS of <V, u>; a mechanism calibrated for 0.8 or 1.25 epsilon fails it, and also the test of the cap's mass."""
     n, u = 300_000 if d < 21 else 100_000, unit(d, d)
     claimed = PrivUnit(PureDP(epsilon))
     _, gamma, p = cap(claimed, d)
@@ -143,12 +146,12 @@ def test_privunit_has_its_law_and_no_other_budget(d: int, epsilon: float) -> Non
 
 @pytest.mark.parametrize("d", [3, 6, 21])
 def test_privunit_turns_around_its_axis_evenly(d: int) -> None:
-    """Given the cosine, the rest of V is uniform on the sphere across u, and independent of the cosine."""
+    """Given the cosine, the rest of V is uniform on the sphere orthogonal to u, and independent of the cosine."""
     n, u = 200_000, unit(d, d)
     mechanism = PrivUnit(PureDP(2))
     v = draws(mechanism, u, n, seed=d) / cap(mechanism, d)[0]
     cosines = v @ u
-    basis = np.linalg.svd(u[None, :])[2][1:]  # an orthonormal basis of what is across u
+    basis = np.linalg.svd(u[None, :])[2][1:]  # an orthonormal basis of the space orthogonal to u
     across = v @ basis.T
     across /= np.linalg.norm(across, axis=1, keepdims=True)
     if d == 3:
@@ -214,7 +217,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("kind", "budget", "d", "expected"), TABLE, ids=str)
 def test_variances_are_those_of_the_table(kind: type[Mechanism], budget: Budget, d: int, expected: float) -> None:
-    """S = 2, C0 = 1. The simulation is right to 0.5 % (6 sigma: the fourth moment of Laplace noise is 6)."""
+    """S = 2, C0 = 1. The simulation's error is at most 0.5 % (6 sigma: the fourth moment of Laplace noise is 6)."""
     mechanism = kind(budget)
     g = unit(d, 1)
     assert mechanism.variance(d) == pytest.approx(expected, rel=0.02)
@@ -258,7 +261,7 @@ def test_variance_grows_with_the_square_of_the_bound() -> None:
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
 def test_gaussian_is_calibrated_as_dp_accounting_says(epsilon: float, delta: float) -> None:
-    """At our sigma the oracle's delta is the budget's, and 1 % less noise would be too little."""
+    """At our sigma, dp-accounting's delta is at most the budget's; 1 % less noise would be too little."""
     mechanism = Gaussian(ApproxDP(epsilon, delta), 0.5)  # S = 1
     sigma = math.sqrt(mechanism.variance(1))
 
@@ -275,7 +278,7 @@ def test_gaussian_is_calibrated_as_dp_accounting_says(epsilon: float, delta: flo
 @pytest.mark.parametrize("d", [1, 6, 100])
 @pytest.mark.parametrize("budget", [PureDP(1), GaussianDP(1), ApproxDP(1, 1e-5)], ids=str)
 def test_noise_covers_the_rounding_and_hardly_more(budget: Budget, d: int) -> None:
-    """The scale serves S + sqrt(d) grid, the largest distance after rounding, and exceeds S's by at most 1e-4."""
+    """The scale covers S + sqrt(d) grid, the largest distance after rounding, and exceeds S's by at most 1e-4."""
     kind = Laplace if isinstance(budget, PureDP) else Gaussian
     scale, grid = kind(budget, 1.5, 2.2).rows(d)[0, [samplers.SCALE, samplers.GRID]]
     assert math.log2(grid) == round(math.log2(grid))
@@ -320,6 +323,106 @@ def test_extreme_epsilons_give_finite_noise(kind: type[Mechanism], epsilon: floa
     mechanism = kind(PureDP(epsilon))
     assert np.isfinite(mechanism.rows(d)).all()
     assert np.isfinite(mechanism.randomize(unit(d, 1), seeded(1))).all()
+
+
+# --- the privacy map
+
+
+MAPPED = [
+    (Laplace, PureDP(1)),
+    (Laplace, PureDP(2.0**-20)),
+    (Gaussian, GaussianDP(0.5)),
+    (Gaussian, ApproxDP(1, 1e-5)),
+    (Gaussian, ApproxDP(0.01, 1e-9)),
+    (PrivUnit, PureDP(2)),
+]
+
+
+@pytest.mark.parametrize("d", [1, 6, 100])
+@pytest.mark.parametrize(("kind", "budget"), MAPPED, ids=str)
+def test_the_planned_sensitivity_gives_the_budget(kind: type[Mechanism], budget: Budget, d: int) -> None:
+    found = kind(budget, 1.5, 2.2).guarantee(2.2, d)
+    assert type(found) is type(budget)
+    if isinstance(found, ApproxDP) and isinstance(budget, ApproxDP):
+        assert found.delta == budget.delta
+        assert found.epsilon == pytest.approx(budget.epsilon, rel=1e-9)
+    else:
+        assert found == budget
+
+
+@pytest.mark.parametrize("d", [1, 100])
+@pytest.mark.parametrize("kind", [Laplace, Gaussian])
+def test_rounding_counts_in_the_privacy_map(kind: type[Mechanism], d: int) -> None:
+    """The worst pair of gradients, rounded as the samplers round, against the noise that the samplers draw.
+
+    Each coordinate of the two is `cells` cells apart and a little more, and just across the borders of two cells, so
+    that rounding moves both outwards by half a cell.
+    """
+    for value in (1.0, 1e-3, 2.0**-20):
+        mechanism = kind(PureDP(value) if kind is Laplace else GaussianDP(value), 1.0)
+        scale, grid = mechanism.rows(d)[0, [samplers.SCALE, samplers.GRID]]
+        for cells in (0, 3, 1000):
+            low = np.full(d, 0.5 - 5e-7)
+            high = low + cells + 1e-6
+            far = np.rint(high) - np.rint(low)
+            assert np.array_equal(far, np.full(d, cells + 1.0))
+            loss = (np.abs(far).sum() if kind is Laplace else np.linalg.norm(far)) * grid / scale
+            found = mechanism.guarantee(float(np.linalg.norm(high - low)) * grid, d)
+            assert found is not None
+            assert loss <= amount(found)
+            assert loss == pytest.approx(amount(found), rel=1e-5)
+
+
+@pytest.mark.parametrize("apart", [0.1, 1.0, 2.0, 5.0])
+def test_the_privacy_map_is_that_of_dp_accounting(apart: float) -> None:
+    """d = 1, where rounding costs less than the tolerance."""
+    laplace, gaussian = Laplace(PureDP(1)), Gaussian(ApproxDP(1, 1e-5))
+    b, sigma = laplace.rows(1)[0, samplers.SCALE], gaussian.rows(1)[0, samplers.SCALE]
+    law = privacy_loss_distribution.from_laplace_mechanism(b, sensitivity=apart, value_discretization_interval=1e-4)
+    pure, approximate = laplace.guarantee(apart, 1), gaussian.guarantee(apart, 1)
+    assert isinstance(pure, PureDP)
+    assert isinstance(approximate, ApproxDP)
+    assert pure.epsilon == pytest.approx(law.get_epsilon_for_delta(0), abs=1e-4)
+    assert approximate.delta == 1e-5
+    unrounded = get_epsilon_gaussian(sigma / apart, 1e-5)
+    assert unrounded < approximate.epsilon < unrounded * (1 + 1e-4)
+    linear = Gaussian(GaussianDP(0.5)).guarantee(apart, 1)
+    assert isinstance(linear, GaussianDP)
+    assert linear.mu == pytest.approx(0.5 * apart / 2, rel=1e-4)
+
+
+@given(st.sampled_from(MAPPED), st.floats(1e-3, 3.9), st.floats(1e-6, 1), st.integers(1, 50))
+@settings(deadline=None)
+def test_the_privacy_map_grows_with_the_sensitivity(
+    mapped: tuple[type[Mechanism], Budget], apart: float, more: float, d: int
+) -> None:
+    mechanism = mapped[0](mapped[1], 2.0)
+    near, far = mechanism.guarantee(apart, d), mechanism.guarantee(min(4.0, apart + more), d)
+    assert near is not None
+    assert far is not None
+    assert amount(near) <= amount(far) * (1 + 1e-9)
+    if isinstance(mechanism, PrivUnit):
+        assert near == far == mechanism.budget
+    else:
+        assert amount(near) < amount(far)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("kind", [Laplace, PrivUnit, NoNoise])
+def test_the_privacy_map_refuses_what_is_no_distance(kind: type[Mechanism], bad: float) -> None:
+    with pytest.raises(ConfigError):
+        kind(PureDP(1)).guarantee(bad, 3)
+
+
+def test_the_privacy_map_of_privunit_ends_at_its_bound() -> None:
+    mechanism = PrivUnit(PureDP(1), 1.5)
+    assert mechanism.guarantee(3.0, 3) == PureDP(1)
+    with pytest.raises(ConfigError):
+        mechanism.guarantee(3.1, 3)
+
+
+def test_no_noise_has_no_privacy_map() -> None:
+    assert NoNoise(PureDP(1)).guarantee(1.0, 3) is None
 
 
 # --- refusals

@@ -391,7 +391,7 @@ def test_the_statement_speaks_of_users() -> None:
     assert "2.72 times as likely with the records of one report as with any others in their place" in fair.statement()
     gdp = model(budget=GaussianDP(1))
     gdp.learn_one({"a": 1.0, "b": 0.0}, True)
-    assert "as hard to tell the records of one report from any others in their place as" in gdp.statement()
+    assert "as hard to distinguish the records of one report from any others in their place as" in gdp.statement()
 
 
 # --- what is refused

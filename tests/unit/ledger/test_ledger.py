@@ -39,7 +39,8 @@ from streamdp.ledger import admission, page_codec, paging, postgres_rows, row_ca
 from streamdp.ledger import ledger as ledger_module
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.subject_key import ENVIRONMENT, hash_subjects
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, Spend, gdp_delta, with_amount
+from streamdp.privacy.composition import Spend
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, gdp_delta, with_amount
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 

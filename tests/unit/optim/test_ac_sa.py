@@ -1,4 +1,4 @@
-"""AC-SA: the steps are the paper's, the plan has the least bound, and the bound holds where the optimum is known."""
+"""AC-SA: the steps are the paper's, the plan has the least bound, and the bound holds if the optimum is known."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_start_is_copied() -> None:
 @pytest.mark.parametrize("noise", [0.0, 40.0, 1e5])
 @pytest.mark.parametrize("records", [1, 2, 7, 100, 5000])
 def test_no_batch_and_no_envelope_has_a_much_lower_bound(smoothness: float, noise: float, records: int) -> None:
-    """Against every batch size, and every envelope on a fine grid; the plan's own grid of sizes costs up to 5 %."""
+    """Compared with all batch sizes and envelopes on a fine grid; the plan's own grid of sizes costs up to 5 %."""
     given = problem(smoothness, noise=noise)
     (best,) = plan(given, records)
     assert best.steps == records // best.batch
@@ -153,7 +153,7 @@ def test_phases_of_a_strongly_convex_loss_shrink(smoothness: float) -> None:
     assert excess == sorted(excess, reverse=True)
     assert excess[-1] < plan(problem(smoothness, 0.0, 5.0, noise=500.0), 10**6)[0].excess / 2
     at = given.distance
-    for phase in phases:  # each begins where the one before has brought it
+    for phase in phases:  # each phase starts at the output of the phase before
         again = run_of(given, 10**6 // len(phases), phase.batch, at, phase.beta)
         assert again.modulus == pytest.approx(phase.modulus)
         at = min(at, math.sqrt(2 * phase.excess / 0.3))
@@ -163,7 +163,7 @@ def test_phases_of_a_strongly_convex_loss_shrink(smoothness: float) -> None:
 
 
 def test_one_phase_where_more_would_not_shrink() -> None:
-    """So little convexity, or so few records, that a phase ends no nearer than it began."""
+    """The convexity is so small, or the records are so few, that a phase does not reduce the distance."""
     assert len(plan(problem(convexity=1e-9), 10**6)) == 1
     assert len(plan(problem(convexity=0.3, noise=1e9), 100)) == 1
 
@@ -181,7 +181,7 @@ def excess_of(
     seed: int,
     shrink: float = 1.0,
 ) -> tuple[float, float]:
-    """Mean of f(output) and its standard error over repetitions side by side; `shrink` multiplies M."""
+    """The mean of f(output) and its standard error over repetitions; `shrink` multiplies M."""
     rng = np.random.default_rng(seed)
     walk = Accelerated(np.tile(start, (REPETITIONS, 1)), project)
     for number, phase in enumerate(phases):
@@ -230,7 +230,7 @@ def test_the_bound_holds_for_a_quadratic(T: int, beta: float, project: Function)
 
 @pytest.mark.parametrize("T", [30, 200])
 def test_a_tenth_of_the_modulus_breaks_the_bound_and_ten_times_it_is_worse_too(T: int) -> None:
-    """On c |x - x*|, rounded at its tip, with c = sigma / sqrt(T): a slope that the noise nearly hides."""
+    """On c |x - x*|, smoothed at its minimum, with c = sigma / sqrt(T): a slope that the noise nearly hides."""
     sigma, distance = 2.0, 1.5
     c = sigma / math.sqrt(T)
     beta = 10 * c / distance
@@ -327,7 +327,7 @@ def test_the_bound_holds_over_phases() -> None:
 
 
 def test_later_epochs_stay_within_four_times_the_bound() -> None:
-    """Starts anywhere in the ball, as far as 2 D from the optimum, with the plan of a start at its centre."""
+    """The start is anywhere in the ball, up to 2 D from the optimum; the plan assumes a start at the centre."""
     beta, sigma = 0.3, 2.0
     given = Problem(0.0, beta, 0.0, 2.0, lambda b: sigma**2)
     optimum = np.array([2.0, 0.0])

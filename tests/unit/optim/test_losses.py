@@ -1,7 +1,7 @@
 """Losses: gradients are derivatives, and no constant that privacy rests on can be exceeded.
 
 The constants are attacked by a random search over records and theta at scales from 1e-3 to 1e6, with local ascent from
-the best places found. The attack must come near what is claimed (`EXACT`), so that a claim is neither wrong nor loose.
+the best places found. The attack must come near what is claimed (`EXACT`), so a claim is neither wrong nor loose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REAL, BINARY, CLASSES = "real", "binary", "classes"
 
 @dataclass
 class Case:
-    """A loss and what its targets are."""
+    """A loss and the kind of its targets."""
 
     loss: Loss
     targets: str = REAL
@@ -165,11 +165,11 @@ def test_no_two_gradients_are_further_apart_than_the_sensitivity_and_some_are_as
         return float(np.linalg.norm(ga - gb))
 
     found = ascend(distance, d + 2 * record, seed=4)
-    # a pair that attains S by construction, since a random search in 12 dimensions can miss a corner
+    # a pair that attains S by construction, because a random search in 12 dimensions can miss a corner
     found = max(found, max(distance(z) for z in corners(case)))
     share = EXACT
     if isinstance(case.loss, Squared) and case.loss.radius is not None:
-        # S = 2 C0 is safe but not attained: R helps one of two opposite records and hurts the other
+        # S = 2 C0 is safe but not attained: of two opposite records, R increases one gradient and reduces the other
         assert found == pytest.approx(supremum_of_bounded_squares(case.loss), rel=1e-3)
         share = 0.65
     assert share * case.loss.sensitivity <= found <= case.loss.sensitivity * (1 + SLACK)
@@ -177,7 +177,7 @@ def test_no_two_gradients_are_further_apart_than_the_sensitivity_and_some_are_as
 
 
 def supremum_of_bounded_squares(loss: Squared) -> float:
-    """For x, x' of norm sqrt(2) at an angle phi, ||(x x' - x' x'') theta|| <= 2 R sin(phi) in any direction wanted, and
+    """For x, x' of norm sqrt(2) at an angle phi, ||(x x' - x' x'') theta|| <= 2 R sin(phi) in every direction, and
     the targets add B ||x + x'|| = 2 sqrt(2) B cos(phi / 2)."""
     assert loss.radius is not None
     assert loss.target_bound is not None
@@ -186,7 +186,7 @@ def supremum_of_bounded_squares(loss: Squared) -> float:
 
 
 def corners(case: Case) -> list[np.ndarray]:
-    """(theta, x1, y1, x2, y2) where both coefficients are saturated and x1 w1 = -x2 w2 nearly, for any loss."""
+    """(theta, x1, y1, x2, y2) at which both coefficients are saturated and x1 w1 = -x2 w2 nearly, for any loss."""
     far, side = 1e5, math.sqrt(2 - 1e-4)
     targets = {REAL: [-far, far], BINARY: [-1.0, 1.0], CLASSES: [0.0, 0.1, 0.2]}[case.targets]
     blocks = [1.0, -1.0, 0.0]
@@ -204,10 +204,10 @@ def corners(case: Case) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("c", [0.05, 0.3, 1.0, 1.345, 1.9, 2.0])
 def test_hubers_sensitivity_is_two_root_two_c(c: float) -> None:
-    """Every pair of gradients is four numbers, (|a|, w) of each record, at worst with opposite x as long as w lets.
+    """Every pair of gradients is four numbers, (|a|, w) of each record; the worst x are opposite, as long as w allows.
 
-    A grid over all of them stays at or under 2 sqrt(2) c, which the corner attains; the sqrt(8 c^2 + c^4 / 4) that the
-    paper prints is attained nowhere: the first term needs |a| = c and w = 1 at both, where the second is 0.
+    A grid over all of them stays at or under 2 sqrt(2) c, which the corner attains. The sqrt(8 c^2 + c^4 / 4) that
+    the paper prints is attained nowhere: the first term needs |a| = c and w = 1 at both, where the second is 0.
     """
     loss = Huber(c=c)
     a, w = np.linspace(0, c, 41), np.linspace(0, 1, 101)
@@ -221,7 +221,7 @@ def test_hubers_sensitivity_is_two_root_two_c(c: float) -> None:
 
 
 def test_hubers_sensitivity_would_be_larger_for_larger_c() -> None:
-    """Why c is at most 2 (the derivation needs it); far beyond it the formula is indeed wrong."""
+    """The derivation needs c <= 2; for much larger c the formula is wrong."""
     c, w = 8.0, np.linspace(0, 1, 101)
     scale = (c**2 * w - (c**2 * 0.99 * (1 - w))) / 2
     assert np.max(2 * c**2 * w + scale**2) > 8 * c**2
@@ -251,7 +251,7 @@ def test_gradients_change_no_faster_than_the_smoothness_and_some_as_fast(case: C
         if isinstance(case.loss, Huber) and other[-1] < case.loss.sigma_min:
             return 0.0
         apart = float(np.linalg.norm(other - theta))
-        if apart < 0.5e-4:  # theta so large that the move is rounded away
+        if apart < 0.5e-4:  # theta is so large that the move is lost by rounding
             return 0.0
         change = case.loss.gradient(other, x, y) - case.loss.gradient(theta, x, y)
         noise = 1e-15 * (1 + float(np.linalg.norm(theta)) * float(np.linalg.norm(x)) + abs(y)) / apart
@@ -263,18 +263,18 @@ def test_gradients_change_no_faster_than_the_smoothness_and_some_as_fast(case: C
 
 
 def steepest(case: Case) -> list[np.ndarray]:
-    """(theta, direction, x, y) where the Hessian's largest eigenvalue is claimed."""
+    """(theta, direction, x, y) at which the Hessian has the claimed largest eigenvalue."""
     x = np.array([1.0, 1.0])
-    if isinstance(case.loss, Huber):  # r just under c at the least sigma, along (x, r)
+    if isinstance(case.loss, Huber):  # r just below c at the smallest sigma, along (x, r)
         sigma, r = case.loss.sigma_min, case.loss.c * 0.99
         return [np.concatenate([[0, 0, 1e-3 * sigma], [-1, -1, -r * s], x, [r * sigma]]) for s in (1, -1)]
-    if case.targets == CLASSES:  # two classes at even odds, the third far away
+    if case.targets == CLASSES:  # two classes equally likely, the third very unlikely
         theta = np.concatenate([[0, 0], [0, 0], [-50, -50]])
         return [np.concatenate([theta, x, -x, [0, 0], x, [0.0]])]
     return [np.concatenate([np.zeros(case.d), np.ones(case.d), x, [1.0]])]
 
 
-# --- any finite input at all
+# --- any finite input
 
 any_finite = st.floats(allow_nan=False, allow_infinity=False)
 wild = st.one_of(
@@ -298,7 +298,7 @@ def test_any_finite_record_has_a_bounded_gradient(case: Case, data: st.DataObjec
     assert math.hypot(*g) <= case.loss.bound * (1 + 1e-12)
 
 
-# --- proximal points
+# --- proximal operators
 
 
 def objective(case: Case, z: np.ndarray, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> float:
@@ -307,7 +307,7 @@ def objective(case: Case, z: np.ndarray, theta: np.ndarray, x: np.ndarray, y: fl
 
 @every
 def test_prox_is_the_minimum(case: Case) -> None:
-    """No better point is found by scipy, nor nearby, nor anywhere at random."""
+    """No better point is found by scipy, in the neighbourhood, or at random."""
     rng = np.random.default_rng(6)
     for trial in range(25):
         theta = case.theta(rng.standard_normal(case.d) * 2)

@@ -1,4 +1,4 @@
-"""Exact convolution smoothing: against Monte Carlo and quadrature, and each of its constants by search."""
+"""Exact convolution smoothing: checked by Monte Carlo and quadrature, and each of its constants by search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_the_ball(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
 @pytest.mark.parametrize(("p", "intercept"), [(1, False), (3, True), (8, False)])
 def test_it_is_the_average_over_the_ball(loss: Loss, p: int, intercept: bool) -> None:
-    """Of the library's own subgradients, at 20,000 points; within 5.5 standard errors, 2e-6 over all records."""
+    """The average of the library's own subgradients at 20,000 points; 5.5 standard errors, false alarm 2e-6 in all."""
     rng = np.random.default_rng(p)
     X, y = records(loss, 12, p, rng)
     d, radius, points = p + intercept, 0.7, 20_000
@@ -38,7 +38,7 @@ def test_it_is_the_average_over_the_ball(loss: Loss, p: int, intercept: bool) ->
     around = theta + radius * in_the_ball(points, d, rng)
     rows = np.column_stack([X, np.ones(12)]) if intercept else X
     for x, target, row in zip(rows, y, exact, strict=True):
-        # one record's subgradient is a (clipped) slope times x; the slope has two values, which the loss is asked for
+        # one record's subgradient is a (clipped) slope times x; the slope has two values, computed by the loss
         kink = target if isinstance(loss, Quantile) else 2 * target - 1
         after = around @ x > kink
         ends = [loss.gradient(x * (kink + s) / (x @ x), x, float(target)) for s in (-1e-6, 1e-6)]
@@ -50,7 +50,7 @@ def test_it_is_the_average_over_the_ball(loss: Loss, p: int, intercept: bool) ->
 
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 40])
 def test_the_distribution_of_one_coordinate(d: int) -> None:
-    """Kolmogorov-Smirnov at 1e-7 accepts it and refuses that of another dimension and another radius."""
+    """Kolmogorov-Smirnov at 1e-7 accepts it, and rejects another dimension and another radius."""
     b = in_the_ball(60_000, d, np.random.default_rng(d))[:, 0]
     assert stats.kstest(b, lambda t: ball_cdf(t, d)).pvalue > 1e-7
     assert stats.kstest(b, lambda t: ball_cdf(t, 2 * d + 1)).pvalue < 1e-7
@@ -59,7 +59,7 @@ def test_the_distribution_of_one_coordinate(d: int) -> None:
 
 @pytest.mark.parametrize("loss", SMOOTHED, ids=repr)
 def test_no_gradient_is_longer_than_the_bound_or_changes_faster_than_the_constant(loss: Loss) -> None:
-    """A search over records, points and radii; it comes near to the constant."""
+    """A search over records, points and radii; it comes close to the constant."""
     rng = np.random.default_rng(3)
     fastest = 0.0
     for _ in range(300):
@@ -83,7 +83,7 @@ def test_no_gradient_is_longer_than_the_bound_or_changes_faster_than_the_constan
 
 @pytest.mark.parametrize("loss", [Quantile(tau=0.3), Hinge()], ids=repr)
 def test_it_is_the_gradient_of_a_loss_at_most_radius_times_bound_above(loss: Loss) -> None:
-    """The smoothed loss by quadrature over B; its slope by differences is the smoothed gradient's."""
+    """The smoothed loss by quadrature over B; its difference quotient is the smoothed gradient."""
     rng = np.random.default_rng(8)
     for _ in range(40):
         d, radius = int(rng.integers(1, 9)), float(np.exp(rng.uniform(-2, 1)))

@@ -62,6 +62,7 @@ def pair_by_enumeration(local: float, users: int, epsilon: float, clones: float)
 
 
 @given(locals_, shares, st.integers(1, 12))
+@settings(deadline=None)
 def test_the_pair_is_computed_as_by_enumeration(local: float, share: float, users: int) -> None:
     for clones in (2 / (math.exp(local) + 1), math.exp(-local)):
         exact = pair_by_enumeration(local, users, share * local, clones)
@@ -88,7 +89,7 @@ def test_what_is_cut_off_is_little(users: int, local: float, delta: float) -> No
 
 @pytest.mark.parametrize("epsilon", [1.0, 1.5, 2.0])
 def test_what_is_cut_off_is_counted(epsilon: float) -> None:
-    """Where most of a tiny divergence comes from few clones, left out of the window of a large delta."""
+    """Most of a tiny divergence comes from few clones, which are outside the window of a large delta."""
     assert pair_delta(4, 30_000, epsilon, 0.999) >= sum_over_all(4, 30_000, epsilon) > 1e-200
 
 
@@ -99,7 +100,7 @@ def test_what_is_cut_off_is_counted(epsilon: float) -> None:
 def randomizers(draw: st.DrawFn) -> tuple[float, np.ndarray]:
     """A local epsilon and the rows R(x) of a randomizer with three or four records and up to four values.
 
-    Among them are those where a value is E times likelier for both records in question than for the others, which the
+    This includes randomizers with a value E times likelier for both records in question than for the others, which the
     errata leave out.
     """
     records, values = draw(st.integers(3, 4)), draw(st.integers(2, 4))
@@ -140,7 +141,7 @@ def test_a_randomizer_outside_the_class_of_the_errata() -> None:
 
 @pytest.mark.parametrize("local", [0.3, 1.0, 2.0, 4.0])
 def test_laplace_noise_on_a_grid(local: float) -> None:
-    """Clipped, so that the ratios of the outermost values are those of the whole tails."""
+    """The noise is clipped, so the ratios of the outermost values are those of the whole tails."""
     weights = np.exp(-local / 3 * np.abs(np.arange(-6, 10)[None, :] - np.arange(4)[:, None]))
     weights[:, 0] += weights[:, 0] / math.expm1(local / 3)
     weights[:, -1] += weights[:, -1] / math.expm1(local / 3)
@@ -153,7 +154,7 @@ def test_laplace_noise_on_a_grid(local: float) -> None:
 
 
 def binary_curve(local: float, users: int, ones: int) -> tuple[np.ndarray, np.ndarray]:
-    """The laws of the number of ones reported by randomized response; of the others' records so many are one."""
+    """The laws of the number of ones reported by randomized response, if `ones` of the other records are one."""
     yes = 1 / (1 + math.exp(-local))
     others = np.convolve(
         binom.pmf(np.arange(ones + 1), ones, yes), binom.pmf(np.arange(users - ones), users - 1 - ones, 1 - yes)
@@ -162,6 +163,7 @@ def binary_curve(local: float, users: int, ones: int) -> tuple[np.ndarray, np.nd
 
 
 @given(locals_, shares, st.integers(1, 12))
+@settings(deadline=None)
 def test_binary_randomized_response_is_below_the_bound(local: float, share: float, users: int) -> None:
     for ones in range(users):
         p, q = binary_curve(local, users, ones)
@@ -179,7 +181,7 @@ def exact_epsilon(p: np.ndarray, q: np.ndarray, delta: float) -> float:
 @pytest.mark.parametrize(("local", "share"), [(0.2, 0.93), (0.5, 0.88), (1.0, 0.8), (2.0, 0.7)])
 @pytest.mark.parametrize("users", [1000, 10_000])
 def test_the_optimal_attack_on_binary_response_comes_close(local: float, share: float, users: int) -> None:
-    """It stays below the claim and well above a claim of half of it, also for other records that suit it less."""
+    """It stays below the claim and well above half of the claim, also for other records that are less favourable."""
     claim = shuffled(PureDP(local), users, 1e-6).epsilon
     for ones in (0, users // 2, users - 1):
         p, q = binary_curve(local, users, ones)
@@ -187,7 +189,7 @@ def test_the_optimal_attack_on_binary_response_comes_close(local: float, share: 
 
 
 def many_values_curve(local: float, users: int, values: int) -> np.ndarray:
-    """Randomized response with many values, where the other users have a third record: P(so many first, second)."""
+    """The law of (first, second) counts of many-valued randomized response; all other users have a third record."""
     E = math.exp(local)
     p = 1 / (E + values - 1)
     a, b = np.meshgrid(np.arange(users), np.arange(users), indexing="ij")
@@ -209,7 +211,7 @@ def test_randomized_response_with_many_values_is_below_the_bound(values: int, lo
 
 @pytest.mark.parametrize(("local", "share"), [(2.0, 0.93), (3.0, 0.96), (4.0, 0.96)])
 def test_the_optimal_attack_on_response_with_three_values_is_nearly_the_bound(local: float, share: float) -> None:
-    """So a fifth more clones than 2 / (E + 1) would promise too much."""
+    """So a bound with a fifth more clones than 2 / (E + 1) would be wrong."""
     first = many_values_curve(local, 1000, 3)
     claim = shuffled(PureDP(local), 1000, 1e-6).epsilon
     found = exact_epsilon(first, first.T, 1e-6)
@@ -252,7 +254,7 @@ def test_values_of_the_code_of_hiding_among_the_clones() -> None:
 @pytest.mark.parametrize("delta", [1e-4, 1e-8])
 def test_below_the_bounds_of_2021(local: float, users: int, delta: float) -> None:
     epsilon = shuffled(PureDP(local), users, delta).epsilon
-    if epsilon > 1e-9:  # else no smaller one is returned
+    if epsilon > 1e-9:  # otherwise the local epsilon is returned
         assert pair_delta(local, users, epsilon, delta, math.exp(-local)) > delta
     if local <= math.log(users / (16 * math.log(4 / delta))):
         assert epsilon < closed_form(local, users, delta)
@@ -276,8 +278,9 @@ def test_monotone_and_never_above_the_local_epsilon(
 
 
 @given(locals_)
+@settings(deadline=None)
 def test_one_user_alone_gains_nothing(local: float) -> None:
-    """But for delta: randomized response is (epsilon, delta)-DP from log(E - delta (E + 1)) on."""
+    """Except for delta: randomized response is (epsilon, delta)-DP from epsilon = log(E - delta (E + 1)) on."""
     E = math.exp(local)
     assert shuffled(PureDP(local), 1, 1e-6).epsilon == pytest.approx(math.log(E - 1e-6 * (E + 1)), rel=1e-7)
 
@@ -306,7 +309,7 @@ def test_users_past_the_most_are_not_counted() -> None:
     assert few == many
 
 
-# --- the way back
+# --- the inverse
 
 
 @given(st.floats(0.01, 4), deltas, st.integers(1, 10_000))

@@ -1,4 +1,4 @@
-"""Random words are never saved, copied or shared, and what noise leaves in the low bits tells nothing."""
+"""Random words are never saved, copied or shared, and the low bits of an answer reveal nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def filled(size: int = 4096) -> Entropy:
 
 
 def shared(a: np.ndarray, b: np.ndarray) -> int:
-    """How many words two arrays have in common: none by chance (2^-64 a pair)."""
+    """The number of words that two arrays share; a pair is equal by chance with probability 2^-64."""
     return len(set(a.tolist()) & set(b.tolist()))
 
 
@@ -92,7 +92,7 @@ def test_a_copied_generator_starts_afresh(way) -> None:
     rng = filled()
     other = way(rng)
     assert isinstance(other, Entropy)
-    assert other.position == len(other.words)  # empty: nothing is there that could be shared
+    assert other.position == len(other.words)  # empty: there is no word to share
     other.refill()
     assert shared(rng.words[1:], other.words[1:]) == 0
 
@@ -121,7 +121,7 @@ def test_a_copied_estimator_draws_other_noise(way) -> None:
 
 
 def test_a_shallow_copy_never_draws_the_same_words() -> None:
-    """Nor shares the state, of which each would count half the spends."""
+    """It also has its own state; of a shared state, each would count half of the spends."""
     model = learned()
     other = copy.copy(model)
     theta = model.theta
@@ -133,7 +133,7 @@ def test_a_shallow_copy_never_draws_the_same_words() -> None:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickled_bytes_hold_no_word_and_no_record(protocol: int) -> None:
-    """Neither the noise to come nor the noise that was, nor the last record: its features and target."""
+    """No future noise, no past noise, and neither the features nor the target of the last record."""
     model = LDPASGDRegressor(features=["a", "b"])
     a, b, y = 0.7236067977499790, -0.2360679774997897, 1.6180339887498949
     model.learn_one({"a": 3.0, "b": 1.0}, 2.0)
@@ -160,7 +160,7 @@ def test_the_state_holds_no_word_and_no_record() -> None:
 
 
 def test_used_words_are_gone_from_memory() -> None:
-    """`entropy` says that nothing in memory tells a word that was used before."""
+    """`entropy` says that nothing in memory shows a used word."""
     rng = Entropy()
     Laplace(PureDP(1)).randomize(np.zeros((100, 2)), rng)
     assert rng.position > 1
@@ -170,7 +170,7 @@ def test_used_words_are_gone_from_memory() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_other_words() -> None:
-    """The child inherits a buffer half used; it must throw it away, and the parent keeps its own."""
+    """The child inherits a half-used buffer and must discard it; the parent keeps its own."""
     model = learned()
     rng = model._rng
     before = unused(rng).copy()
@@ -216,7 +216,7 @@ def test_words_are_uniform() -> None:
 )
 @pytest.mark.parametrize("d", [1, 3, 50])
 def test_seeded_noise_does_not_depend_on_the_size_of_the_buffer(kind: type[Mechanism], budget: Budget, d: int) -> None:
-    """From 4 words, too few for one record of 50, to more than all records need."""
+    """Sizes from 4 words, too few for one record of 50 numbers, to more words than all records need."""
     G = np.zeros((400, d))
     outputs = [kind(budget).randomize(G, SeededEntropy(11, size)) for size in (4, 7, 61, 1024, 1 << 16)]
     for other in outputs[1:]:
@@ -245,7 +245,7 @@ entries = st.floats(-1, 1, allow_subnormal=True)
 def test_every_output_is_a_multiple_of_the_grid(
     kind: type[Mechanism], budget: Budget, g: list[float], seed: int
 ) -> None:
-    """Whatever the gradient; and the grid depends on nothing but calibration and dimension."""
+    """For any gradient; and the grid depends only on calibration and dimension."""
     mechanism = kind(budget, bound=3.0, sensitivity=5.0)
     grid = mechanism.rows(len(g))[0, samplers.GRID]
     assert np.frexp(grid)[0] == 0.5  # a power of two
@@ -264,10 +264,11 @@ def test_every_privunit_output_is_on_its_grid(g: list[float], seed: int) -> None
 
 
 def test_mironovs_attack_works_on_naive_noise_and_not_on_ours() -> None:
-    """One look at an output near 0 tells g = 0 from g = 1 where Laplace noise is added as doubles; here it does not.
+    """One output near 0 distinguishes g = 0 from g = 1 if Laplace noise is added as doubles.
 
-    Next to 0 the naive output of g = 0 has noise of small magnitude, with bits below 2^-53; that of g = 1 is a sum with
-    a noise near -1, whose last bit is 2^-53, so it has none. "Some bit below 2^-53 is set" is the attacker's event.
+    Near 0 the naive output of g = 0 is noise of small magnitude, with bits below 2^-53. The output of g = 1 is a sum
+    with noise near -1, whose last bit is 2^-53, so it has no such bits. The attacker's event
+    is "some bit below 2^-53 is set".
     """
     n = 400_000
     rng = np.random.default_rng(7)
@@ -292,7 +293,7 @@ def test_mironovs_attack_works_on_naive_noise_and_not_on_ours() -> None:
     ("kind", "budget"), [(Laplace, PureDP(1)), (Gaussian, GaussianDP(1)), (PrivUnit, PureDP(1))], ids=str
 )
 def test_low_bits_are_the_same_for_every_input(kind: type[Mechanism], budget: Budget) -> None:
-    """The last 6 bits of an output's grid index are uniform for each of several inputs, awkward ones among them."""
+    """The last 6 bits of an output's grid index are uniform for each of several inputs, also for edge cases."""
     n = 200_000
     mechanism = kind(budget)
     for i, g in enumerate((0.0, 1.0, -1.0, 1 / 3, 2.0**-30, 5e-324)):
@@ -303,7 +304,7 @@ def test_low_bits_are_the_same_for_every_input(kind: type[Mechanism], budget: Bu
         assert stats.chisquare(np.bincount(low, minlength=64)).pvalue > FALSE_ALARM
 
 
-# --- one record at a time and a million at once
+# --- single records and arrays of records
 
 MODELS = [
     lambda: LDPASGDRegressor(seed=5),
@@ -337,7 +338,9 @@ def one_by_one(model, names: list[str], X: np.ndarray, targets: list, budgets: l
 def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
     n = 1500
     X, y, targets = stream(make(), n, p)
-    names = [f"x{j}" for j in range(p)]  # sorted as text they stay in order up to x9; x10 comes after x1
+    names = [
+        f"x{j}" for j in range(p)
+    ]  # up to x9, the order of the names as text is the order of the numbers; x10 would follow x1
     order = [names.index(name) for name in sorted(names)]
     one, many, arrays, pieces = make(), make(), make(), make()
     with pytest.warns(UserWarning, match="no features were declared"):

@@ -6,25 +6,28 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting.pld import common, privacy_loss_distribution
+from dp_accounting import NeighboringRelation, PrivacyAccountant, dp_event
+from dp_accounting.pld import PLDAccountant, common, privacy_loss_distribution
+from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from streamdp.errors import BudgetError
+from streamdp.errors import BudgetError, NotAvailableError
+from streamdp.privacy.composition import Spend, widest
 from streamdp.privacy.guarantees import (
     ApproxDP,
     Budget,
     GaussianDP,
     Guarantee,
     PureDP,
-    Spend,
     amount,
     gdp_delta,
     parse_budget,
-    widest,
     with_amount,
 )
+
+REPLACE_ONE = NeighboringRelation.REPLACE_ONE
 
 numbers = st.floats(1e-6, 1e6)
 deltas = st.floats(1e-300, 1, exclude_max=True)
@@ -76,9 +79,9 @@ def test_refuses_what_is_not_text(value: object) -> None:
 
 
 @given(budgets)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_text_gives_the_same_budget_back(budget: Budget) -> None:
-    """A stored budget that comes back smaller would understate what was spent."""
+    """If a stored budget became smaller when read, the total spend would be understated."""
     assert parse_budget(str(budget)) == budget
 
 
@@ -116,6 +119,7 @@ def test_budgets_are_values() -> None:
 
 
 @given(budgets, numbers)
+@settings(deadline=None)
 def test_with_amount_changes_only_the_amount(budget: Budget, value: float) -> None:
     other = with_amount(budget, value)
     assert amount(other) == value
@@ -136,9 +140,6 @@ def test_table_of_dong_roth_su(epsilon: float, delta: float) -> None:
 def test_delta_is_that_of_dp_accounting(mu: float, epsilon: float) -> None:
     oracle = common.get_delta_gaussian(1 / mu, epsilon) if hasattr(common, "get_delta_gaussian") else None
     if oracle is None:
-        from dp_accounting import dp_event
-        from dp_accounting.pld import PLDAccountant
-
         accountant = PLDAccountant(value_discretization_interval=1e-4)
         oracle = accountant.compose(dp_event.GaussianDpEvent(1 / mu)).get_delta(epsilon)
     assert GaussianDP(mu).delta(epsilon) == pytest.approx(oracle, rel=1e-3, abs=1e-9)
@@ -152,6 +153,7 @@ def test_epsilon_is_that_of_dp_accounting(mu: float, delta: float) -> None:
 
 
 @given(st.floats(1e-2, 20), st.floats(1e-10, 0.3))
+@settings(deadline=None)
 def test_epsilon_inverts_delta(mu: float, delta: float) -> None:
     budget = GaussianDP(mu)
     epsilon = budget.epsilon(delta)
@@ -162,14 +164,16 @@ def test_epsilon_inverts_delta(mu: float, delta: float) -> None:
 
 
 @given(st.floats(1e-2, 20), st.floats(1e-10, 0.3))
+@settings(deadline=None)
 def test_from_approx_is_the_largest_mu(epsilon: float, delta: float) -> None:
-    """Its delta is never above what was asked for, and one part in 10^6 more would be."""
+    """Its delta is never above the requested one; that of a mu larger by one part in 10^6 is."""
     mu = GaussianDP.from_approx(ApproxDP(epsilon, delta)).mu
     assert gdp_delta(mu, epsilon) <= delta
     assert gdp_delta(mu * (1 + 1e-6), epsilon) > delta
 
 
 @given(st.floats(1e-3, 50), st.floats(0, 100), st.floats(1e-3, 10))
+@settings(deadline=None)
 def test_delta_falls_with_epsilon_and_grows_with_mu(mu: float, epsilon: float, more: float) -> None:
     assert 0 <= gdp_delta(mu, epsilon + more) <= gdp_delta(mu, epsilon) * (1 + 1e-9) + 1e-15 <= 1 + 1e-8
     assert gdp_delta(mu, epsilon) <= gdp_delta(mu + more, epsilon) * (1 + 1e-9) + 1e-15
@@ -225,11 +229,11 @@ def test_from_pure_lies_below_the_pure_curve_and_touches_it(epsilon: float) -> N
     mu = GaussianDP.from_pure(PureDP(epsilon)).mu
     assert np.all(gaussian_curve(mu, LEVELS) <= pure_curve(epsilon, LEVELS) + 1e-12)
     corner = np.array([1 / (1 + math.exp(epsilon))])
-    assert gaussian_curve(mu * 0.999, corner) > pure_curve(epsilon, corner)  # a smaller mu would promise too much
+    assert gaussian_curve(mu * 0.999, corner) > pure_curve(epsilon, corner)  # a smaller mu would be a wrong guarantee
 
 
 def test_from_pure_at_extreme_values() -> None:
-    """The corner's level at epsilon = 1000 is e^-1000, below the least double; its quantile is not."""
+    """The corner's level at epsilon = 1000 is e^-1000, below the smallest double; its quantile is a normal number."""
     assert GaussianDP.from_pure(PureDP(1e-3)).mu == pytest.approx(1e-3 * math.sqrt(2 * math.pi) / 2, rel=1e-5)
     assert GaussianDP.from_pure(PureDP(30)).mu == pytest.approx(-2 * ndtri(math.exp(-30)), rel=1e-9)
     # Mills: log Phi(-z) = -z^2/2 - log(z sqrt(2 pi)) - 1/z^2 + ...
@@ -241,6 +245,7 @@ def test_from_pure_at_extreme_values() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 10), min_size=1, max_size=10))
+@settings(deadline=None)
 def test_pure_spends_add(epsilons: list[float]) -> None:
     total = Spend.of(map(PureDP, epsilons))
     assert total.guarantee() == PureDP(total.epsilon)
@@ -249,6 +254,7 @@ def test_pure_spends_add(epsilons: list[float]) -> None:
 
 
 @given(st.lists(st.floats(1e-3, 10), min_size=1, max_size=10))
+@settings(deadline=None)
 def test_squares_of_mu_add(mus: list[float]) -> None:
     found = Spend.of(map(GaussianDP, mus)).guarantee()
     assert isinstance(found, GaussianDP)
@@ -307,7 +313,7 @@ def test_mixed_spends_take_the_delta_already_spent_off() -> None:
 
 
 def test_gdp_view_of_pure_spends() -> None:
-    """What a GDP cap charges for pure records: mu^2 of each one's conversion; nothing follows from (epsilon, delta)."""
+    """A GDP cap charges mu^2 of the conversion of each pure record; (epsilon, delta) implies no GDP."""
     spend = Spend.of([PureDP(1), PureDP(1), GaussianDP(2)])
     assert spend.pure_mu_squared == pytest.approx(2 * GaussianDP.from_pure(PureDP(1)).mu ** 2)
     assert spend.mu_squared == pytest.approx(4)
@@ -327,6 +333,7 @@ def test_a_spend_refuses_what_is_no_budget() -> None:
 
 
 @given(st.lists(budgets, max_size=8))
+@settings(deadline=None)
 def test_widest_covers_each_and_invents_nothing(found: list[Budget]) -> None:
     wide = widest(found)
     assert len(wide) == len({type(b) for b in found})
@@ -343,3 +350,74 @@ def test_a_guarantee_that_is_not_private_promises_nothing() -> None:
     assert str(Guarantee((PureDP(1),), "one record", "nobody", private=False)) == "not private"
     assert str(Guarantee((), "one record", "nobody")) == "nothing spent"
     assert str(Guarantee((PureDP(1), GaussianDP(2)), "one record", "nobody")) == "eps=1; mu=2"
+
+
+# --- events for dp-accounting
+
+
+def of(*budgets: Budget, private: bool = True) -> Guarantee:
+    return Guarantee(budgets, "one record", "nobody", private)
+
+
+def pld(relation: NeighboringRelation) -> PLDAccountant:
+    return PLDAccountant(neighboring_relation=relation, value_discretization_interval=1e-4)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 1e-2])
+def test_accountants_read_the_event_of_pure_dp(epsilon: float, delta: float) -> None:
+    """(epsilon, 0)-DP is (e, delta)-DP from e = log(e^epsilon - delta (1 + e^epsilon)) on, and no earlier."""
+    event = of(PureDP(epsilon)).dp_event()
+    exact = math.log(max(1.0, math.exp(epsilon) - delta * (1 + math.exp(epsilon))))
+    assert pld(REPLACE_ONE).compose(event).get_epsilon(delta) == pytest.approx(exact, abs=2e-4)
+    thrice = dp_event.ComposedDpEvent([event] * 3)  # PLDAccountant 0.6.0 ignores the count of this event
+    assert pld(REPLACE_ONE).compose(thrice).get_epsilon(0.0) == pytest.approx(3 * epsilon, abs=6e-4)
+    if delta:
+        assert RdpAccountant(neighboring_relation=REPLACE_ONE).compose(event).get_epsilon(delta) >= exact
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("delta", [1e-6, 1e-3])
+def test_accountants_read_the_event_of_gdp(mu: float, delta: float) -> None:
+    event, exact = of(GaussianDP(mu)).dp_event(), GaussianDP(mu).epsilon(delta)
+    assert pld(NeighboringRelation.REPLACE_SPECIAL).compose(event).get_epsilon(delta) == pytest.approx(exact, abs=1e-3)
+    doubled = pld(REPLACE_ONE).compose(event).get_epsilon(delta)
+    assert doubled == pytest.approx(GaussianDP(2 * mu).epsilon(delta), abs=1e-3)
+    renyi = RdpAccountant(neighboring_relation=REPLACE_ONE).compose(event).get_epsilon(delta)
+    # the standard conversion from the Renyi divergences alpha mu^2 / 2, which the accountant improves on
+    assert exact <= renyi <= mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9
+
+
+@pytest.mark.parametrize("relation", list(NeighboringRelation))
+@pytest.mark.parametrize("accountant", [PLDAccountant, RdpAccountant])
+def test_no_accountant_understates_gdp(accountant: type[PrivacyAccountant], relation: NeighboringRelation) -> None:
+    event = of(GaussianDP(1)).dp_event()
+    assert accountant(neighboring_relation=relation).compose(event).get_epsilon(1e-5) >= GaussianDP(1).epsilon(1e-5)
+
+
+@pytest.mark.parametrize("accountant", [PLDAccountant, RdpAccountant])
+def test_several_budgets_are_composed(accountant: type[PrivacyAccountant]) -> None:
+    event = of(PureDP(1), GaussianDP(0.5)).dp_event()
+    assert isinstance(event, dp_event.ComposedDpEvent)
+    found = accountant(neighboring_relation=REPLACE_ONE).compose(event).get_epsilon(1e-5)
+    exact = Spend.of([PureDP(1), GaussianDP(0.5)]).guarantee(1e-5)
+    assert isinstance(exact, ApproxDP)
+    assert exact.epsilon - 0.01 <= found <= 1 + GaussianDP(1).epsilon(1e-5) + 0.01
+
+
+@pytest.mark.parametrize("accountant", [PLDAccountant, RdpAccountant])
+def test_what_is_not_private_has_no_epsilon(accountant: type[PrivacyAccountant]) -> None:
+    event = of(PureDP(1), private=False).dp_event()
+    assert accountant(neighboring_relation=REPLACE_ONE).compose(event).get_epsilon(1e-5) == math.inf
+    assert accountant(neighboring_relation=REPLACE_ONE).compose(of().dp_event()).get_epsilon(1e-5) == 0
+
+
+@pytest.mark.parametrize("epsilon", [700.0, 2.0**20])
+def test_an_event_of_a_huge_epsilon_promises_no_more(epsilon: float) -> None:
+    accountant = PLDAccountant(neighboring_relation=REPLACE_ONE, value_discretization_interval=1.0)
+    assert accountant.compose(of(PureDP(epsilon)).dp_event()).get_epsilon(0.0) >= epsilon
+
+
+def test_approximate_dp_has_no_event() -> None:
+    with pytest.raises(NotAvailableError):
+        of(PureDP(1), ApproxDP(1, 1e-6)).dp_event()

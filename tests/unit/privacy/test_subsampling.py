@@ -60,7 +60,7 @@ def log_pair(x: np.ndarray, rate: float, noise: float) -> tuple[np.ndarray, np.n
 
 
 def renyi_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    """epsilon from Renyi divergences of the pair by quadrature: an upper bound, and nothing of dp-accounting."""
+    """epsilon from Renyi divergences of the pair by quadrature: an upper bound, independent of dp-accounting."""
     x = np.linspace(-60, 60, 60_001)
     p, q = log_pair(x, rate, noise)
     base = -0.5 * x**2 - 0.5 * math.log(2 * math.pi) + math.log(x[1] - x[0])
@@ -74,7 +74,7 @@ def renyi_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
 
 
 def convolved_delta(noise: float, rate: float, steps: int, epsilon: float, width: float) -> float:
-    """delta of T steps: losses on a grid, each cell's mass split between its ends, the T-th power of the transform."""
+    """delta of T steps: losses on a grid, the mass of each cell split between its ends, T-th power of the transform."""
     x = np.linspace(-1 / noise - 9.5, 1 / noise + 9.5, 200_001)
     upper, lower = log_pair(x, rate, noise)
     mass = (1 - rate) * np.diff(ndtr(x)) + rate * np.diff(ndtr(x - 1 / noise))
@@ -95,7 +95,7 @@ def convolved_delta(noise: float, rate: float, steps: int, epsilon: float, width
     [(0.1, 12, 1e-3), (0.5, 5, 1e-3), (0.9, 30, 3e-4), (0.3, 1, 1e-3), (0.01, 1000, 2e-4), (1e-5, 1000, 1e-4)],
 )
 def test_the_noise_is_the_least_that_is_enough(rate: float, steps: int, width: float) -> None:
-    """Against a plain convolution: enough, and 2 % less is not."""
+    """Checked by a plain convolution: this noise is enough, and 2 % less is not."""
     noise = noise_multiplier(BUDGET, rate, steps)
     assert 0.85 * BUDGET.delta < convolved_delta(noise, rate, steps, 1.0, width) <= BUDGET.delta
     assert convolved_delta(0.98 * noise, rate, steps, 1.0, width) > BUDGET.delta
@@ -143,7 +143,7 @@ def test_what_cannot_be_served() -> None:
 
 
 def test_cheaper_than_leaving_out_and_putting_in() -> None:
-    """The safe way round by group privacy: (epsilon/2, delta/(1 + e^(epsilon/2))) for leaving one out."""
+    """The alternative by group privacy: (epsilon/2, delta/(1 + e^(epsilon/2))) for leaving one user out."""
     from dp_accounting.pld import privacy_loss_distribution
 
     half, delta = 0.5, 1e-6 / (1 + math.exp(0.5))
@@ -159,14 +159,14 @@ def test_cheaper_than_leaving_out_and_putting_in() -> None:
 
 
 def scores(sign: float, noise: float, rate: float, steps: int, trials: int, rng: np.random.Generator) -> np.ndarray:
-    """The log likelihood ratio of all steps where the user's vector is +1 or -1 when drawn."""
+    """The log likelihood ratio of all steps; the user's vector is +1 or -1 if drawn."""
     x = sign * (rng.random((trials, steps)) < rate) / noise + rng.standard_normal((trials, steps))
     p, q = log_pair(x, rate, noise)
     return np.asarray((p - q).sum(axis=1))
 
 
 def test_an_attack_on_all_steps() -> None:
-    """Below the claim and close to it; above it with half the noise, and with noise for another rate."""
+    """Below the claim and close to it; above the claim with half the noise, and with the noise for another rate."""
     budget, rate, steps, trials = ApproxDP(1.0, 0.02), 0.2, 8, 200_000
     rng = np.random.default_rng(5)
     noise = noise_multiplier(budget, rate, steps)
@@ -177,7 +177,7 @@ def test_an_attack_on_all_steps() -> None:
 
     assert 0.85 * budget.epsilon < found(noise, rate) <= budget.epsilon
     assert found(noise / 2, rate) > 1.3 * budget.epsilon
-    assert found(noise, 1 - 1e-9) > 1.3 * budget.epsilon  # who forgets to sample
+    assert found(noise, 1 - 1e-9) > 1.3 * budget.epsilon  # the attack on an implementation that does not sample
 
 
 # --- the sampler
@@ -185,7 +185,7 @@ def test_an_attack_on_all_steps() -> None:
 
 @pytest.mark.parametrize("rate", [0.003, 0.25, 0.7])
 def test_each_is_drawn_with_this_probability_on_its_own(rate: float) -> None:
-    """Counts in all and of each user are binomial; a rate 5 % off is refused; false alarm 1e-6 each."""
+    """The total counts and those of each user are binomial; a rate 5 % off is rejected; false alarm 1e-6 each."""
     rng, users, rounds = SeededEntropy(7, 1 << 14), 200, 5000
     counts = np.zeros(users, dtype=int)
     for _ in range(rounds):

@@ -43,7 +43,8 @@ from streamdp.errors import (
 )
 from streamdp.ledger import page_codec, postgres_rows
 from streamdp.ledger.subject_key import ENVIRONMENT
-from streamdp.privacy.guarantees import PureDP, Spend
+from streamdp.privacy.composition import Spend
+from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
 from streamdp.store import tables
 from streamdp.store.snapshot import Counts, Part, Snapshot

@@ -1,0 +1,43 @@
+"""Losses of linear models: values, bounded gradients, proximal operators, and the constants that privacy rests on."""
+
+from __future__ import annotations
+
+from streamdp.errors import ConfigError
+from streamdp.optim.losses.base import Loss, check_classes
+from streamdp.optim.losses.huber import Huber
+from streamdp.optim.losses.logistic import Logistic, Softmax
+from streamdp.optim.losses.nonsmooth import Hinge, Quantile
+from streamdp.optim.losses.squared import Squared
+
+__all__ = [
+    "LOSSES",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Quantile",
+    "Softmax",
+    "Squared",
+    "check_classes",
+    "loss_for",
+]
+
+LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}
+"""All losses by name."""
+
+
+def loss_for(choice: str | Loss) -> Loss:
+    """A loss by name, or the loss itself.
+
+    Parameters
+    ----------
+    choice
+        A name in `LOSSES`, or a loss.
+
+    Raises `ConfigError` if the name is unknown.
+    """
+    if isinstance(choice, Loss):
+        return choice
+    if choice in LOSSES:
+        return LOSSES[choice]()
+    raise ConfigError(f"loss: expected one of {', '.join(LOSSES)} or a Loss, got {choice!r}")

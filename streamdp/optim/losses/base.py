@@ -1,0 +1,243 @@
+"""What all losses share: Mallows weights or clipping, the constants, gradient, value and proximal operator.
+
+The loss of one record (x, y) at theta is l(u, y) w(x) with u = x'theta. If there is an intercept, x includes its
+constant 1. The gradient is a w(x) x, where a is the derivative of l in u.
+
+Weights. By default w is the Mallows weight min(1, 2/||x||^2). It depends on x only, so it bounds the gradient without
+bias if the model is right. `clip=C` instead scales the whole gradient down to norm C, with w = 1. This is biased (Shi
+et al. 2025, Figure 1).
+
+Constants. Privacy rests on the first two; the tests search for violations of each.
+
+* `bound`: C0 = sup ||gradient||_2.
+* `sensitivity`: S = sup ||gradient - gradient'||_2 over two records at one theta.
+* `smoothness`: the largest eigenvalue of the Hessian in theta; inf if there is none.
+
+Derivation, for a loss of one linear predictor with |a| <= M:
+
+* ||x|| w <= sqrt(2). If ||x||^2 <= 2, w = 1 and ||x|| w = ||x||. Otherwise ||x|| w = 2/||x||. Both are largest at
+  ||x|| = sqrt(2). So C0 = sqrt(2) M.
+* S <= 2 C0 by the triangle inequality. Without an intercept, this is reached in the limit by two records with x and x'
+  nearly opposite, both of norm sqrt(2), and derivatives near M of the same sign. With an intercept, x' cannot be
+  opposite to x in its last entry, and S may be only an upper bound.
+* ||x||^2 w <= 2, with equality for ||x||^2 >= 2. So a loss with second derivative at most K in u has a smoothness of at
+  most 2 K.
+* With `clip=C`, C0 = C, S = 2 C, and the smoothness is inf, because w = 1 and x may have any length.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from streamdp.errors import ConfigError, SchemaError
+
+
+def check_classes(y: np.ndarray, classes: int) -> None:
+    """Raise `SchemaError` if a target is not a class index.
+
+    Parameters
+    ----------
+    y
+        (n,) float.
+    classes
+        The number of classes; indices are 0 to classes - 1.
+    """
+    if not np.all((y == np.floor(y)) & (y >= 0) & (y < classes)):
+        raise SchemaError(f"target: expected class indices 0 to {classes - 1}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Base class of all losses. Use a subclass.
+
+    Parameters
+    ----------
+    clip
+        None for Mallows weights; or a positive norm to which gradients are clipped, which is biased.
+
+    Raises `ConfigError` if `clip` is not positive and finite.
+    """
+
+    clip: float | None = None
+
+    name: ClassVar[str]
+    code: ClassVar[int]
+    has_envelope: ClassVar[bool] = False
+    """Whether the compiled loops compute the gradient of the Moreau envelope; True for the non-smooth losses."""
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError(f"clip must be positive and finite, got {self.clip}")
+
+    @property
+    def bound(self) -> float:
+        """C0 = sup ||gradient||_2."""
+        return self.clip if self.clip is not None else self._bound()
+
+    @property
+    def sensitivity(self) -> float:
+        """S = sup ||gradient - gradient'||_2 over two records at one theta."""
+        return 2 * self.clip if self.clip is not None else self._sensitivity()
+
+    @property
+    def smoothness(self) -> float:
+        """The Lipschitz constant of the gradient in theta; inf if the loss is not smooth or gradients are clipped."""
+        return math.inf if self.clip is not None else self._smoothness()
+
+    def _smoothness(self) -> float:
+        return math.inf
+
+    def _bound(self) -> float:
+        raise NotImplementedError
+
+    def _sensitivity(self) -> float:
+        return 2 * self._bound()  # by the triangle inequality
+
+    def size(self, columns: int, classes: int = 1) -> int:
+        """The number of parameters d.
+
+        Parameters
+        ----------
+        columns
+            The length of x, intercept included.
+        classes
+            The number of classes; used by `Softmax` only.
+        """
+        return columns
+
+    def start(self, d: int) -> np.ndarray:
+        """theta_0 (d,).
+
+        Parameters
+        ----------
+        d
+            The number of parameters.
+        """
+        return np.zeros(d)
+
+    def spec(self) -> np.ndarray:
+        """The description of this loss for the compiled loops: (`loops.SPEC`,) float."""
+        from streamdp.optim import loops as k
+
+        spec = np.zeros(k.SPEC)
+        spec[k.LOSS] = self.code
+        spec[k.CLIP] = math.inf if self.clip is None else self.clip
+        spec[k.TARGET_BOUND] = math.inf
+        return spec
+
+    def weight(self, x: np.ndarray) -> float:
+        """The Mallows weight w(x), or 1 if gradients are clipped.
+
+        Parameters
+        ----------
+        x
+            (columns,) one record.
+        """
+        square = float(np.dot(x, x))
+        return 1.0 if self.clip is not None or square <= 2 else 2 / square
+
+    def check_theta(self, theta: np.ndarray, columns: int) -> None:
+        """Raise `ConfigError` if theta has the wrong shape, is not finite, or is outside the domain of the constants.
+
+        Parameters
+        ----------
+        theta
+            (d,) float.
+        columns
+            The length of x, intercept included.
+        """
+        if theta.shape != (self.size(columns),):
+            raise ConfigError(f"theta: expected shape ({self.size(columns)},), got {theta.shape}")
+        if not np.isfinite(theta).all():
+            raise ConfigError("theta: expected finite numbers")
+
+    def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
+        """Raise `SchemaError` if the constants do not hold for a target.
+
+        Parameters
+        ----------
+        y
+            (n,) float.
+        classes
+            The number of classes, for a loss of classes.
+        """
+        if not np.isfinite(y).all():
+            raise SchemaError("target: expected a finite number, got NaN or an infinity")
+
+    def gradient(self, theta: np.ndarray, x: np.ndarray, y: float) -> np.ndarray:
+        """The bounded gradient (d,) of one record.
+
+        Parameters
+        ----------
+        theta
+            (d,) float, in the domain of the constants.
+        x
+            (columns,) float.
+        y
+            The target.
+
+        Raises `ConfigError` if theta has the wrong shape or is outside its domain, `SchemaError` if x has the wrong
+        shape or the target is out of range.
+        """
+        theta, row, target = np.array(theta, dtype=float), np.array(x, dtype=float), np.array([y], dtype=float)
+        if row.ndim != 1:
+            raise SchemaError(f"x: expected one record, got shape {row.shape}")
+        self.check_theta(theta, len(row))
+        self.check_targets(target, max(2, len(theta) // max(1, len(row))))
+        return self._gradient(theta, row[None, :], target)
+
+    def _gradient(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        from streamdp.optim import loops
+
+        out = np.empty(len(theta) + 1)
+        loops.gradient(self.spec(), theta, X, y, 0, out)
+        return out[:-1]
+
+    def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
+        """The weighted loss of one record.
+
+        Parameters
+        ----------
+        theta
+            (d,) float.
+        x
+            (columns,) float.
+        y
+            The target.
+        """
+        return self._loss(float(np.dot(x, theta)), y) * self.weight(x)
+
+    def _loss(self, u: float, y: float) -> float:
+        raise NotImplementedError
+
+    def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
+        """The proximal operator: argmin_z value(z) + ||z - theta||^2 / (2 step).
+
+        z = theta - step w a x, where a is the (sub)derivative of l at u = x'z. So z needs one scalar root: u solves
+        u = x'theta - t l'(u) with t = step w ||x||^2. It is defined for the weighted loss; `clip` only sets w = 1.
+
+        Parameters
+        ----------
+        theta
+            (d,) float.
+        x
+            (columns,) float.
+        y
+            The target.
+        step
+            Positive.
+        """
+        square = float(np.dot(x, x))
+        scale = step * self.weight(x)
+        if square == 0:
+            return np.array(theta, dtype=float)
+        a = self._prox_slope(float(np.dot(x, theta)), y, scale * square)
+        return np.asarray(theta - scale * a * np.asarray(x), dtype=float)
+
+    def _prox_slope(self, u: float, y: float, t: float) -> float:
+        """The derivative a of l at the point v = u - t a."""
+        raise NotImplementedError

@@ -1,0 +1,137 @@
+"""The logistic losses of two and of several classes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, log_expit, logsumexp, softmax
+
+from streamdp.errors import ConfigError
+from streamdp.optim.losses.base import Loss, check_classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(Loss):
+    """l(u) = log(1 + e^u) - y u, y in {0, 1}.
+
+    Bound. The derivative in u is expit(u) - y, in (-1, 1). So M = 1 and C0 = sqrt(2) (see `Loss`).
+
+    Sensitivity. S = 2 C0 = 2 sqrt(2), approached by nearly opposite x and x' with y = 0 and a theta across them, so
+    large that both u and u' are large.
+
+    Smoothness. The second derivative in u is expit(u) (1 - expit(u)) <= 1/4, and ||x||^2 w <= 2: 1/2.
+
+    Source: Shi et al. 2025, section 5.3.
+
+    Parameters
+    ----------
+    clip
+        As for `Loss`.
+    """
+
+    name = "logistic"
+    code = 2
+
+    def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
+        """See `Loss.check_targets`."""
+        check_classes(y, 2)
+
+    def _bound(self) -> float:
+        return math.sqrt(2)
+
+    def _smoothness(self) -> float:
+        return 0.5
+
+    def _loss(self, u: float, y: float) -> float:
+        return float(-log_expit(u) if y else -log_expit(-u))
+
+    def _prox_slope(self, u: float, y: float, t: float) -> float:
+        from scipy.optimize import brentq
+
+        return float(brentq(lambda a: a - (expit(u - t * a) - y), -1.0, 1.0, xtol=1e-15))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Loss):
+    """Multinomial logistic loss of K classes, theta = K blocks of coefficients, y in {0, ..., K-1}.
+
+    With the predictors u_k of the classes and p = softmax(u), the gradient is the tensor product of p - e_y and w x.
+
+    Bound. ||p - e_y||^2 = (1 - p_y)^2 + sum over j != y of p_j^2 <= 2 (1 - p_y)^2 <= 2, because the p_j over j != y are
+    not negative and add up to 1 - p_y. With ||x|| w <= sqrt(2), C0 = 2.
+
+    Sensitivity. S = 2 C0 = 4, approached by nearly opposite x and x' with the same y and a large theta across them, at
+    which both predict the same other class.
+
+    Smoothness. The Hessian is the tensor product of diag(p) - p p' and w x x'. The first factor is at most 1/2: v'
+    (diag(p) - p p') v is the variance of v_k under p, at most (max v - min v)^2 / 4 <= ||v||^2 / 2. The second factor
+    is at most 2. So it is 1.
+
+    Parameters
+    ----------
+    clip
+        As for `Loss`.
+    """
+
+    name = "softmax"
+    code = 3
+
+    def _bound(self) -> float:
+        return 2.0
+
+    def _smoothness(self) -> float:
+        return 1.0
+
+    def size(self, columns: int, classes: int = 2) -> int:
+        """See `Loss.size`."""
+        return columns * classes
+
+    def check_theta(self, theta: np.ndarray, columns: int) -> None:
+        """See `Loss.check_theta`."""
+        if theta.ndim != 1 or columns < 1 or len(theta) % columns or len(theta) < 2 * columns:
+            raise ConfigError(f"theta: expected two or more blocks of {columns} numbers, got shape {theta.shape}")
+        if not np.isfinite(theta).all():
+            raise ConfigError("theta: expected finite numbers")
+
+    def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
+        """See `Loss.check_targets`."""
+        check_classes(y, classes)
+
+    def _gradient(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        from streamdp.optim import loops
+
+        out = np.empty(len(theta))
+        loops.gradient_of_classes(self.spec(), theta, X, y, 0, out)
+        return out
+
+    def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
+        """See `Loss.value`."""
+        u = np.reshape(theta, (-1, len(x))) @ x
+        return float(logsumexp(u) - u[int(y)]) * self.weight(x)
+
+    def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
+        """As `Loss.prox`; K roots along x by a damped Newton iteration on the strongly convex problem in u."""
+        blocks = np.reshape(np.asarray(theta, dtype=float), (-1, len(x)))
+        scale, square = step * self.weight(x), float(np.dot(x, x))
+        if square == 0:
+            return np.array(theta, dtype=float)
+        t, start = scale * square, blocks @ x
+        truth = np.eye(len(start))[int(y)]
+        u = start.copy()
+
+        def objective(v: np.ndarray) -> float:
+            return float(t * (logsumexp(v) - v @ truth) + 0.5 * np.sum((v - start) ** 2))
+
+        for _ in range(100):
+            p = softmax(u)
+            slope = t * (p - truth) + u - start
+            if np.max(np.abs(slope)) < 1e-13 * (1 + t):
+                break
+            move = np.linalg.solve(np.eye(len(u)) + t * (np.diag(p) - np.outer(p, p)), slope)
+            size = 1.0
+            while objective(u - size * move) > objective(u) - 0.25 * size * float(slope @ move) and size > 1e-8:
+                size /= 2
+            u = u - size * move
+        return np.ravel(blocks - scale * np.outer(softmax(u) - truth, x))
