@@ -28,12 +28,12 @@ import orjson
 import polars as pl
 from numba import njit
 
-from benchmarks.speed import best_seconds, machine, make_arrays, python, start
+from benchmarks.speed import FIRST, best_seconds, machine, make_arrays, python
 from streamdp import GaussianDP, LDPASGDRegressor
 from streamdp.schema import Schema
 from streamdp.store import Counts, Store
 
-ROUNDS = 5
+ROUNDS = 3
 
 
 def show(what: str, value: str) -> None:
@@ -141,11 +141,13 @@ def compiled() -> None:
             name = f"LDPASGDRegressor.learn_arrays, mechanism={mechanism}"
             model = LDPASGDRegressor(budget="mu=1", mechanism=mechanism, features=[f"x{j}" for j in range(10)])
             contenders[name], sizes[name] = lambda model=model: model.learn_arrays(X, y), len(y)
-        show_rates(contenders, sizes, "records", 20)
-        for row in start(Path(folder)):
-            show(f"{row.what} (wall time)", row.measured)
-    numba = "import time; t = time.process_time(); import numba; print(time.process_time() - t)"
-    show("`import numba` alone, numpy included", f"{min(float(python(numba)) for _ in range(5)) * 1000:.0f} ms")
+        show_rates(contenders, sizes, "records", 10)
+        first, cache = FIRST.replace("perf_counter", "process_time"), {"NUMBA_CACHE_DIR": folder}
+        show("import and first `learn_one`, loops to compile", f"{float(python(first, **cache)):.1f} s")
+        show("import and first `learn_one`, loops in the cache", f"{float(python(first, **cache)):.2f} s")
+    for module in ("numpy", "numba", "streamdp"):
+        code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"
+        show(f"`import {module}`", f"{min(float(python(code)) for _ in range(3)) * 1000:.0f} ms")
 
 
 # -- 0003: JSON --------------------------------------------------------------------------------------------------------
@@ -320,44 +322,45 @@ def kafka_clients() -> None:
 def databases() -> None:
     from servers.postgres import Postgres
 
-    commits = 300
-    state = {"theta": [0.12345678901234567] * 100}
+    commits, state = 100, {"theta": [0.12345678901234567] * 100}
 
-    def by_store(place: str) -> None:
+    def by_store(place: str, clock: Callable[[], float]) -> float:
         with Store(place, "decisions", "1") as store:
+            started = clock()
             for i in range(commits):
                 store.commit(state, {"row": i}, Counts(i))
+            return clock() - started
 
-    def by_driver(path: str) -> None:
+    def by_driver(path: str, clock: Callable[[], float]) -> float:
         """As many bytes by the driver alone: no checksum, no fence, no history's end."""
         connection = sqlite3.connect(path, isolation_level=None)
         for pragma in ("journal_mode = WAL", "synchronous = FULL"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("CREATE TABLE shard (id INTEGER PRIMARY KEY, seq, position, state)")
         connection.execute("CREATE TABLE commits (seq INTEGER PRIMARY KEY, position)")
+        started = clock()
         for i in range(commits):
             connection.execute("BEGIN")
             position = json.dumps({"row": i})
             connection.execute("REPLACE INTO shard VALUES (1, ?, ?, ?)", (i, position, json.dumps(state)))
             connection.execute("INSERT INTO commits VALUES (?, ?)", (i, position))
             connection.execute("COMMIT")
+        seconds = clock() - started
         connection.close()
+        return seconds
 
-    def milliseconds(clock: Callable[[], float], run: Callable[[str], None], place: str) -> float:
-        started = clock()
-        run(place)
-        return (clock() - started) / commits * 1000
+    def report(name: str, run: Callable[[str, Callable[[], float]], float], places: Sequence[str]) -> None:
+        for clock, what in ((time.process_time, "processor time"), (time.perf_counter, "wall time")):
+            best = min(run(place.format(what), clock) for place in places)
+            show(f"{name}, a commit of a state of 2 KB, {what}", f"{best / commits * 1000:.2f} ms")
 
     with tempfile.TemporaryDirectory() as folder:
-        for clock, what in ((time.process_time, "processor time"), (time.perf_counter, "wall time")):
-            for name, run in (("Store, SQLite file", by_store), ("sqlite3 alone", by_driver)):
-                best = min(milliseconds(clock, run, f"{folder}/{what}{name}{i}.db") for i in range(3))
-                show(f"{name}, a commit of 2 KB, {what}", f"{best:.2f} ms")
+        report("Store, SQLite file", by_store, [f"{folder}/store {{}} {i}.db" for i in range(3)])
+        report("sqlite3 alone", by_driver, [f"{folder}/driver {{}} {i}.db" for i in range(3)])
         with Postgres(folder) as server:
-            best = min(milliseconds(time.perf_counter, by_store, server.url) for _ in range(3))
-            show("Store, PostgreSQL on the same machine, a commit of 2 KB, wall time", f"{best:.2f} ms")
+            report("Store, PostgreSQL on the same machine", by_store, [server.url] * 3)
     code = "import time; t = time.process_time(); import sqlalchemy; print(time.process_time() - t)"
-    show("`import sqlalchemy`", f"{min(float(python(code)) for _ in range(5)) * 1000:.0f} ms")
+    show("`import sqlalchemy`", f"{min(float(python(code)) for _ in range(3)) * 1000:.0f} ms")
 
 
 # -- 0006: noise -------------------------------------------------------------------------------------------------------
