@@ -267,6 +267,15 @@ def json_lines() -> None:
                 show(name, f"{found[0]:,} records, {found[1]:,} bad lines set apart")
                 able[name] = lambda read=read, path=path: read(path)
             show_rates(able, dict.fromkeys(able, good), "rows")
+        print("One bad line among five good ones, polars.read_ndjson with ignore_errors=True")
+        path = Path(folder) / "trap.jsonl"
+        for text in BAD:
+            path.write_bytes(b'{"hour": 1}\n' * 3 + text + b'\n{"hour": 1}\n{"hour": 1}\n')
+            try:
+                values = pl.read_ndjson(path, schema_overrides={"hour": pl.Float64}, ignore_errors=True)["hour"]
+                show(text.decode("utf-8", "replace"), f"the values are {values.to_list()}")
+            except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+                show(text.decode("utf-8", "replace"), f"the whole file is refused: {type(error).__name__}")
 
 
 # -- 0004: Kafka's clients ---------------------------------------------------------------------------------------------
@@ -403,8 +412,13 @@ def noise() -> None:
     plain = G + generator.normal(0, 2, G.shape)
     for name, values in (("streamdp", noisy), ("numpy", plain)):
         show(f"outputs of {name} that are multiples of h = {grid:.3g}", f"{np.mean(values % grid == 0):.1%}")
+    for g in (0.0, 1.0):
+        outputs = g + generator.laplace(0, 1, 400_000)
+        near = outputs[np.abs(outputs) < 1 / 64] * 2.0**53
+        share = np.mean(near != np.rint(near))
+        show(f"numpy's Laplace noise on g = {g:g}: outputs near 0 with a bit below 2^-53", f"{share:.1%}")
     scale = ours.rows(d)[0, 0]
-    show("cost of the grid: noise scale with it over that without, 10 features", f"1 + {scale / 2.0 - 1:.2g}")
+    show("cost of the grid: noise scale with it over that without, 10 features", f"1 + {scale / 2.0 - 1:.1e}")
 
 
 NAMES: dict[str, Callable[[], None]] = {
