@@ -436,9 +436,9 @@ def predict(
     _need_stdin()
     delimiter = _ascii(delimiter)
     model = committed(store, job)
-    for stream in (sys.stdin, sys.stdout):  # bytes that are not UTF-8 go through as they came
-        stream.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
-    bad = predict_csv(model, sys.stdin, sys.stdout, delimiter=delimiter, column=column)
+    # Bytes that are not UTF-8 go through as they came.
+    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
+    bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column)
     if bad:
         typer.echo(f"streamdp: {bad} rows do not fit the schema and have no prediction", err=True)
 
