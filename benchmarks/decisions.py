@@ -27,10 +27,10 @@ import numpy as np
 import orjson
 import polars as pl
 from numba import njit
+from streamdp.schema import Schema
 
 from benchmarks.speed import FIRST, best_seconds, machine, make_arrays, python
 from streamdp import GaussianDP, LDPASGDRegressor
-from streamdp.schema import Schema
 from streamdp.store import Counts, Store
 
 ROUNDS = 3
@@ -261,7 +261,7 @@ def json_lines() -> None:
             for name, read in readers.items():
                 try:
                     found = read(path)
-                except Exception as error:  # whatever it says of the bad lines
+                except Exception as error:  # noqa: BLE001 - each library raises its own errors for bad lines
                     show(name, f"the whole file is refused: {type(error).__name__}")
                     continue
                 show(name, f"{found[0]:,} records, {found[1]:,} bad lines set apart")
@@ -283,11 +283,11 @@ def json_lines() -> None:
 
 def kafka_clients() -> None:
     from kafka import TopicPartition
+    from streamdp.worker import POLL_RECORDS
 
     from benchmarks.kafka import PARTITIONS, TOPIC, fill, without_collector
     from connectors.kafka import connect
     from servers.broker import Broker
-    from streamdp.worker import POLL_RECORDS
 
     def by_kafka_python() -> int:
         consumer = connect(bootstrap, None, {})

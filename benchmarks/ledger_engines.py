@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-# All imports from the project; the engines are imported by the classes that use them.
-from benchmarks.speed import environment, machine
-from streamdp import GaussianDP
 from streamdp.accounting.admission import RECORDS, ROW, admit_in_order
 from streamdp.accounting.caps import cap_numbers, spend_numbers
 from streamdp.accounting.ledger import KEPT_SUBJECTS
 from streamdp.accounting.row_memory import RowMemory
 from streamdp.accounting.subject_key import hash_subjects
 from streamdp.runner import POLL_RECORDS
+
+# All imports from the project; the engines are imported by the classes that use them.
+from benchmarks.speed import environment, machine
+from streamdp import GaussianDP
 from streamdp.store import Counts, Store
 
 MIB, KEY, MU = 2**20, bytes(range(32)), 0.1

@@ -1,6 +1,6 @@
 """Sources of records and sinks of dead letters, behind the protocols of `streamdp.data.records`.
 
-Kafka is in `connectors.kafka`, as it needs an extra.
+Kafka and Avro need extras, and are in `connectors.kafka` and `connectors.avrorows`.
 """
 
 from connectors.files import CSVSource, DeadLetterFile, JSONLSource

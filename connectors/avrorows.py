@@ -4,7 +4,7 @@ fastavro reads the schema and the values, except for the primitives whose values
 checks them, because fastavro trusts its input. It takes a negative index of a union or enum from the end of the list,
 a negative length as "all that is left", and does not return from an array that claims to hold 2^60 nulls.
 
-The reader is fastavro's Python one (`fastavro._read_py`), not its compiled one. The compiled reader takes no other
+The reader is fastavro's Python one (its module _read_py), not its compiled one. The compiled reader takes no other
 primitives, and a value that nests a million levels deep overflows its stack, which ends the process. The Python reader
 raises `RecursionError`, which makes that value a dead letter.
 """

@@ -33,6 +33,8 @@ class ByteStream:
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
         self._path = path
+        self.name = "standard input" if path == "-" else path
+        """What messages call the file."""
         self._follow = follow
         self._unpacked: Any = None  # None until the first bytes are there
         self._file: io.BufferedReader
@@ -44,17 +46,17 @@ class ByteStream:
             self._file = open(path, "rb")  # noqa: SIM115 - `close` closes it
             self._begin()
         except OSError as error:
-            raise SourceError(f"cannot open {path}: {error.strerror or type(error).__name__}") from None
+            raise SourceError(f"cannot open {path}: {_why(error)}") from None
 
     def _begin(self) -> None:
         head = self._file.peek(len(_GZIP_MAGIC))
         packed = head.startswith(_GZIP_MAGIC)
         if packed and self._follow:
             self.close()
-            raise SourceError(f"cannot follow {self._path}: it is a gzip file, and follow needs a plain one")
+            raise SourceError(f"cannot follow {self.name}: it is a gzip file, and follow needs a plain one")
         if self._path.endswith(".gz") and head and not packed:
             self.close()
-            raise SourceError(f"{self._path} is named .gz but is not a gzip file")
+            raise SourceError(f"{self.name} is named .gz but is not a gzip file")
         source: Any = _Packed(self._file)
         self._unpacked = gzip.GzipFile(fileobj=source) if packed else self._file
 
@@ -80,11 +82,11 @@ class ByteStream:
             data: bytes = self._unpacked.read1(size)
             return data
         except EOFError:
-            raise SourceError(f"{self._path} ends in the middle of its gzip stream: it was cut short") from None
+            raise SourceError(f"{self.name} ends in the middle of its gzip stream: it was cut short") from None
         except (gzip.BadGzipFile, zlib.error):
-            raise SourceError(f"{self._path} is damaged: its gzip stream cannot be unpacked") from None
+            raise SourceError(f"{self.name} is damaged: its gzip stream cannot be unpacked") from None
         except OSError as error:
-            raise SourceError(f"cannot read {self._path}: {error.strerror or type(error).__name__}") from None
+            raise SourceError(f"cannot read {self.name}: {_why(error)}") from None
 
     def close(self) -> None:
         """Close the file; standard input stays open. Safe to call twice."""
@@ -101,7 +103,7 @@ class ByteStream:
         deadline = time.monotonic() + timeout_s
         while not (data := self._file.read1(size)):
             if os.fstat(self._file.fileno()).st_size < self._file.tell() or not self._same_file():
-                raise SourceError(f"{self._path} was cut or replaced while it was followed")
+                raise SourceError(f"{self.name} was cut or replaced while it was followed")
             if (left := deadline - time.monotonic()) <= 0:
                 return None
             time.sleep(min(_FOLLOW_SLEEP_S, left))
@@ -122,3 +124,7 @@ class _Packed:
 
     def read(self, size: int) -> bytes:
         return self._file.read(size) if size <= _GZIP_HEADER else self._file.read1(size)
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()

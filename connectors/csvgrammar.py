@@ -67,6 +67,9 @@ class CSVGrammar:
 
     def read_header(self, data: bytes, ended: bool) -> int | None:
         """See `recordblocks.Grammar.read_header`."""
+        whole = len(data)
+        data = data.removeprefix(codecs.BOM_UTF8)
+        mark = whole - len(data)
         unended = ended and bool(data) and not data.endswith(b"\n")
         records = self.split(data + b"\n" if unended else data, ended)
         if len(records.ends) == 0:
@@ -76,7 +79,7 @@ class CSVGrammar:
         if 0 in records.flaws:
             raise _bad_header("header has quotes that do not match")
         try:
-            line = records.raw([0])[0].removeprefix(codecs.BOM_UTF8).decode()
+            line = records.raw([0])[0].decode()
         except UnicodeDecodeError:
             raise _bad_header("header is not UTF-8 text") from None
         self.header = self._fields(line)
@@ -91,7 +94,7 @@ class CSVGrammar:
             )
         self.places = {c: names.index(c) for c in self._columns}
         self.head = blake2b(line.encode(), digest_size=8).hexdigest()
-        return min(int(records.ends[0]), len(data))
+        return min(mark + int(records.ends[0]), whole)
 
     def split(self, data: bytes, ended: bool) -> Records:
         """See `recordblocks.Grammar.split`."""
@@ -112,13 +115,14 @@ class CSVGrammar:
         raw
             The record without its line end.
         flaw
-            The reason if it is known already, as from `Records.flaws`. The record is then one field.
+            The reason if it is known already, as from `Records.flaws`. The record is then one field, empty if it is
+            `too_long`.
 
         Other reasons: `empty_line`, `not_utf8` (the bytes that are not UTF-8 are lone surrogates in the fields),
         `too_few_fields`, `too_many_fields`.
         """
         if flaw is not None:
-            return [raw.decode(errors="surrogateescape")], flaw
+            return ["" if flaw == "too_long" else raw.decode(errors="surrogateescape")], flaw
         if not raw:
             return [""], "empty_line"
         try:

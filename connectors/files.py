@@ -1,4 +1,7 @@
-"""Records from CSV and JSON lines files, gzip or not, at rest or growing, or on standard input; a dead letter file."""
+"""Sources of records in CSV and JSON lines files, gzip or not, complete or growing, or on standard input; dead letters.
+
+CSV is cut into records by `csvgrammar`, which says why that is our own code. Values are parsed by polars.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,22 @@ _BOM = codecs.BOM_UTF8
 class CSVSource(RecordFile):
     """A CSV file with a header, quoted as RFC 4180 says; a `records.Source`.
 
-    The header holds the encoder's columns in any order, and others, which are ignored. Lines end in LF or CRLF. A
-    row number counts records, the header being 1: it is the line number where no field holds a line end.
+    The header holds the encoder's columns in any order, and others, which are ignored. Lines end in LF or CRLF. A row
+    number counts records, and the header is 1: it is the line number as long as no field holds a line end.
 
     Parameters
     ----------
     path
         A file, plain or gzip, or `-` for standard input.
     encoder
-        What the records mean, such as a `streamdp.data.preprocessing.Schema`.
+        What the records mean, such as a `streamdp.data.schema.Schema`.
     delimiter
         One ASCII character between fields.
     follow
         Wait for more at the end of a plain file that grows, until `close()`.
-    max_bad_share
-        `TooManyBadRecordsError` is raised if more than this share of the records so far became dead letters and they
-        are `min_bad` or more, or if a file ends without one good record. None: never.
+    max_bad_share, min_bad
+        `TooManyBadRecordsError` is raised if more than this share (in [0, 1]) of the records so far became dead letters
+        and they are `min_bad` or more, or if a file ends without one good record. None: never.
     keep_payload
         Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
 
@@ -51,6 +54,8 @@ class CSVSource(RecordFile):
     `malformed_quotes` (the record is then its first line, and reading goes on with the next), `too_long`, or a
     reason of the encoder.
     """
+
+    _grammar: CSVGrammar
 
     def __init__(
         self,
@@ -63,11 +68,10 @@ class CSVSource(RecordFile):
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:
-        self._csv = CSVGrammar(delimiter, encoder.columns)
+        self._grammar = CSVGrammar(delimiter, encoder.columns)
         super().__init__(
             path,
             encoder,
-            self._csv,
             follow=follow,
             max_bad_share=max_bad_share,
             min_bad=min_bad,
@@ -75,18 +79,18 @@ class CSVSource(RecordFile):
         )
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
-        """By polars what is plain, by hand what is not or what polars could not read as a number.
+        """Plain records by polars; by hand the others, and those in which polars could not read a number.
 
-        The fast way may refuse more than the slow one, never accept more or read another value.
+        The fast way may refuse more records than the slow one. It never accepts more, nor reads another value.
         """
         everything = np.ones(len(rows), dtype=bool)
         frame, complete, plain = None, False, everything
-        if self._csv.may_be_plain(records):
+        if self._grammar.may_be_plain(records):
             frame, complete = self._parse(records, everything)
         if not complete:
-            # As many delimiters as they should be, and a value in each last field: then each record has its fields.
-            # Otherwise count them, as polars takes short records and long ones without a word.
-            plain = self._csv.plain(records) & _utf8(records)
+            # If the number of delimiters is right and each last field has a value, each record has all its fields.
+            # Otherwise count them, because polars accepts short and long records silently.
+            plain = self._grammar.plain(records) & _utf8(records)
             if frame is None or not plain.all():
                 frame, _ = self._parse(records, plain)
         if frame is None:
@@ -103,7 +107,7 @@ class CSVSource(RecordFile):
         return merge(batch, self._decode_by_hand(records, rows, ~plain))
 
     def _parse(self, records: Records, which: np.ndarray) -> tuple[pl.DataFrame | None, bool]:
-        """Some records by polars, declared columns only; None where it does not see the records that we see.
+        """Some records by polars, declared columns only; None if it does not find the same number of records.
 
         Also whether each record has a value in its last field, declared or not.
         """
@@ -114,8 +118,8 @@ class CSVSource(RecordFile):
         if not data:
             return None, False
         numeric = self._encoder.numeric_columns
-        types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._csv.width)), pl.String)
-        types |= {str(place): pl.Float64 for c, place in self._csv.places.items() if c in numeric}
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._grammar.width)), pl.String)
+        types |= {str(place): pl.Float64 for c, place in self._grammar.places.items() if c in numeric}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -123,8 +127,8 @@ class CSVSource(RecordFile):
                     data,
                     has_header=False,
                     schema=types,
-                    columns=sorted({*self._csv.places.values(), self._csv.width - 1}),
-                    separator=self._csv.delimiter,
+                    columns=sorted({*self._grammar.places.values(), self._grammar.width - 1}),
+                    separator=self._grammar.delimiter,
                     quote_char='"' if b'"' in data else None,
                     ignore_errors=True,
                 )
@@ -132,25 +136,25 @@ class CSVSource(RecordFile):
             return None, False
         if frame.height != np.count_nonzero(which):
             return None, False
-        complete = not frame.get_column(str(self._csv.width - 1)).null_count()
-        return frame.select(pl.col(str(place)).alias(c) for c, place in self._csv.places.items()), complete
+        complete = not frame.get_column(str(self._grammar.width - 1)).null_count()
+        return frame.select(pl.col(str(place)).alias(c) for c, place in self._grammar.places.items()), complete
 
     def _decode_by_hand(self, records: Records, rows: np.ndarray, which: np.ndarray) -> Batch:
-        """Some records one by one: what each field is, and the reason where a record has none."""
+        """Some records one by one: their fields, or the reasons why they have none."""
         indices = np.flatnonzero(which).tolist()
         kept: list[int] = []
         values: list[list[str]] = []
         dead: list[DeadLetter] = []
         for i, raw in zip(indices, records.raw(indices), strict=True):
-            fields, reason = self._csv.read(raw, records.flaws.get(i))
+            fields, reason = self._grammar.read(raw, records.flaws.get(i))
             if reason is None:
                 kept.append(i)
                 values.append(fields)
             else:
                 dead.append(DeadLetter(int(rows[i]), reason))
         frame = pl.DataFrame(
-            {c: [fields[place] for fields in values] for c, place in self._csv.places.items()},
-            schema=dict.fromkeys(self._csv.places, pl.String),
+            {c: [fields[place] for fields in values] for c, place in self._grammar.places.items()},
+            schema=dict.fromkeys(self._grammar.places, pl.String),
         )
         batch = self._encoder.encode(frame, rows[kept], {})
         return replace(batch, dead=by_position([*batch.dead, *dead]))
@@ -164,51 +168,6 @@ def _utf8(records: Records) -> np.ndarray:
         high = np.frombuffer(records.data, np.uint8) >= 128
         return ~np.logical_or.reduceat(high, records.starts)
     return np.ones(len(records.ends), dtype=bool)
-
-
-class JSONLSource(RecordFile):
-    """A file of JSON objects, one a line; each has the encoder's columns as keys. A `records.Source`.
-
-    Parameters
-    ----------
-    path
-        A file, plain or gzip, or `-` for standard input.
-    encoder
-        What the records mean, such as a `streamdp.data.preprocessing.Schema`.
-    follow
-        Wait for more at the end of a plain file that grows, until `close()`.
-    max_bad_share
-        `TooManyBadRecordsError` is raised if more than this share of the records so far became dead letters and they
-        are `min_bad` or more, or if a file ends without one good record. None: never.
-    keep_payload
-        Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
-
-    A row number is a line number. Raises `SourceError` if the file cannot be opened. A line that cannot be used is a
-    dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        encoder: Encoder,
-        *,
-        follow: bool = False,
-        max_bad_share: float | None = 0.1,
-        min_bad: int = 100,
-        keep_payload: bool = False,
-    ) -> None:
-        super().__init__(
-            path,
-            encoder,
-            _Lines(),
-            follow=follow,
-            max_bad_share=max_bad_share,
-            min_bad=min_bad,
-            keep_payload=keep_payload,
-        )
-
-    def _decode(self, records: Records, rows: np.ndarray) -> Batch:
-        return encode_json_lines(records, rows, self._encoder)
 
 
 class _Lines:
@@ -226,11 +185,45 @@ class _Lines:
         return cut_lines(data)
 
 
+class JSONLSource(RecordFile):
+    """A file of JSON objects, one a line; each has the encoder's columns as keys. A `records.Source`.
+
+    Parameters
+    ----------
+    path
+        A file, plain or gzip, or `-` for standard input.
+    encoder
+        What the records mean, such as a `streamdp.data.schema.Schema`.
+    follow
+        Wait for more at the end of a plain file that grows, until `close()`.
+    max_bad_share, min_bad
+        `TooManyBadRecordsError` is raised if more than this share (in [0, 1]) of the records so far became dead letters
+        and they are `min_bad` or more, or if a file ends without one good record. None: never.
+    keep_payload
+        Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
+
+    A row number is a line number. Raises `SourceError` if the file cannot be opened. A line that cannot be used is a
+    dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.
+    """
+
+    _grammar = _Lines()
+
+    def _decode(self, records: Records, rows: np.ndarray) -> Batch:
+        return encode_json_lines(records, rows, self._encoder)
+
+
 class DeadLetterFile:
     """Dead letters appended to a file as JSON lines: position, reason, column, and the payload (base64) if kept.
 
-    Letters are written through at `commit()`; after a crash, those of records read again come again. The file is
-    made readable by its owner only, as payloads are personal data. Raises `SourceError` if it cannot be written.
+    Letters are on the disk after `commit()`. After a crash, those of records that are read again come again. Only the
+    owner can read the file, because payloads are personal data.
+
+    Parameters
+    ----------
+    path
+        The file; it is made if it does not exist.
+
+    Raises `SourceError` if it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -242,7 +235,15 @@ class DeadLetterFile:
         self._file = os.fdopen(descriptor, "a", encoding="ascii")
 
     def write(self, letters: Iterable[DeadLetter], **where: Any) -> None:
-        """Append letters, each with what `where` says; they reach the file at the next `commit()`, or before."""
+        """Append letters; they are on the disk after the next `commit()`, or before.
+
+        Parameters
+        ----------
+        letters
+            What to append.
+        where
+            Further JSON values that each letter gets, such as a partition.
+        """
         try:
             for letter in letters:
                 item = where | {"position": letter.position, "reason": letter.reason, "column": letter.column}

@@ -54,9 +54,9 @@ class Records:
         rows
             The indices of the records.
         """
-        starts, data = self.starts, self.data
-        cut = [data[starts[i] : self.ends[i] - 1] for i in rows]
-        return [r[:-1] if r.endswith(b"\r") else r for r in cut]
+        some = np.fromiter(rows, np.int64)
+        edges = zip(self.starts[some].tolist(), (self.ends[some] - 1).tolist(), strict=True)
+        return [self.data[start:end].removesuffix(b"\r") for start, end in edges]
 
     def after(self, count: int) -> Records:
         """The records that follow the first `count`.
@@ -122,7 +122,6 @@ class RecordBlocks:
     """
 
     def __init__(self, path: str, grammar: Grammar, *, follow: bool = False) -> None:
-        self._path = path
         self._grammar = grammar
         self._stream = ByteStream(path, follow=follow)
         self._ended = False  # the stream gave its last byte
@@ -134,6 +133,11 @@ class RecordBlocks:
         """How many records were returned, and those of the header."""
         if path != "-":
             self._fill(0.0)
+
+    @property
+    def name(self) -> str:
+        """What messages call the file."""
+        return self._stream.name
 
     @property
     def unended(self) -> bool:
@@ -195,7 +199,7 @@ class RecordBlocks:
             length = self._grammar.read_header(self._tail, self._ended)
         except (SchemaError, SourceError) as error:
             self.close()
-            raise type(error)(f"{self._path}: {error}") from None
+            raise type(error)(f"{self.name}: {error}") from None
         if length is not None:
             self.has_header = True
             self._tail = self._tail[length:]
@@ -222,25 +226,45 @@ class RecordBlocks:
 
 
 def find_byte(data: bytes, byte: bytes) -> np.ndarray:
-    """The places of a byte, (k,) int64."""
+    """The places of a byte, (k,) int64.
+
+    Parameters
+    ----------
+    data
+        Where to look.
+    byte
+        The byte, of length 1.
+    """
     found = [np.flatnonzero(hits) + start for start, hits in _hits(data, byte)]
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
 def count_byte(data: bytes, byte: bytes) -> int:
-    """How often a byte occurs; faster than `bytes.count` where it is frequent."""
+    """How often a byte occurs; faster than `bytes.count` if it is frequent.
+
+    Parameters
+    ----------
+    data, byte
+        As for `find_byte`.
+    """
     return sum(int(np.count_nonzero(hits)) for _, hits in _hits(data, byte))
 
 
 def _hits(data: bytes, byte: bytes) -> Iterator[tuple[int, np.ndarray]]:
-    """Masks of pieces of the data with their starts: one mask of it all would leave the cache."""
+    """Masks of pieces of the data with their starts; one mask of all data would not fit into the cache."""
     text, value, size = np.frombuffer(data, np.uint8), ord(byte), 1 << 17
     for start in range(0, len(text), size):
         yield start, text[start : start + size] == value
 
 
 def cut_lines(data: bytes) -> Records:
-    """Records that are lines."""
+    """Records that are lines.
+
+    Parameters
+    ----------
+    data
+        Bytes; what follows the last line end is left out.
+    """
     ends = find_byte(data, b"\n") + 1
     if len(ends) == 0:
         return Records(b"", ends, {})

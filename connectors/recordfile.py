@@ -41,17 +41,17 @@ class RecordFile(ABC):
         A file, plain or gzip, or `-` for standard input.
     encoder
         What the records mean, such as a `streamdp.data.schema.Schema`.
-    grammar
-        The format.
     follow, max_bad_share, min_bad, keep_payload
         See `files.CSVSource`.
     """
+
+    _grammar: Grammar
+    """The format; a subclass sets it before it calls `__init__`."""
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         encoder: Encoder,
-        grammar: Grammar,
         *,
         follow: bool = False,
         max_bad_share: float | None = 0.1,
@@ -64,7 +64,6 @@ class RecordFile(ABC):
         if follow and self.path == "-":
             raise ConfigError("standard input cannot be followed: it ends when its writer closes it")
         self._encoder = encoder
-        self._grammar = grammar
         self._follow = follow
         self._max_bad_share = max_bad_share
         self._min_bad = min_bad
@@ -106,8 +105,8 @@ class RecordFile(ABC):
         if self._too_many_bad():
             reason, count = self._bad.most_common(1)[0]
             raise TooManyBadRecordsError(
-                f"{self.path}: {self._bad.total()} of {self._records} records cannot be decoded, most often for "
-                f"{reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See the dead letters, fix "
+                f"{self._blocks.name}: {self._bad.total()} of {self._records} records cannot be decoded, most often "
+                f"for {reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See the dead letters, fix "
                 "the file or the schema, or raise max_bad_share."
             )
         deadline = time.monotonic() + timeout_s
@@ -122,7 +121,7 @@ class RecordFile(ABC):
         """See `records.Source.seek`. Raises `SourceError` if this file cannot be the one of the position."""
         row, bad = position.get("row"), position.get("bad")
         if not (isinstance(row, int) and isinstance(bad, dict) and row >= 0):
-            raise SourceError(f"{self.path}: expected the position of a file, got another one")
+            raise SourceError(f"{self._blocks.name}: expected the position of a file, got another one")
         if position == self.position:
             return
         if self.path == "-":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from streamdp.cli.brokers import naming, need_clients
@@ -208,24 +209,23 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
 def produce(
     path: str, topic: str, brokers: str, key: str | None, partitions: int | None = None, delimiter: str = ","
 ) -> int:
-    """Send the rows of a CSV file to a topic, as JSON objects of text.
+    """Send the rows of a CSV file as JSON objects of text; return how many.
 
     Parameters
     ----------
     path
-        The file, or `-` for standard input.
-    topic
-        The topic.
-    brokers
-        `host:port[,host:port]`.
+        The file, or `-` for standard input. Empty lines are skipped.
+    topic, brokers
+        Where to send them; brokers as HOST:PORT[,HOST:PORT].
     key
-        The column that becomes the message's key, so that the records of a subject share a partition. None: no key.
+        The column that becomes the message's key, so that a subject's records share a partition.
     partitions
-        Create the topic with this many partitions if it does not exist. None: the topic must exist.
+        Make the topic first with so many partitions, if it does not exist.
     delimiter
-        The character between fields.
+        One ASCII character between fields.
 
-    Returns the number of rows. Raises `SchemaError` if the key's column is missing or a row has another length.
+    Raises `SchemaError` for a column that is not there and for a row that is unusable by the rules of
+    `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be sent.
     """
     need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all
@@ -241,40 +241,29 @@ def produce(
 
 
 def _messages(path: str, key: str | None, delimiter: str) -> Iterator[tuple[bytes | None, bytes]]:
-    import csv
-    import sys
-
+    """Keys and values of messages. Rows are read by the rules of `connectors.csvrows`; an unusable one is an error."""
     import orjson
 
-    with ExitStack() as stack:
-        try:
-            where: Any = sys.stdin.fileno() if path == "-" else path
-            file = stack.enter_context(open(where, encoding="utf-8-sig", newline="", closefd=path != "-"))
-        except OSError as error:
-            raise SourceError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
-        csv.field_size_limit(2**31 - 1)
-        rows = csv.reader(file, delimiter=delimiter)
-        sent = 0
-        try:
-            header = [name.strip() for name in next(rows, [])]
-            if not header:
-                raise SourceError(f"{path}: expected a header line")
-            if len(set(header)) < len(header):
-                raise SchemaError(f"{path}: the header has a column twice")
-            if key is not None and key not in header:
-                raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
-            place = None if key is None else header.index(key)
-            for row in rows:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise SchemaError(
-                        f"{path}, line {rows.line_num}: expected {len(header)} fields, got {len(row)};"
-                        f" the {sent:,} records before it were sent"
-                    )
-                value = orjson.dumps(dict(zip(header, row, strict=True)))
-                yield None if place is None else row[place].encode(), value
-                sent += 1
-        except (csv.Error, UnicodeDecodeError) as error:
-            what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not CSV"
-            raise SourceError(f"{path}, after line {rows.line_num}: {what}; {sent:,} records were sent") from None
+    from connectors.csvrows import CSVRows
+
+    with closing(CSVRows(path, delimiter)) as rows:
+        names = rows.names
+        if len(set(names)) < len(names):
+            raise SchemaError(f"{path}: the header has a column twice")
+        if key is not None and key not in names:
+            raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
+        place = None if key is None else names.index(key)
+        for sent, (number, fields, reason) in enumerate(chain.from_iterable(rows)):
+            if reason is not None:
+                what = _UNUSABLE.get(reason, f"expected {len(names)} fields, got {len(fields)}")
+                raise SchemaError(f"{path}, row {number}: {what}; the {sent:,} records before it were sent")
+            value = orjson.dumps(dict(zip(names, fields, strict=True)))
+            yield None if place is None else fields[place].encode(), value
+
+
+_UNUSABLE = {
+    "not_utf8": "not UTF-8",
+    "malformed_quotes": "not CSV, as its quotes do not match",
+    "too_long": "longer than 1 MiB",
+}
+"""What `produce` says of rows that have these reasons; the others are about the number of fields."""

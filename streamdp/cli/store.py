@@ -97,9 +97,9 @@ def predict(
     need_stdin()
     delimiter = ascii_delimiter(delimiter)
     model = committed(store, job)
-    for stream in (sys.stdin, sys.stdout):  # bytes that are not UTF-8 are copied unchanged
-        stream.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
-    bad = predict_csv(model, sys.stdin, sys.stdout, delimiter=delimiter, column=column)
+    # Bytes that are not UTF-8 are copied unchanged.
+    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
+    bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column)
     if bad:
         say(f"{bad} rows do not fit the schema and have no prediction")
 

@@ -1,81 +1,63 @@
 """Predictions of a committed model for a CSV stream: each row is copied, and columns are added.
 
-The values of fields do not change. The form of the file may: blank lines are dropped, lines end in LF, and only fields
-that need quotes have them.
+What surrounds the fields may change: empty lines are dropped, lines end in LF, and fields have quotes only if they need
+them. Rows are read by the rules of `connectors.csvrows`.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from itertools import islice
+from contextlib import closing
 from typing import Any, TextIO
 
 import numpy as np
 import polars as pl
 
-from streamdp.errors import SchemaError, SourceError
+from connectors.csvrows import CSVRows
+from streamdp.errors import SchemaError
 from streamdp.serving.snapshots import Model
 
-CHUNK_ROWS = 8192
-_MAX_FIELD = 2**31 - 1  # the largest limit that all platforms accept
 
-
-def predict_csv(model: Model, rows: TextIO, out: TextIO, *, delimiter: str = ",", column: str = "prediction") -> int:
-    """Copy CSV rows and add predictions, and for a classifier the probability of each class.
+def predict_csv(model: Model, path: str, out: TextIO, *, delimiter: str = ",", column: str = "prediction") -> int:
+    """Write the rows of a CSV file with predictions added; return how many rows have none.
 
     Parameters
     ----------
     model
-        The model.
-    rows
-        CSV text with a header that has the declared feature columns. A row that does not fit the schema gets empty
-        predictions.
+        The committed model.
+    path
+        The file, or `-` for standard input. It needs the declared feature columns only.
     out
-        Where the rows are written.
+        Where the rows are written. Must encode with `surrogateescape`, for rows that are not UTF-8.
     delimiter
-        The character between fields.
+        One ASCII character between fields, of the file and of `out`.
     column
-        The name of the column of predictions. Probabilities are in the columns `<column>_<class>`.
+        The name of the added column. A classifier adds a column `<column>_<class>` of probabilities for each class.
 
-    Returns the number of rows that do not fit the schema. Raises `SchemaError` for a header that lacks a column or
-    already has an added one, and `SourceError` for input that is not CSV.
+    A row that is unusable or does not fit the schema gets empty predictions. A row with too few fields is filled up
+    with empty ones; a line whose quotes do not match becomes one field; the text of a row over 1 MiB is dropped.
+
+    Raises `SchemaError` for a header that lacks or repeats a declared column or has `column` already, `SourceError`
+    if the file cannot be read.
     """
-    csv.field_size_limit(_MAX_FIELD)
-    reader = csv.reader(rows, delimiter=delimiter)
-    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     predictor = _Predictor(model)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
-    header = next(_lines(reader), None)
-    if header is None:
-        raise SchemaError("standard input: expected a line of column names, got nothing")
-    header[0] = header[0].removeprefix("\ufeff")
-    lacks = [name for name in predictor.columns if name.strip() not in map(str.strip, header)]
-    if lacks:
-        raise SchemaError(f"standard input: the header lacks the declared {', '.join(map(repr, lacks))}")
-    taken = [name for name in added if name in header]
-    if taken:
-        raise SchemaError(f"standard input: has a column {taken[0]!r} already; choose another --column")
-    writer.writerow(header + added)
-    places = [[name.strip() for name in header].index(name.strip()) for name in predictor.columns]
-    bad, lines = 0, _lines(reader)
-    while chunk := list(islice(lines, CHUNK_ROWS)):
-        whole = [len(row) == len(header) for row in chunk]
-        fields = [[row[j] if good else None for row, good in zip(chunk, whole, strict=True)] for j in places]
-        predictions = predictor(fields)
-        for row, values in zip(chunk, predictions, strict=True):
-            bad += values is None
-            row += [""] * (len(header) - len(row))  # a short row would shift its empty prediction
-            writer.writerow(row + ([""] * len(added) if values is None else values))
-        out.flush()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    bad = 0
+    with closing(CSVRows(path, delimiter, predictor.columns)) as rows:
+        taken = [name for name in added if name in rows.names]
+        if taken:
+            raise SchemaError(f"the input has a column {taken[0]!r} already; choose another --column")
+        writer.writerow(rows.header + added)
+        places = [rows.names.index(name) for name in predictor.columns]
+        for chunk in rows:
+            predictions = predictor([[row.fields[j] if row.reason is None else None for row in chunk] for j in places])
+            for row, values in zip(chunk, predictions, strict=True):
+                bad += values is None
+                padding = [""] * (len(rows.header) - len(row.fields))  # a short row would shift its empty prediction
+                writer.writerow(row.fields + padding + ([""] * len(added) if values is None else values))
+            out.flush()
     return bad
-
-
-def _lines(reader: Any) -> Iterator[list[str]]:
-    try:
-        yield from (row for row in reader if row)
-    except csv.Error:
-        raise SourceError(f"standard input, line {reader.line_num}: not CSV") from None
 
 
 class _Predictor:
@@ -96,10 +78,7 @@ class _Predictor:
             self.labels = self._classes
 
     def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:
-        series = [
-            pl.Series(name, [_readable(value) for value in values], dtype=pl.String)
-            for name, values in zip(self.columns, fields, strict=True)
-        ]
+        series = [pl.Series(name, values, dtype=pl.String) for name, values in zip(self.columns, fields, strict=True)]
         frame = pl.DataFrame(series).with_columns(self._target.alias(self._schema.target))
         batch = self._schema.encode(frame, np.arange(frame.height), {})
         out: list[list[str] | None] = [None] * frame.height
@@ -118,10 +97,3 @@ class _Predictor:
             shares = self._estimator.predict_proba_arrays(X).tolist()
             answers = [a + [f"{p:.6g}" for p in row] for a, row in zip(answers, shares, strict=True)]
         return answers
-
-
-def _readable(value: str | None) -> str | None:
-    """None for text with bytes that are not UTF-8: Python reads them as lone surrogates."""
-    if value is None or value.isascii():
-        return value
-    return None if any("\ud800" <= c <= "\udfff" for c in value) else value

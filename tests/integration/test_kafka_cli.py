@@ -140,7 +140,7 @@ def test_produce_from_standard_input(tmp_path: Path, broker: Any, make_topic: Ca
             f"a,b\n1,{SECRET}\n\n{SECRET}\n",
             [],
             3,
-            "line 4: expected 2 fields, got 1; the 1 records before it were sent",
+            "row 4: expected 2 fields, got 1; the 1 records before it were sent",
         ),
         (f"a,b\n1,{SECRET}\xff\n", [], 3, "not UTF-8"),
         ("", [], 3, "expected a header line"),
