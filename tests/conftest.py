@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -15,18 +15,7 @@ from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
 from streamdp.cli.main import main
 from tests.support.commands import Quick
-
-
-class RunningBroker(NamedTuple):
-    """A cluster that was there before the tests."""
-
-    bootstrap: str
-
-
-class RunningPostgres(NamedTuple):
-    """A database that was there before the tests."""
-
-    url: str
+from tests.support.servers import RunningBroker, RunningPostgres
 
 
 @pytest.fixture(scope="session")

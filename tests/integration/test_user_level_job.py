@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from connectors.memory import BAD, MemorySource
@@ -17,10 +16,10 @@ from streamdp.runtime.runner import Runner
 from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.commands import streamdp
+from tests.support.people import FLAGS, rows
 from tests.support.records import items
-from tests.unit.cli.test_main import streamdp
 
-FLAGS = ["--target", "late", "--classes", "no,yes", "--feature", "delay=-1:1"]
 USERS = ["--estimator", "UserLevelLDPClassifier", "--subject", "who", "--items-per-user", "4"]
 
 
@@ -112,15 +111,6 @@ def test_a_stream_sorted_by_people_is_committed_without_waiting_for_a_window(tmp
         source = MemorySource([(*item[:2], f"s{i // 5}", None) for i, item in enumerate(items(60, 1))], ["a", "b"])
         Runner(source, learner, store, commit_records=20).run()
     assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [20, 40, 60]
-
-
-def rows(n: int, people: int) -> str:
-    rng = np.random.default_rng(0)
-    lines = ["delay,late,who"]
-    for i in range(n):
-        delay = rng.uniform(-1, 1)
-        lines.append(f"{delay:.3f},{'yes' if delay + rng.normal(0, 0.3) > 0 else 'no'},p{i % people}")
-    return "\n".join(lines) + "\n"
 
 
 def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:

@@ -25,6 +25,20 @@ def environment(bootstrap: str | None, **more: str) -> dict[str, str]:
     return given if bootstrap is None else given | {"STREAMDP_KAFKA": bootstrap}
 
 
+def streamdp(folder: Path, *arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
+    """Run the command in a process of its own: exit code, standard output, standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "streamdp", *arguments],
+        cwd=folder,
+        env=environment(None),
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode()
+
+
 class Command:
     """A `streamdp` command in a process of its own; its lines are read as they come."""
 

@@ -20,7 +20,7 @@ import pytest
 
 from streamdp.cli.main import main
 from streamdp.store.store import Store
-from tests.support.paths import ROOT
+from tests.support.commands import environment, streamdp
 
 SECRET = "4711.25"
 """A value of a record, which no output but predictions may show."""
@@ -28,24 +28,6 @@ SECRET = "4711.25"
 FLAGS = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
 PAN = [*FLAGS, "--estimator", "PanPrivateClassifier"]
 PEOPLE = ["--subject", "tail", "--set", "schema.budget=eps", "--cap", "eps=3"]
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-
-
-def streamdp(folder: Path, *arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
-    """Run the command in a process of its own: exit code, standard output, standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdp", *arguments],
-        cwd=folder,
-        env=environment(),
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode()
 
 
 def quick(
@@ -150,7 +132,7 @@ def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "streamdp", "predict", "data.db"],
         cwd=trained,
-        env=environment(),
+        env=environment(None),
         input=b"delay,origin,note\n1,EWR,\xff\n1,\xfe,x\n",
         capture_output=True,
         timeout=60,
@@ -329,7 +311,7 @@ def follow(folder: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-m", "streamdp", "run", "data.csv", *FLAGS, *PEOPLE, *flags],
         cwd=folder,
-        env=environment(),
+        env=environment(None),
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -458,7 +440,7 @@ def test_standard_streams_that_are_closed_or_full(
     done = subprocess.run(
         ["sh", "-c", f"{shlex.quote(sys.executable)} -m streamdp {command}"],
         cwd=tmp_path,
-        env=environment(),
+        env=environment(None),
         capture_output=True,
         text=True,
         timeout=120,

@@ -17,7 +17,7 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, NotAtBoundaryError, StoreError
 from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.entropy import SeededEntropy
-from tests.unit.estimators.test_user_level import NAMES, SECRET, data, mean_gradient, model, row, silent
+from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
 
 def sizes_of_reports(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -17,9 +17,9 @@ from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
 from streamdp.windows.methods import METHODS
 from streamdp.windows.smoothed import ConvolutionSmoothing
-from tests.integration.test_user_level_job import FLAGS, rows
+from tests.support.commands import streamdp
+from tests.support.people import FLAGS, rows
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
-from tests.unit.cli.test_main import streamdp
 
 AMPLE = ApproxDP(5000.0, 0.1)
 """A budget with which windows of some dozens of records are released within River's checks."""
