@@ -364,6 +364,78 @@ def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(tmp_path: Path) -
     check_exact(path, given)
 
 
+def slow(store: Store, gate: threading.Event) -> LDPASGDRegressor:
+    """A model that learns while the gate is open."""
+    estimator = model(store)
+    learn = estimator.learn_arrays
+
+    def learn_slowly(*arguments: Any) -> Any:
+        assert_set(gate)
+        return learn(*arguments)
+
+    estimator.learn_arrays = learn_slowly  # type: ignore[method-assign]
+    return estimator
+
+
+def close(gate: threading.Event, worker: Worker) -> None:
+    """Before the next batch."""
+    assert worker._thread.call is not None
+    concurrent.futures.wait([worker._thread.call])
+    gate.clear()
+
+
+def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, gate = Paused(given), threading.Event()
+    gate.set()
+    with fragile(path) as store:
+        worker = Worker(
+            source, lambda: slow(store, gate), store, commit_seconds=60.0, **(source.timing | {"wait": soon})
+        )
+
+        def stop() -> None:
+            close(gate, worker)
+            worker.stop()
+
+        def poll(number: int) -> None:
+            if number > 1 and source.positions.keys() != {first, second}:
+                gate.set()
+            elif not gate.is_set():
+                source.rebalance(lost=[first])
+
+        source.events = {6: stop}
+        source.while_paused = poll  # type: ignore[method-assign]
+        worker.run()
+        assert store.commits == 1  # of where the shards begin
+    with fragile(path) as store:
+        watched(ScriptedShards(given), store)
+    check_exact(path, given)
+
+
+def test_a_shard_without_a_commit_is_read_again_from_where_it_began(tmp_path: Path) -> None:
+    """Even if another place would be its beginning by now."""
+    given, path = streams(1, 500, 0), tmp_path / "a.db"
+    (shard,) = given
+
+    class Latest(ScriptedShards):
+        latest = 0
+
+        def start(self, shard: Shard, position: Position | None) -> Position | None:
+            self.latest += 100
+            return super().start(shard, {"index": self.latest} if position is None else position)
+
+    with fragile(path) as store:
+
+        def conflict(number: int) -> None:
+            if number == 1:
+                raise LedgerConflictError("another worker spent from the same subjects")
+
+        store.before = conflict  # type: ignore[method-assign]
+        watched(Latest(given), store)
+    assert (found(path)[shard].position, total(found(path)[shard].counts)) == ({"index": 500}, 400)
+
+
 def test_a_rebalance_does_not_wait_for_a_slow_batch(tmp_path: Path) -> None:
     """Then the batch is rolled back, and the next owner of the shard learns it again."""
     given, path = streams(2, 500, 0), tmp_path / "a.db"
@@ -372,28 +444,10 @@ def test_a_rebalance_does_not_wait_for_a_slow_batch(tmp_path: Path) -> None:
     gate.set()
 
     with fragile(path) as store:
-
-        def build() -> LDPASGDRegressor:
-            estimator = model(store)
-            learn = estimator.learn_arrays
-
-            def learn_slowly(*arguments: Any) -> Any:
-                assert_set(gate)
-                return learn(*arguments)
-
-            estimator.learn_arrays = learn_slowly  # type: ignore[method-assign]
-            return estimator
-
         watcher = Watcher(source.clock)
         options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
-        worker = Worker(source, build, store, **(source.timing | options))
-
-        def stop_learning() -> None:
-            assert worker._thread.call is not None
-            concurrent.futures.wait([worker._thread.call])
-            gate.clear()
-
-        source.events = {6: stop_learning, 7: lambda: source.rebalance(revoked=[first])}
+        worker = Worker(source, lambda: slow(store, gate), store, **(source.timing | options))
+        source.events = {6: lambda: close(gate, worker), 7: lambda: source.rebalance(revoked=[first])}
         source.while_paused = lambda number: gate.set()  # type: ignore[method-assign]
         worker.run(idle_seconds=1.0)
     assert watcher.mine[-1] == {second}
