@@ -638,7 +638,7 @@ HIDDEN = "hunter2"
         ("  options:\n", "  options:\n    sasl_plain_password: {file: none}\n", None, "password: cannot read the file"),
         ("  options:\n", f"  options:\n    group_id: {HIDDEN}\n", None, "'group_id' is set by streamdp"),
         ("  options:\n", f"  options:\n    no_such_option: {HIDDEN}\n", None, "no_such_option"),
-        ("x", "x", None, "source.brokers: missing setting; give it, or set STREAMDP_KAFKA"),
+        ("x", "x", None, "source.brokers: missing setting; add it, or set STREAMDP_KAFKA"),
     ],
 )
 def test_mistakes_in_a_job(quick: Quick, tmp_path: Path, old: str, new: str, line: int | None, said: str) -> None:
@@ -719,7 +719,7 @@ def test_metrics_forget_what_the_worker_forgot(metrics: Metrics) -> None:
     metrics.assigned({mine: Counts()})
     metrics.learned(mine, batch(0, 8, 2), Counts(8, 0, 2))
     assert shown(metrics) == (0, 0, 0)
-    metrics.forgotten()
+    metrics.rolled_back()
     metrics.learned(mine, batch(0, 3, 2), Counts(3, 0, 2))
     metrics.learned(mine, batch(5, 5, 0), Counts(8, 0, 2))
     metrics.assigned({mine: Counts(), other: Counts(100, 0, 0)})  # another comes before the commit
