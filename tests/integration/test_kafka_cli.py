@@ -212,7 +212,7 @@ class Trained:
     def run_two(self, job: str, **more: str) -> list[Command]:
         """The second begins to wait for records when it has joined, and so ends after the first."""
         with contextlib.ExitStack() as stack:
-            arguments = ("run", job, "--idle-seconds", "2")
+            arguments = ("run", job, "--idle-seconds", "6")
             found = [stack.enter_context(Command(self.folder, self.bootstrap, *arguments, **more)) for _ in range(2)]
             for command in found:
                 command.end()
