@@ -82,7 +82,7 @@ class Trained:
     def run_two(self, job: str, **more: str) -> list[Command]:
         """The second begins to wait for records when it has joined, and so ends after the first."""
         with contextlib.ExitStack() as stack:
-            arguments = ("run", job, "--idle-seconds", "2")
+            arguments = ("run", job, "--idle-seconds", "6")
             found = [stack.enter_context(Command(self.folder, self.bootstrap, *arguments, **more)) for _ in range(2)]
             for command in found:
                 command.end()
@@ -508,7 +508,7 @@ HIDDEN = "hunter2"
         ("  options:\n", "  options:\n    sasl_plain_password: {file: none}\n", None, "password: cannot read the file"),
         ("  options:\n", f"  options:\n    group_id: {HIDDEN}\n", None, "'group_id' is set by streamdp"),
         ("  options:\n", f"  options:\n    no_such_option: {HIDDEN}\n", None, "no_such_option"),
-        ("x", "x", None, "source.brokers: missing setting; give it, or set STREAMDP_KAFKA"),
+        ("x", "x", None, "source.brokers: missing setting; add it, or set STREAMDP_KAFKA"),
     ],
 )
 def test_mistakes_in_a_job(quick: Quick, tmp_path: Path, old: str, new: str, line: int | None, said: str) -> None:
