@@ -75,7 +75,8 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
     _losses = (Logistic, Softmax, Hinge)
 
     classes: Sequence[Hashable] | None
-    _probabilistic = True
+    probabilistic = True
+    """Whether the loss gives probabilities of the classes."""
 
     def _set_up(self) -> None:
         self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
@@ -90,7 +91,7 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
 
     def _resolve_loss(self) -> Loss:
         loss = super()._resolve_loss()
-        self._probabilistic = not isinstance(loss, Hinge)
+        self.probabilistic = not isinstance(loss, Hinge)
         if self._multiclass and isinstance(loss, Logistic):
             return Softmax(clip=loss.clip)  # multinomial logistic is the logistic loss of many classes
         if self._multiclass and not isinstance(loss, Softmax):
@@ -213,5 +214,5 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         return np.column_stack([1 - p, p])
 
     def _need_probabilities(self) -> None:
-        if not self._probabilistic:
+        if not self.probabilistic:
             raise NotImplementedError("the hinge loss gives no probabilities")

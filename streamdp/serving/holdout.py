@@ -53,6 +53,6 @@ class Holdout:
 
 def probabilities(estimator: LinearClassifier, X: np.ndarray) -> np.ndarray:
     """The (n, K) class probabilities. Raises `NotImplementedError` where the loss gives none."""
-    if not estimator._probabilistic:
+    if not estimator.probabilistic:
         raise NotImplementedError("the hinge loss gives no probabilities")
     return estimator.predict_proba_arrays(X)

@@ -79,7 +79,7 @@ class _Predictor:
         self._classes = declared.target.classes
         self.columns = tuple(declared.features)
         self.labels: list[str] = []
-        if isinstance(model.estimator, LinearClassifier) and model.estimator._probabilistic:
+        if isinstance(model.estimator, LinearClassifier) and model.estimator.probabilistic:
             self.labels = list(declared.target.classes or ())
 
     def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:
