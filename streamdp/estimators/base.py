@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
 NEIGHBOURS = (
-    "two streams that differ in one record, replaced by any other that fits the schema (replace-one); public and not "
-    "protected are how many records there are, which of them do not fit the schema and why, whose each is, what budget "
-    "it brings, and so which ones a cap refuses"
+    "two streams that differ in one record, replaced by any other that fits the schema (replace-one); not protected, "
+    "because public: how many records there are, which of them do not fit the schema and why, the subject and the "
+    "budget of each, and so which ones a cap refuses"
 )
 
 

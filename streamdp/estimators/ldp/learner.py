@@ -33,7 +33,7 @@ class LDPLearner(LinearModel):
     """
 
     trust = (
-        "nobody, where the randomizer runs on the person's side; otherwise the process that calls learn_one, "
+        "nobody, if the randomizer runs on the person's side; otherwise the process that calls learn_one, "
         "which sees each record and forgets it"
     )
     _averaged: ClassVar[bool] = False

@@ -34,9 +34,9 @@ class UserLearner(UserRecords, BatchedModel):
     )
     neighbours = (
         "user level: two streams that differ in all records of one report of one user, replaced by any others that fit "
-        "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
-        "the schema and why, whose each is, what budget it brings, when it comes, and so which records make a "
-        "report and which ones are refused"
+        "the schema (replace-one); not protected, because public: how many records there are, which of them do not fit "
+        "the schema and why, the subject, the budget and the time of each, and so which records make a report and "
+        "which ones are refused"
     )
     _unit: ClassVar[Unit] = REPORT
     _counts = ("n_seen", "n_refused", "n_users")
@@ -63,7 +63,7 @@ class UserLearner(UserRecords, BatchedModel):
         )
 
     def _noise(self, batch: int) -> float:
-        mean = self._mean_of(batch)  # only those who answer the fine question are averaged
+        mean = self._mean_of(batch)  # only answers to the fine question are averaged
         return mean.variance + self._spread() ** 2 * (1 / (batch - mean.coarse) - 1 / batch)
 
     def _allocate(self, p: int) -> None:

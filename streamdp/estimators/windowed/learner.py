@@ -42,8 +42,8 @@ class WindowLearner(UserRecords):
     )
     neighbours = (
         "user level: two streams that differ in all records of one user in one window, replaced by any others that fit "
-        "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
-        "the schema and why, whose each is, what budget it brings, and so which window it is in and which ones are "
+        "the schema (replace-one); not protected, because public: how many records there are, which of them do not fit "
+        "the schema and why, the subject and the budget of each, and so which window it is in and which ones are "
         "refused"
     )
     commits_at_every_boundary = True

@@ -1,4 +1,4 @@
-"""What an interruption, threads, forged inputs and extreme budgets must not do to an estimator or a client."""
+"""Estimators and clients under interruptions, threads, forged inputs and extreme budgets; their documentation."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twi
 
 
 def test_a_used_word_is_refused_as_noise() -> None:
-    """Whatever moved the position back."""
+    """It does not matter why the position moved back."""
     model = classifier()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
     model._rng.words[0] = 1
@@ -197,7 +197,7 @@ def test_threads_share_a_learner_and_each_record_counts_once(switching: None) ->
 
     in_threads(work)
     assert model.n_seen == 20_001
-    assert model.theta[0] == 0.0  # as many steps up as down: no record was learned in another's place
+    assert model.theta[0] == 0.0  # as many steps up as down: no record was learned twice or replaced another one
 
 
 # --- what comes from others
