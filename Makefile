@@ -5,14 +5,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo demo-kafka test check format bench bench-kafka bench-ledger theory rates trust user-level campaign kafka clean
+.PHONY: demo demo-kafka test test-fast check format lock bench bench-kafka bench-ledger theory rates trust user-level campaign kafka clean
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "streamdp needs Python >= 3.11: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -22,7 +22,24 @@ demo-kafka: $(STAMP)
 	$(BIN)/python -m examples.flights_kafka
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not campaign'
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --cov --cov-report=term:skip-covered --durations=10
+
+# The inner loop: no servers, no statistics.
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not slow' tests/unit streamdp connectors
+
+# The fast tests with the lowest declared versions (test-lowest-direct) or the newest ones (test-highest).
+test-lowest-direct test-highest: test-%:
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check uv
+	VIRTUAL_ENV=.venv-$* .venv-$*/bin/uv pip install --quiet --resolution $* --editable '.[dev]'
+	.venv-$*/bin/python -m pytest -n auto --dist worksteal -m 'not campaign and not slow' tests/unit streamdp connectors
+
+# The versions that `make` installs, for every Python that pyproject.toml allows.
+lock: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \
+		--no-annotate --no-header --no-emit-index-url --output-file requirements.lock
 
 check: $(STAMP)
 	$(BIN)/python -m ruff check .
@@ -66,4 +83,4 @@ kafka: $(STAMP)
 	$(BIN)/python -m servers.broker
 
 clean:
-	rm -rf .venv demo-output
+	rm -rf .venv .venv-* demo-output

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from numpydoc.docscrape import NumpyDocString
+from docstring_parser import numpydoc
 
 from tests.support.paths import ROOT
 
@@ -86,7 +86,7 @@ def undescribed(path: Path) -> list[str]:
         if REFERENCE.match(text):
             continue
         described = {
-            part.strip().lstrip("*") for item in NumpyDocString(text)["Parameters"] for part in item.name.split(",")
+            part.strip().lstrip("*") for item in numpydoc.parse(text).params for part in item.arg_name.split(",")
         }
         missing += [f"{name}: {n}" for n in names if n not in described]
     return missing
