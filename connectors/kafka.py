@@ -175,6 +175,7 @@ class KafkaSource:
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
         """See `ShardedSource.poll`."""
         with kafka_errors():
+            self._finish_rejoin()
             try:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
             except OffsetOutOfRangeError:  # the broker deleted the next messages
@@ -182,6 +183,17 @@ class KafkaSource:
                     self.start(Shard(*partition), {"offset": self._consumer.position(partition)})
                 return []
         return [(Shard(*partition), messages) for partition, messages in found.items()]
+
+    def _finish_rejoin(self) -> None:
+        """Mark an unfinished rebalance as needed, so that the next poll continues it.
+
+        A change of metadata starts a rebalance without this mark. If a poll ends between the answers to JoinGroup and
+        SyncGroup, the client never reads the result, and the broker removes the member. The Java client had the same
+        defect (KAFKA-9815) and the same remedy.
+        """
+        coordinator = self._consumer._coordinator  # noqa: SLF001 - the client has no public name for it
+        if coordinator.rejoining and not coordinator.need_rejoin():
+            coordinator.request_rejoin()
 
     def decode(self, shard: Shard, messages: list[Any]) -> Batch:
         """See `ShardedSource.decode`."""
