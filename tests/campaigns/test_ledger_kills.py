@@ -54,8 +54,8 @@ def small() -> None:
     sqlite_pages.PAGE_ROWS = 12
 
 
-def spend_on(path: Path, shared: bool) -> None:
-    """Admit and commit until the process is killed."""
+def spend_on(path: Path, shared: bool, tell: int) -> None:
+    """Admit and commit until the process is killed; write a byte to a pipe after each commit."""
     small()
     with Store(path, "kills", "print", cap=PureDP(CAP), shared=shared) as store:
         if shared:
@@ -70,6 +70,7 @@ def spend_on(path: Path, shared: bool) -> None:
             store.ledger.admit_many(people, PureDP(1), np.array(amounts))
             number += 1
             store.commit({}, {"batch": number}, Counts(number * RECORDS))
+            os.write(tell, b".")
 
 
 def check(path: Path, replay: Replay, least: int, most: int | None = None) -> int:
@@ -102,7 +103,7 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
         store.ledger.spent("p0")
     n = landed = 0
     for _ in range(kills):
-        spend_and_be_killed(path, rng.uniform(0.05, 0.6), shared=rng.random() < 0.3)
+        spend_and_be_killed(path, rng.choice((0, 1, 2, 5)), rng.uniform(0, 0.05), shared=rng.random() < 0.3)
         if path.exists():
             before, n = n, check(path, replay, n, 200)
             landed += n > before
@@ -112,16 +113,24 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
     print(f"\n{kills} kills, {landed} after a commit of their run, {n} commits, {len(replay.spent)} subjects")
 
 
-def spend_and_be_killed(path: Path, after_s: float, shared: bool) -> None:
-    """Kill a fork: to load the library in a new process would take longer than the time until a kill."""
+def spend_and_be_killed(path: Path, commits: int, after_s: float, shared: bool) -> None:
+    """Kill a fork at a random instant after so many commits, however long they take.
+
+    A fork, because a new process would take longer to load the library than to commit.
+    """
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            spend_on(path, shared)
+            spend_on(path, shared, writer)
         finally:
             os._exit(7)
+    os.close(writer)
+    for _ in range(commits):
+        assert os.read(reader, 1) == b"."
     time.sleep(after_s)
     os.kill(child, signal.SIGKILL)
+    os.close(reader)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
