@@ -178,6 +178,18 @@ def test_no_docstring_names_what_is_not_there(path: Path) -> None:
     assert not stale(path)
 
 
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS])
+def test_no_document_names_a_file_that_is_not_there(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    named = re.findall(
+        r"(?<![\w/.-])((?:tests|benchmarks|docs|streamdp|connectors|examples|servers)/[\w/.-]*\w\.\w+)", text
+    )
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
 def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
     path = tmp_path / "sample.py"
     path.write_text(
