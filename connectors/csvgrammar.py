@@ -57,13 +57,10 @@ class CSVGrammar:
         self.head = ""
         self.header: list[str] = []
         """The fields of the header as they are written, but for the byte order mark."""
+        self.width = 0
+        """How many fields a record has."""
         self.places: dict[str, int] = {}
         """The index of the field of each of the columns."""
-
-    @property
-    def width(self) -> int:
-        """How many fields a record has."""
-        return len(self.header)
 
     def read_header(self, data: bytes, ended: bool) -> int | None:
         """See `recordblocks.Grammar.read_header`."""
@@ -92,6 +89,7 @@ class CSVGrammar:
                 f"the header {what} the declared {', '.join(map(repr, columns))}; fix the header or the schema (is the "
                 "delimiter right?)"
             )
+        self.width = len(names)
         self.places = {c: names.index(c) for c in self._columns}
         self.head = blake2b(line.encode(), digest_size=8).hexdigest()
         return min(mark + int(records.ends[0]), whole)
