@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
-from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRegressor
+from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 from streamdp.optim.ac_sa import plan
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Logistic, Loss, Quantile, Squared

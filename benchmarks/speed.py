@@ -29,7 +29,8 @@ from river import linear_model, stream
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.config.job import JobConfig, make_config
-from streamdp.runtime.runner import Runner, total
+from streamdp.runtime.learning import total
+from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import Publisher
 from streamdp.store.store import Store
 

@@ -29,7 +29,7 @@ from scipy.integrate import quad
 from scipy.stats import chi2, norm
 
 from streamdp import datasets
-from streamdp.estimators.ldp.learner import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.domains import Box, Domain
 from streamdp.optim.losses import Huber
 from streamdp.optim.planner import asymptotic_variance, plan_records

@@ -25,9 +25,10 @@ from benchmarks.speed import write_between
 from benchmarks.theory import SIGMA, mean_and_error, pm, table
 from streamdp import datasets
 from streamdp.estimators.batched import BatchedModel
-from streamdp.estimators.ldp.learner import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.estimators.linear import gradients
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
-from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRegressor, gradients
+from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Huber
 from streamdp.privacy.amplification import local_budget, shuffled

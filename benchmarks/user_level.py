@@ -292,7 +292,7 @@ cut to L only from so many users in a single batch, of which a run has many:
 
 Up to m = 100 it never has. The default cuts to one spread, around zero: near the optimum mean gradients are near zero,
 and far from it a step keeps its direction. In the worst case over distributions that leaves a bias of a quarter of the
-spread, which does not fall with n; see `streamdp.estimators.user.public`.
+spread, which does not fall with n; see `streamdp.estimators.user.estimators`.
 
 ## Users that differ
 

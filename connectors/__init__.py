@@ -1,10 +1,20 @@
 """Sources of records and sinks of dead letters, behind the protocols of `streamdp.data.records`.
 
-Kafka is in `connectors.kafka`, as it needs an extra.
+Kafka and Avro need extras, and are in `connectors.kafka` and `connectors.avrorows`.
 """
 
 from connectors.files import CSVSource, DeadLetterFile, JSONLSource
 from connectors.jsonrows import encode_json
-from connectors.memory import ABORT, BAD, END, MemorySource
+from connectors.memory import ABORT, BAD, END, MemoryShards, MemorySource
 
-__all__ = ["ABORT", "BAD", "END", "CSVSource", "DeadLetterFile", "JSONLSource", "MemorySource", "encode_json"]
+__all__ = [
+    "ABORT",
+    "BAD",
+    "END",
+    "CSVSource",
+    "DeadLetterFile",
+    "JSONLSource",
+    "MemoryShards",
+    "MemorySource",
+    "encode_json",
+]

@@ -1,33 +1,43 @@
 """Avro values, one a record, to a batch. Used for messages of a broker. Needs the extra `avro`.
 
-fastavro reads the schema. The values are read here, because fastavro's reader is made for files that one trusts: it
-takes a negative index of a union or enum for one from the end, ends the process on a value that nests deep enough, and
-does not return from an array that says it has 2^60 nulls.
+fastavro reads the schema and the values, except for the primitives whose values direct the reader: `_Primitives`
+checks them, because fastavro trusts its input. It takes a negative index of a union or enum from the end of the list,
+a negative length as "all that is left", and does not return from an array that claims to hold 2^60 nulls.
+
+The reader is fastavro's Python one (its module _read_py), not its compiled one. The compiled reader takes no other
+primitives, and a value that nests a million levels deep overflows its stack, which ends the process. The Python reader
+raises `RecursionError`, which makes that value a dead letter.
 """
 
 from __future__ import annotations
 
+import io
 import os
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from connectors.jsonrows import Given, encode_objects
-from connectors.recordfile import MAX_RECORD_BYTES
+from connectors.recordblocks import MAX_RECORD_BYTES
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 from streamdp.errors import ConfigError
+
+try:
+    from fastavro._read_py import read_data
+    from fastavro.io.binary_decoder import BinaryDecoder
+    from fastavro.read import LOGICAL_READERS
+    from fastavro.repository.base import SchemaRepositoryError
+    from fastavro.schema import load_schema
+except ImportError:
+    raise ConfigError("Avro needs the package fastavro: pip install 'streamdp[avro]'") from None
 
 FRAMINGS = ("none", "confluent")
 _HEADER_BYTES = 5
 
-_Reader = Callable[[bytes, int], tuple[Any, int]]
-"""The value that begins at a place, and the place that follows it."""
-
-_MALFORMED = (IndexError, ValueError, struct.error, RecursionError)
-"""What readers raise for bytes that are no value of theirs."""
+_MALFORMED = (EOFError, IndexError, ValueError, RecursionError)
+"""Raised for bytes that are no value of the schema."""
 
 
 class AvroDecoder:
@@ -37,15 +47,16 @@ class AvroDecoder:
     ----------
     path
         The .avsc file with the schema that the values were written with: a record. Named types that it lacks are
-        looked for beside it, in `<full name>.avsc`.
+        searched for beside it, in `<full name>.avsc`.
     framing
         What a value begins with: `none` for bare Avro binary, `confluent` for a zero byte and the 4 bytes of a schema's
-        number. The number is not looked at: all values must have the one schema.
+        number. The number is ignored: all values must have the one schema.
 
-    Dead letters beside the encoder's: `tombstone` for None in place of a value, `too_long` for one over
+    Dead letters in addition to the encoder's: `tombstone` for None in place of a value, `too_long` for one over
     `MAX_RECORD_BYTES`, `empty` for no bytes, `nested` for a record, map or array where a plain value belongs, and
     `not_avro` for bytes that are not exactly one value of the schema: too few or too many, another first byte than the
-    header's, an index, a length or a boolean out of range, text that is not UTF-8, or too deep a nesting.
+    header's, an index, a length or a boolean out of range, text that is not UTF-8, or nesting over Python's recursion
+    limit (100 levels of a recursive schema are within it).
 
     Fields mean what they mean in a JSON object: those that the encoder does not know are ignored, null is missing, a
     number may come as text, and a boolean counts as the text `true` or `false`. A float counts as the double it
@@ -60,7 +71,7 @@ class AvroDecoder:
     def __init__(self, path: str | os.PathLike[str], *, framing: str = "none") -> None:
         if framing not in FRAMINGS:
             raise ConfigError(f"expected one of {', '.join(FRAMINGS)} as framing, got {framing!r}")
-        self._read = _read_schema(os.fspath(path))
+        self._schema, self._named = _read_schema(os.fspath(path))
         self._header_bytes = _HEADER_BYTES if framing == "confluent" else 0
 
     def __call__(
@@ -71,10 +82,7 @@ class AvroDecoder:
         encoder: Encoder,
         given: Given | None = None,
     ) -> Batch:
-        """Decode and encode n values; `positions` is (n,) int64, ascending, `position` what follows the last of them.
-
-        `given` holds columns of the encoder whose n values come from elsewhere; fields of their names are then ignored.
-        """
+        """As `jsonrows.encode_json`, for n Avro values."""
         objects: list[dict[str, Any]] = []
         kept: list[int] = []
         dead: list[DeadLetter] = []
@@ -89,7 +97,7 @@ class AvroDecoder:
         return encode_objects(objects, positions[kept], position, encoder, part, dead)
 
     def _object(self, value: bytes | None) -> dict[str, Any] | str:
-        """The fields of a value, or why there are none."""
+        """The fields of a value, or the reason why it has none."""
         if value is None:
             return "tombstone"
         if not value:
@@ -98,231 +106,149 @@ class AvroDecoder:
             return "too_long"
         if self._header_bytes and (value[0] != 0 or len(value) < self._header_bytes):
             return "not_avro"
+        primitives = _Primitives(value[self._header_bytes :])
         try:
-            item, end = self._read(value, self._header_bytes)
+            item: dict[str, Any] = read_data(primitives, self._schema, self._named)  # type: ignore[no-untyped-call]
         except _MALFORMED:
             return "not_avro"
-        return item if end == len(value) else "not_avro"
+        return "not_avro" if primitives.fo.read(1) else item
 
 
-# From a schema to a reader.
+class _Primitives(BinaryDecoder):
+    """Reads the primitives of one value; fastavro calls the methods by these names.
+
+    Each method raises one of `_MALFORMED` if the bytes end too early or hold no value of its type.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.fo: io.BytesIO = io.BytesIO(data)
+
+    def read_boolean(self) -> bool:
+        return (False, True)[self.fo.read(1)[0]]
+
+    def read_long(self) -> int:
+        read = self.fo.read
+        byte = read(1)[0]
+        value, shift = byte & 127, 7
+        while byte > 127:
+            byte = read(1)[0]
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift > 70 or value >> 64:
+                raise ValueError
+        return (value >> 1) ^ -(value & 1)
+
+    def read_int(self) -> int:
+        value = self.read_long()
+        if not -(1 << 31) <= value < 1 << 31:
+            raise ValueError
+        return value
+
+    def read_index(self) -> int:
+        value = self.read_long()
+        if value < 0:
+            raise IndexError
+        return value
+
+    read_enum = read_index
+
+    def read_bytes(self) -> bytes:
+        size = self.read_index()
+        data = self.fo.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data
+
+    def read_array_start(self) -> None:
+        """Nothing: `iter_array` reads the counts of all blocks."""
+
+    read_map_start = read_array_start
+
+    def iter_array(self) -> Iterator[None]:
+        """Once for each item of an array or map, but once for a whole block of items that take no bytes."""
+        while count := self.read_long():
+            end = self.read_index() + self.fo.tell() if count < 0 else None
+            for _ in range(abs(count)):
+                start = self.fo.tell()
+                yield
+                if self.fo.tell() == start:
+                    break
+            if end not in (None, self.fo.tell()):
+                raise ValueError
+
+    iter_map = iter_array
 
 
-def _read_schema(path: str) -> _Reader:
-    """A reader for the record schema of a file. Raises `ConfigError`."""
-    try:
-        from fastavro.repository.base import SchemaRepositoryError
-        from fastavro.schema import load_schema
-    except ImportError:
-        raise ConfigError("Avro needs the package fastavro: pip install 'streamdp[avro]'") from None
+def _read_schema(path: str) -> tuple[Any, dict[str, Any]]:
+    """The record schema of a file, and its named types as fastavro expects them. Raises `ConfigError`."""
     if not path.endswith(".avsc"):
         raise ConfigError(f"{path}: expected an Avro schema in a file whose name ends in .avsc")
+    named: dict[str, Any] = {}
     try:
         with open(path, "rb"):
             pass
-        schema = load_schema(path)
+        schema = _prepared(load_schema(path), named)
     except OSError as error:
         raise ConfigError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
     except SchemaRepositoryError:
         raise ConfigError(f"{path}: expected an Avro schema, and JSON") from None
-    except Exception as error:  # fastavro does not say which ones; odd schemas end in KeyError and TypeError
+    except Exception as error:  # noqa: BLE001 - fastavro names no type; odd schemas end in KeyError and TypeError
         raise ConfigError(f"{path}: not an Avro schema ({type(error).__name__}: {error})") from None
-    if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
+    if not isinstance(schema, dict) or schema["type"] not in ("record", "error"):
         raise ConfigError(f"{path}: expected the schema of a record")
-    try:
-        return _reader(schema, {})
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not an Avro schema ({type(error).__name__}: {error})") from None
+    return schema, {"writer": named, "reader": {}}
 
 
-def _reader(schema: Any, named: dict[str, _Reader]) -> _Reader:
-    """A reader for a parsed schema; `named` are the readers of the types that were named so far."""
+def _prepared(schema: Any, named: dict[str, Any]) -> Any:
+    """A parsed schema with the logical types `_TEXT` and `_DECIMAL` only; its named types go to `named`."""
     if isinstance(schema, list):
-        return _union([_reader(branch, named) for branch in schema])
+        return [_prepared(branch, named) for branch in schema]
     if isinstance(schema, str):
-        return _PRIMITIVES[schema] if schema in _PRIMITIVES else named[schema]
+        return _prepared({"type": schema}, named) if schema == "bytes" else schema
     kind = schema["type"]
+    if not isinstance(kind, str):
+        return _prepared(kind, named)
+    ours = {key: value for key, value in schema.items() if key != "logicalType"}
+    if kind in ("record", "error", "enum", "fixed"):
+        named[schema["name"]] = ours
     match kind:
         case "record" | "error":
-            fields: dict[str, _Reader] = {}
-            # Known before its fields are: they may hold it.
-            reader = named[schema["name"]] = _record(fields)
-            for field in schema["fields"]:
-                if field["name"] in fields:
-                    raise ValueError(f"two fields have the name {field['name']!r}")
-                fields[field["name"]] = _reader(field["type"], named)
-            return reader
-        case "enum":
-            reader = named[schema["name"]] = _enum(list(schema["symbols"]))
-            return reader
-        case "fixed":
-            if not isinstance(schema["size"], int) or schema["size"] < 0:
-                raise ValueError("expected a size of fixed of 0 or more")
-            reader = named[schema["name"]] = _logical(_fixed(schema["size"]), schema)
-            return reader
+            names = [field["name"] for field in schema["fields"]]
+            if len(set(names)) < len(names):
+                raise ValueError(f"two fields have the name {max(names, key=names.count)!r}")
+            ours["fields"] = [field | {"type": _prepared(field["type"], named)} for field in schema["fields"]]
         case "array":
-            return _blocks(_reader(schema["items"], named), [])
+            ours["items"] = _prepared(schema["items"], named)
         case "map":
-            return _blocks(_entry(_reader(schema["values"], named)), {})
-        case "bytes":
-            return _logical(_bytes, schema)
-        case _:
-            return _reader(kind, named)
+            ours["values"] = _prepared(schema["values"], named)
+        case "bytes" | "fixed":
+            ours |= _carried(schema)
+    return ours
 
 
-def _record(fields: dict[str, _Reader]) -> _Reader:
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        item: dict[str, Any] = {}
-        for name, field in fields.items():
-            item[name], at = field(data, at)
-        return item, at
-
-    return read
-
-
-def _union(branches: list[_Reader]) -> _Reader:
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        index, at = _long(data, at)
-        if index < 0:
-            raise IndexError
-        return branches[index](data, at)
-
-    return read
-
-
-def _enum(symbols: list[str]) -> _Reader:
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        index, at = _long(data, at)
-        if index < 0:
-            raise IndexError
-        return symbols[index], at
-
-    return read
-
-
-def _blocks(item: _Reader, nothing: Any) -> _Reader:
-    """A reader of arrays and maps, which keeps nothing of them: it matters only that there is one."""
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        while True:
-            count, at = _long(data, at)
-            if count == 0:
-                return nothing, at
-            end = -1
-            if count < 0:
-                size, at = _long(data, at)
-                end = at + size
-            for _ in range(abs(count)):
-                start = at
-                _, at = item(data, at)
-                if at == start:  # it takes no bytes, nor do the others
-                    break
-            if count < 0 and at != end:
-                raise ValueError
-
-    return read
-
-
-def _entry(value: _Reader) -> _Reader:
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        return value(data, _string(data, at)[1])
-
-    return read
-
-
-def _fixed(size: int) -> _Reader:
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        return _piece(data, at, size).decode("latin-1"), at + size
-
-    return read
-
-
-def _logical(read: _Reader, schema: dict[str, Any]) -> _Reader:
-    """The reader of a decimal, if the schema of bytes or fixed says that it is one."""
+def _carried(schema: dict[str, Any]) -> dict[str, Any]:
+    """What replaces the logical type of bytes or fixed."""
+    if schema["type"] == "fixed" and not (isinstance(schema["size"], int) and schema["size"] >= 0):
+        raise ValueError("expected a size of fixed of 0 or more")
     if schema.get("logicalType") != "decimal":
-        return read
-    precision, scale = schema["precision"], schema.get("scale", 0)
-    limit = 10**precision
-
-    def read_decimal(data: bytes, at: int) -> tuple[Any, int]:
-        text, at = read(data, at)
-        unscaled = int.from_bytes(text.encode("latin-1"), "big", signed=True)
-        if abs(unscaled) >= limit:
-            raise ValueError
-        digits = Decimal(abs(unscaled)).as_tuple().digits
-        return f"{Decimal((unscaled < 0, digits, -scale)):f}", at
-
-    return read_decimal
+        return {"logicalType": _TEXT}
+    return {"logicalType": _DECIMAL, "scale": schema.get("scale", 0), "limit": 10 ** schema["precision"]}
 
 
-# The readers of plain values.
+def _text(data: bytes, _schema: Any, _reader_schema: Any) -> str:
+    return data.decode("latin-1")
 
 
-def _piece(data: bytes, at: int, size: int) -> bytes:
-    if size < 0 or at + size > len(data):
-        raise IndexError
-    return data[at : at + size]
-
-
-def _null(data: bytes, at: int) -> tuple[Any, int]:
-    return None, at
-
-
-def _boolean(data: bytes, at: int) -> tuple[Any, int]:
-    if data[at] > 1:
+def _decimal(data: bytes, schema: Any, _reader_schema: Any) -> str:
+    unscaled = int.from_bytes(data, "big", signed=True)
+    if abs(unscaled) >= schema["limit"]:  # before the conversion below, whose time grows with the square of the size
         raise ValueError
-    return data[at] == 1, at + 1
+    digits = Decimal(abs(unscaled)).as_tuple().digits
+    return f"{Decimal((unscaled < 0, digits, -schema['scale'])):f}"
 
 
-def _long(data: bytes, at: int) -> tuple[Any, int]:
-    byte = data[at]
-    at += 1
-    value, shift = byte & 127, 7
-    while byte > 127:
-        if shift > 63:
-            raise ValueError
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-    if value >> 64:
-        raise ValueError
-    return (value >> 1) ^ -(value & 1), at
+_TEXT, _DECIMAL = "streamdp-text", "streamdp-decimal"
+"""Our logical types. fastavro's registry is global; these names leave its own types as they are."""
 
-
-def _int(data: bytes, at: int) -> tuple[Any, int]:
-    value, at = _long(data, at)
-    if not -(1 << 31) <= value < 1 << 31:
-        raise ValueError
-    return value, at
-
-
-def _float(data: bytes, at: int) -> tuple[Any, int]:
-    return _FLOAT.unpack_from(data, at)[0], at + 4
-
-
-def _double(data: bytes, at: int) -> tuple[Any, int]:
-    return _DOUBLE.unpack_from(data, at)[0], at + 8
-
-
-def _bytes(data: bytes, at: int) -> tuple[Any, int]:
-    size, at = _long(data, at)
-    return _piece(data, at, size).decode("latin-1"), at + size
-
-
-def _string(data: bytes, at: int) -> tuple[Any, int]:
-    size, at = _long(data, at)
-    return _piece(data, at, size).decode(), at + size
-
-
-_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-_PRIMITIVES: dict[str, _Reader] = {
-    "null": _null,
-    "boolean": _boolean,
-    "int": _int,
-    "long": _long,
-    "float": _float,
-    "double": _double,
-    "bytes": _bytes,
-    "string": _string,
-}
+LOGICAL_READERS |= {f"{kind}-{_TEXT}": _text for kind in ("bytes", "fixed")}
+LOGICAL_READERS |= {f"{kind}-{_DECIMAL}": _decimal for kind in ("bytes", "fixed")}

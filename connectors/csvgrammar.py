@@ -1,35 +1,105 @@
-"""Where CSV records end and what their fields are (RFC 4180), at the speed of numpy where quotes are in order."""
+"""Where CSV records end and what their fields are (RFC 4180).
+
+This is our own code because a stream needs what CSV libraries do not tell: where each record ends, so that a run can
+continue after it, and which records are malformed, so that one bad quote costs one line and not the rest of the file.
+It is also the one definition of CSV for `files.CSVSource` and `csvrows.CSVRows`. Python's `csv` module and polars give
+neither, and repair malformed records silently, each in its own way. polars still reads the values of records that all
+readers take apart in the same way.
+"""
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections.abc import Sequence
+from hashlib import blake2b
 
 import numpy as np
 
-from connectors.recordfile import MAX_RECORD_BYTES, Records, count_byte, find_byte
+from connectors.recordblocks import MAX_RECORD_BYTES, Records, count_byte, cut_lines, find_byte
+from streamdp.errors import ConfigError, SchemaError, SourceError
 
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
 
 class CSVGrammar:
-    """CSV with one delimiter (an ASCII character).
+    """CSV with a header and one delimiter; a `recordblocks.Grammar`.
 
     A field that starts with a quote ends at the next quote that is not doubled, and a delimiter or line end follows.
     Any other field ends at the next delimiter or line end; quotes inside it are plain characters. A record that does
-    not fit is malformed; it ends with its first line.
+    not fit is malformed; it ends with its first line. Lines end in LF or CRLF; a CR elsewhere is a plain character.
+
+    The header is UTF-8, may begin with a byte order mark, and names columns, without the blanks around each name.
+
+    Parameters
+    ----------
+    delimiter
+        One ASCII character, no quote and no line end.
+    columns
+        The columns that the header must name exactly once, in any order and among others.
+
+    Raises `ConfigError` for another delimiter.
     """
 
-    def __init__(self, delimiter: str) -> None:
+    header_rows = 1
+
+    def __init__(self, delimiter: str, columns: Sequence[str] = ()) -> None:
+        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+            raise ConfigError("expected one ASCII character, no quote and no line end, as delimiter")
         d = re.escape(delimiter)
         quoted = r'"(?:[^"]++|"")*+'
         field = rf'(?>{quoted}"|[^"\n{d}][^\n{d}]*+|)'
         self._record = re.compile(rf"{field}(?:{d}{field})*+\r?\n".encode())
         self._start_of_record = re.compile(rf'(?:{field}{d})*+(?:{quoted}(?:"\r?)?|{field})\Z'.encode())
         self._field = re.compile(rf'{d}(?:"((?:[^"]++|"")*+)"|([^{d}]*+))')
-        self._delimiter = delimiter
+        self._columns = columns
+        self.delimiter = delimiter
+        self.head = ""
+        self.header: list[str] = []
+        """The fields of the header as they are written, but for the byte order mark."""
+        self.places: dict[str, int] = {}
+        """The index of the field of each of the columns."""
+
+    @property
+    def width(self) -> int:
+        """How many fields a record has."""
+        return len(self.header)
+
+    def read_header(self, data: bytes, ended: bool) -> int | None:
+        """See `recordblocks.Grammar.read_header`."""
+        whole = len(data)
+        data = data.removeprefix(codecs.BOM_UTF8)
+        mark = whole - len(data)
+        unended = ended and bool(data) and not data.endswith(b"\n")
+        records = self.split(data + b"\n" if unended else data, ended)
+        if len(records.ends) == 0:
+            if len(data) > MAX_RECORD_BYTES:
+                raise _bad_header(f"first line is over {MAX_RECORD_BYTES} bytes long")
+            return None
+        if 0 in records.flaws:
+            raise _bad_header("header has quotes that do not match")
+        try:
+            line = records.raw([0])[0].decode()
+        except UnicodeDecodeError:
+            raise _bad_header("header is not UTF-8 text") from None
+        self.header = self._fields(line)
+        names = [name.strip() for name in self.header]
+        absent = [c for c in self._columns if c not in names]
+        twice = [c for c in self._columns if names.count(c) > 1]
+        if absent or twice:
+            what, columns = ("lacks", absent) if absent else ("repeats", twice)
+            raise SchemaError(
+                f"the header {what} the declared {', '.join(map(repr, columns))}; fix the header or the schema (is the "
+                "delimiter right?)"
+            )
+        self.places = {c: names.index(c) for c in self._columns}
+        self.head = blake2b(line.encode(), digest_size=8).hexdigest()
+        return min(mark + int(records.ends[0]), whole)
 
     def split(self, data: bytes, ended: bool) -> Records:
-        """The complete records of `data`, which starts one. With `ended`, data ends with LF and nothing follows."""
+        """See `recordblocks.Grammar.split`."""
+        if b'"' not in data:
+            return cut_lines(data)
         ends = self._ends_in_order(data, ended)
         if ends is not None:
             return Records(data[: ends[-1]], ends, {})
@@ -37,28 +107,66 @@ class CSVGrammar:
         ends = np.array(found, dtype=np.int64)
         return Records(data[: ends[-1]] if found else b"", ends, flaws, in_order=False)
 
-    def fields(self, record: str) -> list[str]:
+    def read(self, raw: bytes, flaw: str | None) -> tuple[list[str], str | None]:
+        """Read the fields of a record, and the reason why it cannot be used: None if it can.
+
+        Parameters
+        ----------
+        raw
+            The record without its line end.
+        flaw
+            The reason if it is known already, as from `Records.flaws`. The record is then one field, empty if it is
+            `too_long`.
+
+        Other reasons: `empty_line`, `not_utf8` (the bytes that are not UTF-8 are lone surrogates in the fields),
+        `too_few_fields`, `too_many_fields`.
+        """
+        if flaw is not None:
+            return ["" if flaw == "too_long" else raw.decode(errors="surrogateescape")], flaw
+        if not raw:
+            return [""], "empty_line"
+        try:
+            fields = self._fields(raw.decode())
+        except UnicodeDecodeError:
+            return self._fields(raw.decode(errors="surrogateescape")), "not_utf8"
+        if len(fields) == self.width:
+            return fields, None
+        return fields, "too_few_fields" if len(fields) < self.width else "too_many_fields"
+
+    def _fields(self, record: str) -> list[str]:
         """The fields of a well-formed record without its line end."""
         if '"' not in record:
-            return record.split(self._delimiter)
-        found = self._field.findall(self._delimiter + record)
+            return record.split(self.delimiter)
+        found = self._field.findall(self.delimiter + record)
         return [quoted.replace('""', '"') or plain for quoted, plain in found]
 
-    def may_be_plain(self, records: Records, width: int) -> bool:
-        """A cheap look: ASCII without quotes, and as many delimiters as records of `width` fields have together."""
+    def may_be_plain(self, records: Records) -> bool:
+        """Check cheaply: ASCII without quotes, and as many delimiters as the records have together.
+
+        Parameters
+        ----------
+        records
+            Records of `split`.
+        """
         data = records.data
         if records.flaws or b'"' in data or not data.isascii():
             return False
-        return count_byte(data, self._delimiter.encode()) == (width - 1) * len(records.ends)
+        return count_byte(data, self.delimiter.encode()) == (self.width - 1) * len(records.ends)
 
-    def plain(self, records: Records, width: int) -> np.ndarray:
-        """(n,) bool: records of `width` fields on one line that any CSV reader takes apart in the same way."""
+    def plain(self, records: Records) -> np.ndarray:
+        """(n,) bool: records of `width` fields on one line that every CSV reader takes apart in the same way.
+
+        Parameters
+        ----------
+        records
+            n records of `split`.
+        """
         quotes = find_byte(records.data, b'"')
-        delimiters = find_byte(records.data, self._delimiter.encode())
+        delimiters = find_byte(records.data, self.delimiter.encode())
         lines = find_byte(records.data, b"\n")
         if len(quotes) and records.in_order:
             delimiters = delimiters[_is_even(np.searchsorted(quotes, delimiters))]
-        plain = _per_record(delimiters, records.ends) == width - 1
+        plain: np.ndarray = _per_record(delimiters, records.ends) == self.width - 1
         plain &= _per_record(lines, records.ends) == 1
         if not records.in_order:  # then the quotes before a record say nothing about it
             plain &= _per_record(quotes, records.ends) == 0
@@ -66,7 +174,7 @@ class CSVGrammar:
         return plain
 
     def _ends_in_order(self, data: bytes, ended: bool) -> np.ndarray | None:
-        """Record ends by the parity of quotes, or None where that is not the same as reading character by character.
+        """Record ends by the parity of quotes, or None if that may differ from reading character by character.
 
         Induction over the quotes: outside of quotes, a quote right after a delimiter or record end opens a field, and
         one right after a quote resumes the field that a doubled quote interrupted; inside, a quote before a delimiter,
@@ -85,7 +193,7 @@ class CSVGrammar:
         before = np.where(opening == 0, _NEWLINE, text[opening - 1])
         after = text[closing + 1]
         at_return = closing[after == _RETURN]
-        delimiter = ord(self._delimiter)
+        delimiter = ord(self.delimiter)
         in_order = (
             np.isin(before, (delimiter, _NEWLINE, _QUOTE)).all()
             and np.isin(after, (delimiter, _NEWLINE, _RETURN, _QUOTE)).all()
@@ -94,7 +202,7 @@ class CSVGrammar:
         return ends if in_order else None
 
     def _scan(self, data: bytes, ended: bool) -> tuple[list[int], dict[int, str]]:
-        """Record ends one by one, and the flaws by index. The truth that the fast way must agree with."""
+        """Record ends one by one, and the flaws by index: the definition, with which the fast way must agree."""
         ends: list[int] = []
         flaws: dict[int, str] = {}
         start = 0
@@ -113,8 +221,13 @@ class CSVGrammar:
         return ends, flaws
 
 
+def _bad_header(what: str) -> SourceError:
+    return SourceError(f"the {what}; expected a line of column names")
+
+
 def _is_even(numbers: np.ndarray) -> np.ndarray:
-    return (numbers & 1) == 0
+    even: np.ndarray = (numbers & 1) == 0
+    return even
 
 
 def _per_record(places: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Records from CSV and JSON lines files, gzip or not, at rest or growing, or on standard input; a dead letter file."""
+"""Sources of records in CSV and JSON lines files, gzip or not, complete or growing, or on standard input; dead letters.
+
+CSV is cut into records by `csvgrammar`, which says why that is our own code. Values are parsed by polars.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,10 @@ import polars as pl
 
 from connectors.csvgrammar import CSVGrammar
 from connectors.jsonrows import by_position, encode_json_lines, merge
-from connectors.recordfile import MAX_RECORD_BYTES, RecordFile, Records, cut_lines
+from connectors.recordblocks import Records, cut_lines
+from connectors.recordfile import RecordFile
 from streamdp.data.records import Batch, DeadLetter, Encoder
-from streamdp.errors import ConfigError, SchemaError, SourceError
+from streamdp.errors import SourceError
 
 _BOM = codecs.BOM_UTF8
 
@@ -27,22 +30,22 @@ _BOM = codecs.BOM_UTF8
 class CSVSource(RecordFile):
     """A CSV file with a header, quoted as RFC 4180 says; a `records.Source`.
 
-    The header holds the encoder's columns in any order, and others, which are ignored. Lines end in LF or CRLF. A
-    row number counts records, the header being 1: it is the line number where no field holds a line end.
+    The header holds the encoder's columns in any order, and others, which are ignored. Lines end in LF or CRLF. A row
+    number counts records, and the header is 1: it is the line number as long as no field holds a line end.
 
     Parameters
     ----------
     path
         A file, plain or gzip, or `-` for standard input.
     encoder
-        What the records mean, such as a `streamdp.data.preprocessing.Schema`.
+        What the records mean, such as a `streamdp.data.schema.Schema`.
     delimiter
         One ASCII character between fields.
     follow
         Wait for more at the end of a plain file that grows, until `close()`.
-    max_bad_share
-        `TooManyBadRecordsError` is raised if more than this share of the records so far became dead letters and they
-        are `min_bad` or more, or if a file ends without one good record. None: never.
+    max_bad_share, min_bad
+        `TooManyBadRecordsError` is raised if more than this share (in [0, 1]) of the records so far became dead letters
+        and they are `min_bad` or more, or if a file ends without one good record. None: never.
     keep_payload
         Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
 
@@ -52,7 +55,7 @@ class CSVSource(RecordFile):
     reason of the encoder.
     """
 
-    _header_rows = 1
+    _grammar: CSVGrammar
 
     def __init__(
         self,
@@ -65,10 +68,7 @@ class CSVSource(RecordFile):
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:
-        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-            raise ConfigError("expected one ASCII character, no quote and no line end, as delimiter")
-        self._delimiter = delimiter
-        self._grammar = CSVGrammar(delimiter)
+        self._grammar = CSVGrammar(delimiter, encoder.columns)
         super().__init__(
             path,
             encoder,
@@ -78,55 +78,19 @@ class CSVSource(RecordFile):
             keep_payload=keep_payload,
         )
 
-    def _read_header(self, data: bytes, ended: bool) -> int | None:
-        unended = ended and bool(data) and not data.endswith(b"\n")
-        records = self._grammar.split(data + b"\n" if unended else data, ended)
-        if len(records.ends) == 0:
-            if len(data) > MAX_RECORD_BYTES:
-                raise self._bad_header(f"first line is over {MAX_RECORD_BYTES} bytes long")
-            return None
-        length = min(int(records.ends[0]), len(data))
-        if 0 in records.flaws:
-            raise self._bad_header("header has quotes that do not match")
-        try:
-            line = records.raw([0])[0].removeprefix(_BOM).decode()
-        except UnicodeDecodeError:
-            raise self._bad_header("header is not UTF-8 text") from None
-        names = [name.strip() for name in self._grammar.fields(line)]
-        absent = [c for c in self._encoder.columns if c not in names]
-        twice = [c for c in self._encoder.columns if names.count(c) > 1]
-        if absent or twice:
-            self._stream.close()
-            what, columns = ("lacks", absent) if absent else ("repeats", twice)
-            raise SchemaError(
-                f"{self.path}: the header {what} the declared {', '.join(map(repr, columns))}; mend the header or "
-                "the schema (is the delimiter right?)"
-            )
-        self._width = len(names)
-        self._places = {c: names.index(c) for c in self._encoder.columns}
-        self._head = blake2b(line.encode(), digest_size=8).hexdigest()
-        return length
-
-    def _bad_header(self, what: str) -> SourceError:
-        self._stream.close()
-        return SourceError(f"{self.path}: the {what}; expected a line of column names")
-
-    def _split(self, data: bytes, ended: bool) -> Records:
-        return self._grammar.split(data, ended) if b'"' in data else cut_lines(data)
-
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
-        """By polars what is plain, by hand what is not or what polars could not read as a number.
+        """Plain records by polars; by hand the others, and those in which polars could not read a number.
 
-        The fast way may refuse more than the slow one, never accept more or read another value.
+        The fast way may refuse more records than the slow one. It never accepts more, nor reads another value.
         """
         everything = np.ones(len(rows), dtype=bool)
         frame, complete, plain = None, False, everything
-        if self._grammar.may_be_plain(records, self._width):
+        if self._grammar.may_be_plain(records):
             frame, complete = self._parse(records, everything)
         if not complete:
-            # As many delimiters as they should be, and a value in each last field: then each record has its fields.
-            # Otherwise count them, as polars takes short records and long ones without a word.
-            plain = self._grammar.plain(records, self._width) & _utf8(records)
+            # If the number of delimiters is right and each last field has a value, each record has all its fields.
+            # Otherwise count them, because polars accepts short and long records silently.
+            plain = self._grammar.plain(records) & _utf8(records)
             if frame is None or not plain.all():
                 frame, _ = self._parse(records, plain)
         if frame is None:
@@ -143,7 +107,7 @@ class CSVSource(RecordFile):
         return merge(batch, self._decode_by_hand(records, rows, ~plain))
 
     def _parse(self, records: Records, which: np.ndarray) -> tuple[pl.DataFrame | None, bool]:
-        """Some records by polars, declared columns only; None where it does not see the records that we see.
+        """Some records by polars, declared columns only; None if it does not find the same number of records.
 
         Also whether each record has a value in its last field, declared or not.
         """
@@ -154,8 +118,8 @@ class CSVSource(RecordFile):
         if not data:
             return None, False
         numeric = self._encoder.numeric_columns
-        types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._width)), pl.String)
-        types |= {str(place): pl.Float64 for c, place in self._places.items() if c in numeric}
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(map(str, range(self._grammar.width)), pl.String)
+        types |= {str(place): pl.Float64 for c, place in self._grammar.places.items() if c in numeric}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -163,8 +127,8 @@ class CSVSource(RecordFile):
                     data,
                     has_header=False,
                     schema=types,
-                    columns=sorted({*self._places.values(), self._width - 1}),
-                    separator=self._delimiter,
+                    columns=sorted({*self._grammar.places.values(), self._grammar.width - 1}),
+                    separator=self._grammar.delimiter,
                     quote_char='"' if b'"' in data else None,
                     ignore_errors=True,
                 )
@@ -172,35 +136,25 @@ class CSVSource(RecordFile):
             return None, False
         if frame.height != np.count_nonzero(which):
             return None, False
-        complete = not frame.get_column(str(self._width - 1)).null_count()
-        return frame.select(pl.col(str(place)).alias(c) for c, place in self._places.items()), complete
+        complete = not frame.get_column(str(self._grammar.width - 1)).null_count()
+        return frame.select(pl.col(str(place)).alias(c) for c, place in self._grammar.places.items()), complete
 
     def _decode_by_hand(self, records: Records, rows: np.ndarray, which: np.ndarray) -> Batch:
-        """Some records one by one: what each field is, and the reason where a record has none."""
+        """Some records one by one: their fields, or the reasons why they have none."""
         indices = np.flatnonzero(which).tolist()
         kept: list[int] = []
         values: list[list[str]] = []
         dead: list[DeadLetter] = []
         for i, raw in zip(indices, records.raw(indices), strict=True):
-            reason = records.flaws.get(i)
-            fields: list[str] = []
-            if reason is None and not raw:
-                reason = "empty_line"
-            if reason is None:
-                try:
-                    fields = self._grammar.fields(raw.decode())
-                except UnicodeDecodeError:
-                    reason = "not_utf8"
-            if reason is None and len(fields) != self._width:
-                reason = "too_few_fields" if len(fields) < self._width else "too_many_fields"
+            fields, reason = self._grammar.read(raw, records.flaws.get(i))
             if reason is None:
                 kept.append(i)
                 values.append(fields)
             else:
                 dead.append(DeadLetter(int(rows[i]), reason))
         frame = pl.DataFrame(
-            {c: [fields[place] for fields in values] for c, place in self._places.items()},
-            schema=dict.fromkeys(self._places, pl.String),
+            {c: [fields[place] for fields in values] for c, place in self._grammar.places.items()},
+            schema=dict.fromkeys(self._grammar.places, pl.String),
         )
         batch = self._encoder.encode(frame, rows[kept], {})
         return replace(batch, dead=by_position([*batch.dead, *dead]))
@@ -216,6 +170,21 @@ def _utf8(records: Records) -> np.ndarray:
     return np.ones(len(records.ends), dtype=bool)
 
 
+class _Lines:
+    """Lines without a header, but perhaps a byte order mark; a `recordblocks.Grammar`."""
+
+    header_rows = 0
+    head = ""
+
+    def read_header(self, data: bytes, ended: bool) -> int | None:
+        if _BOM.startswith(data) and data != _BOM and not ended:
+            return None
+        return len(_BOM) if data.startswith(_BOM) else 0
+
+    def split(self, data: bytes, ended: bool) -> Records:
+        return cut_lines(data)
+
+
 class JSONLSource(RecordFile):
     """A file of JSON objects, one a line; each has the encoder's columns as keys. A `records.Source`.
 
@@ -224,12 +193,12 @@ class JSONLSource(RecordFile):
     path
         A file, plain or gzip, or `-` for standard input.
     encoder
-        What the records mean, such as a `streamdp.data.preprocessing.Schema`.
+        What the records mean, such as a `streamdp.data.schema.Schema`.
     follow
         Wait for more at the end of a plain file that grows, until `close()`.
-    max_bad_share
-        `TooManyBadRecordsError` is raised if more than this share of the records so far became dead letters and they
-        are `min_bad` or more, or if a file ends without one good record. None: never.
+    max_bad_share, min_bad
+        `TooManyBadRecordsError` is raised if more than this share (in [0, 1]) of the records so far became dead letters
+        and they are `min_bad` or more, or if a file ends without one good record. None: never.
     keep_payload
         Put the raw bytes of bad records into their dead letters. They are personal data; off by default.
 
@@ -237,15 +206,7 @@ class JSONLSource(RecordFile):
     dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.
     """
 
-    _header_rows = 0
-
-    def _read_header(self, data: bytes, ended: bool) -> int | None:
-        if data == _BOM[: len(data)] and len(data) < len(_BOM) and not ended:
-            return None
-        return len(_BOM) if data.startswith(_BOM) else 0
-
-    def _split(self, data: bytes, ended: bool) -> Records:
-        return cut_lines(data)
+    _grammar = _Lines()
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
         return encode_json_lines(records, rows, self._encoder)
@@ -254,8 +215,15 @@ class JSONLSource(RecordFile):
 class DeadLetterFile:
     """Dead letters appended to a file as JSON lines: position, reason, column, and the payload (base64) if kept.
 
-    Letters are written through at `commit()`; after a crash, those of records read again come again. The file is
-    made readable by its owner only, as payloads are personal data. Raises `SourceError` if it cannot be written.
+    Letters are on the disk after `commit()`. After a crash, those of records that are read again come again. Only the
+    owner can read the file, because payloads are personal data.
+
+    Parameters
+    ----------
+    path
+        The file; it is made if it does not exist.
+
+    Raises `SourceError` if it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -267,7 +235,15 @@ class DeadLetterFile:
         self._file = os.fdopen(descriptor, "a", encoding="ascii")
 
     def write(self, letters: Iterable[DeadLetter], **where: Any) -> None:
-        """Append letters, each with what `where` says; they reach the file at the next `commit()`, or before."""
+        """Append letters; they are on the disk after the next `commit()`, or before.
+
+        Parameters
+        ----------
+        letters
+            What to append.
+        where
+            Further JSON values that each letter gets, such as a partition.
+        """
         try:
             for letter in letters:
                 item = where | {"position": letter.position, "reason": letter.reason, "column": letter.column}

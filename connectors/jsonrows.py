@@ -1,8 +1,8 @@
-"""JSON objects, one a record, to a batch. Used for JSON lines and for messages of a broker.
+"""JSON objects to batches, one object for each record. Used for JSON lines and for messages of a broker.
 
-There are two ways. `jsonscan` is compiled, makes no Python objects and lets other threads run; it reads a record only
-where it is sure of its meaning. All other records go one by one through `_encode_exactly`, which alone says what a
-record means.
+Two ways lead to the same result. The fast way, `jsonscan`, is compiled, makes no Python objects and lets other threads
+run; it takes a record only if its meaning is certain. All other records are decoded one by one in `_encode_exactly`,
+which defines what a record means.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 import polars as pl
 
 from connectors.jsonscan import read
-from connectors.recordfile import MAX_RECORD_BYTES, Records
+from connectors.recordblocks import MAX_RECORD_BYTES, Records
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 
 Given = Mapping[str, Sequence[str | None]]
@@ -31,14 +31,25 @@ def encode_json(
     encoder: Encoder,
     given: Given | None = None,
 ) -> Batch:
-    """Decode and encode n JSON texts; `positions` is (n,) int64, ascending, `position` what follows the last of them.
+    """Decode and encode JSON texts.
 
-    Dead letters beside the encoder's: `empty_line`, `not_utf8`, `not_json` (NaN and Infinity are not), `not_an_object`
-    (null included), `duplicate_key`, and `nested` for an object or array where a value belongs; `tombstone` for None
-    in place of a text, and `too_long` for one over `MAX_RECORD_BYTES`. Keys that the encoder does not know are
-    ignored. A number may come as text; a boolean counts as the text `true` or `false`.
+    Parameters
+    ----------
+    raw
+        n texts; None for a message without a value.
+    positions
+        (n,) int64, ascending: the position of each record.
+    position
+        The source's position after the last record.
+    encoder
+        Turns the columns into features and target.
+    given
+        Columns of the encoder that come from elsewhere: n values for each name. Keys with these names are ignored.
 
-    `given` holds columns of the encoder whose n values come from elsewhere; keys of their names are then ignored.
+    Returns the batch. A number may come as text; a boolean counts as the text `true` or `false`; keys that the encoder
+    does not know are ignored. Dead letters beside the encoder's have these reasons: `empty_line`; `not_utf8`;
+    `not_json`, also for NaN and Infinity; `not_an_object`, also for null; `duplicate_key`; `nested` for an object or
+    array in a declared column; `tombstone` for None; `too_long` for more than `MAX_RECORD_BYTES`.
     """
     n, texts, flaws = len(raw), list[Any](raw), {}
     try:
@@ -53,7 +64,17 @@ def encode_json(
 
 
 def encode_json_lines(records: Records, rows: np.ndarray, encoder: Encoder) -> Batch:
-    """Decode and encode the lines of a file as `encode_json` does; `rows` are their numbers, (n,) int64."""
+    """Decode and encode the lines of a file, with the results of `encode_json`.
+
+    Parameters
+    ----------
+    records
+        n lines.
+    rows
+        (n,) int64: the number of each line.
+    encoder
+        Turns the columns into features and target.
+    """
     return _encode(records, records.raw, rows, {}, encoder, {})
 
 
@@ -65,23 +86,29 @@ def _encode(
     encoder: Encoder,
     given: Given,
 ) -> Batch:
-    """Encode texts, the fast way or the exact one, each of which ends in a line end; `pick` gives some of them."""
-    frame, sure = read(records, encoder, given)
-    if frame is not None and sure.all():
+    """Encode the certain records the fast way, and the others exactly; `pick` returns the texts at some indices."""
+    frame, certain = read(records, encoder, given)
+    if frame is not None and certain.all():
         return encoder.encode(frame, positions, position)
-    unsure = ~sure
-    unsure[list(records.flaws)] = False
-    rest = np.flatnonzero(unsure).tolist()
+    uncertain = ~certain
+    uncertain[list(records.flaws)] = False
+    rest = np.flatnonzero(uncertain).tolist()
     part = {name: [values[i] for i in rest] for name, values in given.items()}
-    batch = _encode_exactly(pick(rest), positions[unsure], position, encoder, part)
+    batch = _encode_exactly(pick(rest), positions[uncertain], position, encoder, part)
     if frame is not None:
-        batch = merge(encoder.encode(frame, positions[sure], position), batch)
+        batch = merge(encoder.encode(frame, positions[certain], position), batch)
     flawed = [DeadLetter(int(positions[i]), reason) for i, reason in records.flaws.items()]
     return replace(batch, dead=by_position([*batch.dead, *flawed]))
 
 
 def merge(a: Batch, b: Batch) -> Batch:
-    """Two batches of the same encoder as one, in the order of positions."""
+    """Merge two batches of the same encoder, in the order of positions.
+
+    Parameters
+    ----------
+    a, b
+        The batches. The result has the source's position of `a`.
+    """
     order = np.argsort(np.concatenate((a.positions, b.positions)), kind="stable")
     subjects, budgets = None, None
     if a.subjects is not None and b.subjects is not None:
@@ -102,16 +129,20 @@ def merge(a: Batch, b: Batch) -> Batch:
 
 
 def by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
-    """Letters in the order of their positions."""
+    """Sort dead letters by position.
+
+    Parameters
+    ----------
+    dead
+        Dead letters in any order.
+    """
     return sorted(dead, key=lambda letter: letter.position)
-
-
-# The exact way.
 
 
 def _encode_exactly(
     raw: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder, given: Given
 ) -> Batch:
+    """Encode n texts one by one; this defines the meaning of every record."""
     objects: list[dict[str, Any]] = []
     kept: list[int] = []
     dead: list[DeadLetter] = []
@@ -123,7 +154,8 @@ def _encode_exactly(
             continue
         if not isinstance(item, dict):
             dead.append(DeadLetter(place, "not_an_object"))
-        # orjson keeps the last of equal keys. More colons than keys: equal keys, nesting, or a colon in a value.
+        # orjson keeps the last of equal keys. If there are more colons than keys, then there are equal keys, nested
+        # objects, or colons in values.
         elif text.count(b":") != len(item) and _has_duplicate_key(text):
             dead.append(DeadLetter(place, "duplicate_key"))
         else:
@@ -141,7 +173,23 @@ def encode_objects(
     given: Given,
     dead: Sequence[DeadLetter] = (),
 ) -> Batch:
-    """Encode n objects of None, text, booleans, numbers, dicts and lists; `dead` are letters to go with theirs."""
+    """Encode decoded objects.
+
+    Parameters
+    ----------
+    objects
+        n objects; their values are None, text, booleans, numbers, dicts and lists.
+    positions
+        (n,) int64: the position of each record.
+    position
+        The source's position after the last record.
+    encoder
+        Turns the columns into features and target.
+    given
+        See `encode_json`.
+    dead
+        Dead letters to add to the batch, such as those of records that could not be decoded.
+    """
     frame, nested = _frame(objects, encoder, given)
     letters = [*dead, *(DeadLetter(int(positions[i]), "nested", column) for i, column in nested.items())]
     if nested:
@@ -152,7 +200,7 @@ def encode_objects(
 
 
 def _frame(objects: list[dict[str, Any]], encoder: Encoder, given: Given) -> tuple[pl.DataFrame, dict[int, str]]:
-    """The declared columns, and by index the first column of each object that holds an object or array."""
+    """The declared columns; and for each object with a nested value, by its index, the first such column."""
     nested: dict[int, str] = {}
     numeric = frozenset(encoder.numeric_columns)
     columns = []
@@ -179,6 +227,7 @@ def _frame(objects: list[dict[str, Any]], encoder: Encoder, given: Given) -> tup
 
 
 def _not_json(text: bytes) -> str:
+    """The reason why a text is not JSON."""
     if not text.strip():
         return "empty_line"
     try:
@@ -189,20 +238,21 @@ def _not_json(text: bytes) -> str:
 
 
 def _has_duplicate_key(text: bytes) -> bool:
-    """Whether a key of the outermost object comes twice; `text` is valid JSON."""
+    """Whether a key occurs twice in the outermost object; `text` is valid JSON."""
     pairs: list[str] = []
 
     def note(found: list[tuple[str, Any]]) -> None:
-        pairs[:] = [key for key, _ in found]  # the outermost object is closed last
+        pairs[:] = [key for key, _ in found]  # the outermost object comes last
 
     try:
         json.loads(text, object_pairs_hook=note, parse_int=str)
-    except RecursionError:  # nested too deep to look into: not the flat object we expect
+    except RecursionError:  # nested too deep to check, so not the flat object that we expect
         return True
     return len(set(pairs)) < len(pairs)
 
 
 def _text(value: str | bool | int | float | None) -> str | None:
+    """The text of a JSON scalar; None for null."""
     if value is None or isinstance(value, str):
         return value
     return repr(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,8 +1,11 @@
-"""Flat JSON objects to columns, compiled, without a Python object for a field and without the interpreter's lock.
+"""Flat JSON objects to columns: the fast way, compiled, without a Python object for each field.
 
-It reads a record only where it is sure of its meaning: a flat object without escapes, with numbers where numbers
-belong; `jsonrows` has the other records. It exists because a worker must decode while its client polls: a library that
-makes Python objects holds the lock that polling needs, and one that does not stops at the first odd record.
+The scanner finds the bytes of the declared fields of each record and checks them against JSON's grammar. It writes
+them to a table, and polars reads the table: the scanner computes no number. It takes a record only if its meaning is
+certain: a flat object without escapes, with numbers in the numeric columns. `jsonrows` decodes the other records.
+
+Reason: a worker decodes in one thread while its client polls in another. A library that makes Python objects holds
+the interpreter's lock during that time. The scanner and polars release the lock.
 """
 
 from __future__ import annotations
@@ -13,33 +16,43 @@ import numpy as np
 import polars as pl
 from numba import njit
 
-from connectors.recordfile import Records
+from connectors.recordblocks import Records
 from streamdp.data.records import Encoder
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 _MORE_KEYS, _KEY_BYTES = 64, 4096
-"""How many keys beside the declared ones are known at a time, and their bytes in all; more go the exact way."""
+"""The number of undeclared keys that a scan remembers, and their bytes in all. Records with further keys are not
+certain.
+"""
 _TRIAL = 256
-"""How often to see whether the fast way still reads one record in eight; if not, it does not try the others."""
+"""Every so many records, the scan stops if fewer than one record in eight was certain."""
 _WORTH = 100
-"""If some records go the exact way, so many others cost about as much as the second batch that they would make."""
-_SPLIT = 4000
-"""From so many texts on, polars makes its column of them faster than Python does."""
+"""With fewer certain records than this, a second batch costs more than the exact way for all records."""
 
 _SPACE, _QUOTE, _COMMA, _MINUS, _POINT, _ZERO, _COLON, _OPEN, _CLOSE = b' ",-.0:{}'
+_CELL, _ROW = 31, 10
+"""Unit separator and line feed, which divide the table. No JSON string has a control character that is not escaped."""
 _PLAIN = np.array([c >= 32 and c not in b'"\\' for c in range(256)])
 _ASCII = _PLAIN & (np.arange(256) < 128)
-_POWERS = np.array([float(10**k) for k in range(23)])
-"""The powers of ten that a double can hold."""
 
 
 def read(
     records: Records, encoder: Encoder, given: Mapping[str, Sequence[str | None]]
 ) -> tuple[pl.DataFrame | None, np.ndarray]:
-    """The columns of those records that `_scan` is sure of, and which they are: (n,) bool.
+    """Read the records whose meaning is certain.
 
-    None where there are too few of them to be worth a batch of their own.
+    Parameters
+    ----------
+    records
+        n JSON texts, each followed by a line end. Records with a flaw are not certain.
+    encoder
+        Names the declared columns.
+    given
+        Columns that do not come from the texts: n values for each name.
+
+    Returns the encoder's columns for the certain records, and (n,) bool, True for the certain records. If there are
+    too few of them for a batch of their own, returns None and no True.
     """
     n, data = len(records.ends), records.data
     numeric = [c for c in encoder.columns if c in encoder.numeric_columns and c not in given]
@@ -50,19 +63,24 @@ def read(
     np.cumsum([len(name) for name in names], out=bounds[1 : len(names) + 1])
     starts = records.starts
     starts[list(records.flaws)] = records.ends[list(records.flaws)] - 1
-    numbers, spans = np.empty((len(numeric), n)), np.empty((len(other), n, 2), dtype=np.int64)
-    sure = np.zeros(n, dtype=bool)
     text = np.frombuffer(data, np.uint8)
     plain = _PLAIN if data.isascii() or _is_utf8(data) else _ASCII
-    found = _scan(text, starts, records.ends - 1, plain, keys, bounds, len(names), numbers, spans, sure)
-    if found < min(n, _WORTH):
+    certain, table = np.zeros(n, dtype=bool), np.empty(len(data) + n * (len(names) + 2), dtype=np.uint8)
+    found, size = _scan(text, starts, records.ends - 1, plain, keys, bounds, len(numeric), len(names), certain, table)
+    if found < max(1, min(n, _WORTH)):
         return None, np.zeros(n, dtype=bool)
-    columns = {name: pl.Series(name, column[:found]) for name, column in zip(numeric, numbers, strict=True)}
-    texts = _texts(text, spans[:, :found].reshape(-1, 2))
-    columns |= {name: texts[k * found : (k + 1) * found].alias(name) for k, name in enumerate(other)}
-    rows = range(n) if found == n else np.flatnonzero(sure).tolist()
-    columns |= {name: pl.Series(name, [values[i] for i in rows], dtype=pl.String) for name, values in given.items()}
-    return pl.DataFrame([columns[name] for name in encoder.columns]), sure
+    types = [pl.String, *[pl.Float64] * len(numeric), *[pl.String] * len(other)]
+    cells = pl.read_csv(
+        table[:size].tobytes(),
+        has_header=False,
+        separator=chr(_CELL),
+        quote_char=None,
+        schema={str(k): kind for k, kind in enumerate(types)},
+    )
+    columns = dict(zip((*numeric, *other), cells.get_columns()[1:], strict=True))
+    rows = range(n) if found == n else np.flatnonzero(certain).tolist()
+    columns |= {name: pl.Series([values[i] for i in rows], dtype=pl.String) for name, values in given.items()}
+    return pl.DataFrame({name: columns[name] for name in encoder.columns}), certain
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -73,57 +91,29 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _texts(text: np.ndarray, spans: np.ndarray) -> pl.Series:
-    """The pieces of a text, of which none holds a line end, as a column."""
-    if len(spans) == 0:
-        return pl.Series(dtype=pl.String)
-    joined = _join(text, spans).tobytes()
-    if len(spans) < _SPLIT:
-        return pl.Series(joined.decode().split("\n"), dtype=pl.String)
-    return pl.Series([joined], dtype=pl.Binary).cast(pl.String).str.split("\n").explode()
-
-
 @_compiled
-def _join(text: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Pieces of a text, a line end between them."""
-    size = len(spans) - 1
-    for k in range(len(spans)):
-        size += spans[k, 1] - spans[k, 0]
-    out = np.empty(size, dtype=np.uint8)
-    at = 0
-    for k in range(len(spans)):
-        if k:
-            out[at] = 10
-            at += 1
-        for i in range(spans[k, 0], spans[k, 1]):
-            out[at] = text[i]
-            at += 1
-    return out
-
-
-@_compiled
-def _scan(
+def _scan(  # noqa: C901 - one pass over the bytes; each `break` is one way in which a record is not certain
     text: np.ndarray,
     starts: np.ndarray,
     ends: np.ndarray,
     plain: np.ndarray,
     keys: np.ndarray,
     bounds: np.ndarray,
+    numeric: int,
     declared: int,
-    numbers: np.ndarray,
-    spans: np.ndarray,
-    sure: np.ndarray,
-) -> int:
-    """Read the declared columns of the records whose meaning is certain, and count these records.
+    certain: np.ndarray,
+    table: np.ndarray,
+) -> tuple[int, int]:
+    """Write the declared fields of the certain records to `table`; return the number of rows and of bytes.
 
-    Record r is `text[starts[r]:ends[r]]` with a line end behind it, which stands for no token: so no look ahead leaves
-    the record. Key k is `keys[bounds[k]:bounds[k + 1]]`: first the declared numeric columns, then the other declared
-    ones, then whatever other keys come. The j-th certain record has its numbers in `numbers[:, j]`, and where its
-    texts are in `spans[:, j]`.
+    Record r is `text[starts[r]:ends[r]]`, followed by a line end. A line end is part of no token, so the scan of a
+    token does not run into the next record. Key k is `keys[bounds[k]:bounds[k + 1]]`: first the `numeric` keys of
+    numeric columns, then the other `declared` keys, then undeclared keys in the order in which they were met.
     """
-    numeric, known, found = len(numbers), declared, 0
+    known, found, size = declared, 0, 0
+    cells = np.zeros((declared, 2), dtype=np.int64)
     last_seen = np.full(len(bounds), -1)
-    follower = np.full(len(bounds) + 1, -1)  # the key that came after a key the last time, or came first
+    follower = np.full(len(bounds) + 1, -1)  # which key followed each key (last: came first) in the record before
     for row in range(len(starts)):
         if row % _TRIAL == 0 and found < row // 8:
             break
@@ -131,8 +121,8 @@ def _scan(
         i = _skip(text, starts[row], end)
         if text[i] != _OPEN:
             continue
-        spans[:, found] = i
-        missing = numeric  # a text, true, false or null in a numeric column leaves it missing
+        cells[:] = 0
+        missing = numeric  # numeric columns without a number so far
         previous = len(bounds)
         while True:
             i = _skip(text, i + 1, end)
@@ -140,22 +130,22 @@ def _scan(
                 break
             start = i + 1
             key = follower[previous]
-            if key >= 0 and _is_key(text, start, keys[bounds[key] : bounds[key + 1]]):
+            if key >= 0 and _is_key(text, start, keys, bounds[key], bounds[key + 1]):
                 i = start + bounds[key + 1] - bounds[key]
             else:
                 i = _string_end(text, start, plain)
                 if text[i] != _QUOTE:
                     break
-                key, size = 0, i - start
+                key, length = 0, i - start
                 while key < known and not (
-                    size == bounds[key + 1] - bounds[key] and _is_key(text, start, keys[bounds[key] : bounds[key + 1]])
+                    length == bounds[key + 1] - bounds[key] and _is_key(text, start, keys, bounds[key], bounds[key + 1])
                 ):
                     key += 1
                 if key == known:
-                    if known == len(bounds) - 1 or bounds[known] + size > len(keys):
+                    if known == len(bounds) - 1 or bounds[known] + length > len(keys):
                         break
                     known += 1
-                    bounds[known] = bounds[key] + size
+                    bounds[known] = bounds[key] + length
                     keys[bounds[key] : bounds[known]] = text[start:i]
                 follower[previous] = key
             if last_seen[key] == row:
@@ -169,13 +159,11 @@ def _scan(
             i = _skip(text, i + 1, end)
             start = i
             if text[i] == _MINUS or _is_digit(text[i]):
-                i, value, as_written = _number(text, i)
+                i, as_written = _number_end(text, i)
                 if i < 0 or (numeric <= key < declared and not as_written):
                     break
                 stop = i
-                if key < numeric:
-                    numbers[key, found] = value
-                    missing -= 1
+                missing -= key < numeric
             elif text[i] == _QUOTE:
                 start += 1
                 stop = _string_end(text, start, plain)
@@ -186,44 +174,63 @@ def _scan(
                 i = _word_end(text, i)
                 if i < 0:
                     break
-                stop = start if text[start] == ord("n") else i  # null is as good as an empty text
-            if numeric <= key < declared:
-                spans[key - numeric, found, 0] = start
-                spans[key - numeric, found, 1] = stop
+                stop = start if text[start] == ord("n") else i  # null means the same as an empty text
+            if key < declared:
+                cells[key, 0], cells[key, 1] = start, stop
 
             i = _skip(text, i, end)
             if text[i] == _COMMA:
                 continue
             if text[i] == _CLOSE and _skip(text, i + 1, end) == end and missing == 0:
-                sure[row] = True
+                certain[row] = True
                 found += 1
+                size = _write(text, cells, table, size)
             break
-    return found
+    return found, size
+
+
+@_compiled
+def _write(text: np.ndarray, cells: np.ndarray, table: np.ndarray, size: int) -> int:
+    """Append a row to the table, which has `size` bytes, and return its new size.
+
+    The first cell of each row is a full stop. So polars finds no empty line, which it would pass over, and no byte
+    order mark at the start of the table, which it would drop.
+    """
+    table[size] = _POINT
+    size += 1
+    for k in range(len(cells)):
+        table[size] = _CELL
+        size += 1
+        for i in range(cells[k, 0], cells[k, 1]):
+            table[size] = text[i]
+            size += 1
+    table[size] = _ROW
+    return size + 1
 
 
 @_compiled
 def _skip(text: np.ndarray, i: int, end: int) -> int:
     """Where the white space at i ends."""
-    while i < end and (text[i] == _SPACE or text[i] == 9 or text[i] == 10 or text[i] == 13):
+    while text[i] <= _SPACE and i < end and (text[i] == _SPACE or text[i] == 9 or text[i] == 10 or text[i] == 13):
         i += 1
     return i
 
 
 @_compiled
 def _string_end(text: np.ndarray, i: int, plain: np.ndarray) -> int:
-    """The place of the quote that ends the string at i, or of a byte that needs a closer look."""
+    """The place of the next byte that is not plain: the quote that ends the string, or an escape, or an error."""
     while plain[text[i]]:
         i += 1
     return i
 
 
 @_compiled
-def _is_key(text: np.ndarray, start: int, key: np.ndarray) -> bool:
-    """Whether the string at `start` is this key, which holds no quote and no line end."""
-    for k in range(len(key)):
-        if text[start + k] != key[k]:
+def _is_key(text: np.ndarray, start: int, keys: np.ndarray, first: int, last: int) -> bool:
+    """Whether the string at `start` is `keys[first:last]`, which has no quote and no line end."""
+    for k in range(last - first):
+        if text[start + k] != keys[first + k]:
             return False
-    return text[start + len(key)] == _QUOTE
+    return bool(text[start + last - first] == _QUOTE)
 
 
 @_compiled
@@ -243,83 +250,40 @@ def _is_digit(c: int) -> bool:
 
 
 @_compiled
-def _number(text: np.ndarray, i: int) -> tuple[int, float, bool]:
-    """Where the number at i ends (-1 if it is none, or not certain), its value, and whether `repr` writes it like this.
+def _digits_end(text: np.ndarray, i: int) -> int:
+    while _is_digit(text[i]):
+        i += 1
+    return i
 
-    The value is digits times or over a power of ten. As long as both are doubles, that is one rounding, as it should
-    be. Up to 18 digits over a power of ten are divided with a remainder.
+
+@_compiled
+def _number_end(text: np.ndarray, i: int) -> tuple[int, bool]:
+    """Where the number at i ends, and whether `repr` of its value is the same text; -1 if it is not certain.
+
+    Certain numbers obey JSON's grammar, and are far from the limits at which readers of JSON differ. Not certain are:
+    an integer of more than 18 digits; more than 15 digits before a point; an exponent of more than 2 digits; and -0,
+    which orjson reads as an integer without a sign.
     """
-    uncertain = (-1, 0.0, False)
     negative = text[i] == _MINUS
-    if negative:
-        i += 1
-    first, point, digits = i, -1, 0
-    while True:
-        if _is_digit(text[i]):
-            digits = 10 * digits + (int(text[i]) - _ZERO)
-        elif text[i] == _POINT and point < 0:
-            point = i
-        else:
-            break
-        i += 1
-    whole = (i if point < 0 else point) - first
-    places = 0 if point < 0 else i - point - 1
-    if whole == 0 or (whole > 1 and text[first] == _ZERO) or (point >= 0 and places == 0):
-        return uncertain
-    if whole + places > 18:
-        zeros = 0
-        while text[first + zeros] == _ZERO or first + zeros == point:
-            zeros += 1
-        if whole + places - (zeros - 1 if zeros else 0) > 18:
-            return uncertain
-    as_written = digits < 10**15 and (places <= 1 or text[i - 1] != _ZERO)
-    exponent = 0
+    first = i + negative
+    i = _digits_end(text, first)
+    whole, zero = i - first, text[first] == _ZERO
+    if whole == 0 or whole > 18 or (zero and (whole > 1 or (negative and text[i] != _POINT))):
+        return -1, False
+    as_written = True
+    if text[i] == _POINT:
+        point = i
+        i = _digits_end(text, point + 1)
+        places = i - point - 1
+        if places == 0 or whole > 15:
+            return -1, False
+        as_written = whole + places <= 15 and (places == 1 or text[i - 1] != _ZERO)
+        if zero and places > 4:  # `repr` writes values below 0.0001 with an exponent
+            as_written &= text[point + 1] + text[point + 2] + text[point + 3] + text[point + 4] > 4 * _ZERO
     if text[i] == ord("e") or text[i] == ord("E"):
         as_written = False
-        i += 1
-        sinks = text[i] == _MINUS
-        if sinks or text[i] == ord("+"):
-            i += 1
-        if not _is_digit(text[i]):
-            return uncertain
-        while _is_digit(text[i]):
-            exponent = min(10 * exponent + (int(text[i]) - _ZERO), 1000)
-            i += 1
-        if sinks:
-            exponent = -exponent
-    exponent -= places
-    if abs(exponent) > 22 or (negative and digits == 0 and point < 0):  # orjson reads -0 as 0
-        return uncertain
-    if digits <= 1 << 53:
-        value = digits / _POWERS[-exponent] if exponent < 0 else digits * _POWERS[exponent]
-    elif exponent > 0:
-        return uncertain
-    else:
-        value, certain = _quotient(digits, _POWERS[-exponent])
-        if not certain:
-            return uncertain
-    return i, -value if negative else value, as_written and (digits == 0 or value >= 1e-4)
-
-
-@_compiled
-def _quotient(a: int, b: float) -> tuple[float, bool]:
-    """The double next to a / b for an a over 2^53, b >= 1, and whether that is certain."""
-    high = float(a)
-    low = float(a - np.int64(high))
-    q = high / b
-    # q * b is exactly product + error (Dekker), so the remainder is exact but for a few roundings of its own size.
-    product = q * b
-    q_high, b_high = _upper_half(q), _upper_half(b)
-    q_low, b_low = q - q_high, b - b_high
-    error = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low
-    correction = (((high - product) - error) + low) / b
-    margin = abs(correction) * 1e-9
-    value = q + correction
-    return value, q + (correction - margin) == value and q + (correction + margin) == value
-
-
-@_compiled
-def _upper_half(x: float) -> float:
-    """The upper 26 bits of a double (Veltkamp)."""
-    scaled = 134217729.0 * x
-    return scaled - (scaled - x)
+        first = i + 1 + (text[i + 1] == _MINUS or text[i + 1] == ord("+"))
+        i = _digits_end(text, first)
+        if not 1 <= i - first <= 2:
+            return -1, False
+    return i, as_written

@@ -1,4 +1,4 @@
-"""Kafka topics that workers write to: dead letters, and committed snapshots for other services to read."""
+"""Kafka topics to which workers write: dead letters, and committed snapshots for other services."""
 
 from __future__ import annotations
 
@@ -9,22 +9,37 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from connectors.kafka import CONNECT_TIMEOUT_S, connect, kafka_errors
+from connectors.kafkaclient import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    connect,
+    connect_admin,
+    kafka_errors,
+    partitions_of,
+)
 from streamdp.data.records import DeadLetter, Shard
-from streamdp.errors import SourceError, SourceUnavailableError
+from streamdp.errors import SourceUnavailableError
 
-ANSWER_TIMEOUT_S = 10.0
 MAX_PAYLOAD = 700_000
-"""Bytes, of which base64 makes less than the megabyte of a message."""
+"""In bytes. In base64 this is less than the megabyte that brokers allow for a message."""
 
 
 class TopicWriter:
-    """Messages to one topic; `flush` returns when the broker has acknowledged all of them.
+    """Writes messages to a topic; `flush` returns when the broker has acknowledged all of them.
 
-    `options` are those of `kafka.KafkaProducer`. Raises as `connectors.kafka.KafkaSource` does.
+    Parameters
+    ----------
+    topic
+        The topic's name.
+    bootstrap_servers
+        `host:port`, several of them separated by commas, or a list.
+    options
+        Other options of `kafka.KafkaProducer`.
+
+    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`.
     """
 
     def __init__(
@@ -41,15 +56,10 @@ class TopicWriter:
             "delivery_timeout_ms": int(1000 * ANSWER_TIMEOUT_S),
             "request_timeout_ms": int(800 * ANSWER_TIMEOUT_S),
         } | dict(options or {})
-        # A producer would wait long for a topic that is not there, and take that for silence.
+        # A producer waits long for a topic that does not exist, and then reports that no broker answers.
         shared = {name: value for name, value in (options or {}).items() if name in KafkaConsumer.DEFAULT_CONFIG}
-        consumer = connect(bootstrap_servers, None, shared)
-        try:
-            with kafka_errors(), _names(topic):
-                if not consumer.partitions_for_topic(topic):
-                    raise SourceError(f"there is no topic {topic!r}, or we may not write to it; create it first")
-        finally:
-            consumer.close(autocommit=False)
+        with contextlib.closing(connect(bootstrap_servers, None, shared)) as consumer:
+            partitions_of(consumer, topic)
         with kafka_errors():
             self._producer = KafkaProducer(**settings, bootstrap_servers=bootstrap_servers)
 
@@ -61,13 +71,26 @@ class TopicWriter:
         *,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queue a message; its time is now, in milliseconds since 1970, where none is given."""
+        """Queue a message.
+
+        Parameters
+        ----------
+        key, value
+            None: without a key, or without a value.
+        headers
+            Names and values.
+        timestamp_ms
+            Milliseconds since 1970 (UTC); None: now.
+        """
         with kafka_errors():
             future = self._producer.send(self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms)
             self._futures.append(future)
 
     def flush(self) -> None:
-        """Wait for the broker. Raises `SourceUnavailableError`, and what was queued is then forgotten."""
+        """Wait until the broker has all queued messages.
+
+        Raises `SourceUnavailableError` if it does not acknowledge them; they are then no longer queued.
+        """
         futures, self._futures = self._futures, []
         with kafka_errors():
             self._producer.flush(timeout=ANSWER_TIMEOUT_S)
@@ -75,13 +98,20 @@ class TopicWriter:
                 future.get(timeout=ANSWER_TIMEOUT_S)
 
     def close(self) -> None:
+        """Send what is queued, and close the connection."""
         self._producer.close(timeout=ANSWER_TIMEOUT_S)
 
 
 class DeadLetterTopic:
-    """Dead letters as JSON: topic, partition, offset, reason, column; the payload (base64) where letters have it.
+    """Writes dead letters as JSON: topic, partition, offset, reason, column, and the payload (base64) if there is one.
 
-    A payload over `MAX_PAYLOAD` bytes, which brokers refuse by default, is left out: `payload_bytes` says how long.
+    A payload of more than `MAX_PAYLOAD` bytes is left out, as brokers refuse such messages by default; `payload_bytes`
+    is its length.
+
+    Parameters
+    ----------
+    topic, bootstrap_servers, options
+        See `TopicWriter`.
     """
 
     def __init__(
@@ -91,31 +121,45 @@ class DeadLetterTopic:
         self._waiting: list[tuple[bytes, bytes]] = []
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        """Keep letters for `commit`."""
+        """Keep letters until `commit`.
+
+        Parameters
+        ----------
+        letters
+            Their positions are offsets.
+        shard
+            The shard of these offsets.
+        """
         for letter in letters:
             place = {"topic": shard.topic, "partition": shard.partition, "offset": letter.position}
-            said: dict[str, Any] = place | {"reason": letter.reason, "column": letter.column}
+            entry: dict[str, Any] = place | {"reason": letter.reason, "column": letter.column}
             if letter.payload is not None and len(letter.payload) > MAX_PAYLOAD:
-                said["payload_bytes"] = len(letter.payload)
+                entry["payload_bytes"] = len(letter.payload)
             elif letter.payload is not None:
-                said["payload"] = base64.b64encode(letter.payload).decode("ascii")
-            self._waiting.append((f"{shard}/{letter.position}".encode(), json.dumps(said).encode()))
+                entry["payload"] = base64.b64encode(letter.payload).decode("ascii")
+            self._waiting.append((f"{shard}/{letter.position}".encode(), json.dumps(entry).encode()))
 
     def commit(self) -> None:
-        """Send what was written; the broker has it when this returns. Can be repeated after an error."""
+        """Send the letters, and wait until the broker has them. It can be called again after an error."""
         for key, value in self._waiting:
             self._writer.send(key, value)
         self._writer.flush()
         self._waiting.clear()
 
     def close(self) -> None:
+        """Close the connection."""
         self._writer.close()
 
 
 class SnapshotTopic:
-    """Committed snapshots for other services: the topic should be compacted, with one message for each shard of a job.
+    """Writes committed snapshots for other services, one message for each shard of a job.
 
-    `streamdp.load_snapshot` reads them back.
+    The topic should be compacted. `streamdp.load_snapshot` reads the snapshots.
+
+    Parameters
+    ----------
+    topic, bootstrap_servers, options
+        See `TopicWriter`.
     """
 
     def __init__(
@@ -124,23 +168,43 @@ class SnapshotTopic:
         self._writer = TopicWriter(topic, bootstrap_servers, options)
 
     def publish(self, job: str, texts: Mapping[Shard, str]) -> None:
-        """The broker has them when this returns. Raises `SourceUnavailableError`."""
+        """Send snapshots, and wait until the broker has them.
+
+        Parameters
+        ----------
+        job
+            The job's name.
+        texts
+            The JSON text of each shard's snapshot.
+
+        Raises `SourceUnavailableError` if the broker does not acknowledge them.
+        """
         for shard, text in texts.items():
             self._writer.send(f"{job}/{shard}".encode(), text.encode())
         self._writer.flush()
 
     def close(self) -> None:
+        """Close the connection."""
         self._writer.close()
 
 
 def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, Any]) -> Iterator[bytes]:
-    """The values of a topic from its beginning to its present end."""
-    consumer = connect(bootstrap_servers, None, dict(options))
+    """Read the values of a topic from its first message to its present end.
+
+    Parameters
+    ----------
+    bootstrap_servers, topic
+        See `TopicWriter`.
+    options
+        Other options of `kafka.KafkaConsumer`.
+
+    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceUnavailableError` if the
+    broker sends nothing for `ANSWER_TIMEOUT_S`.
+    """
+    consumer = connect(bootstrap_servers, None, options)
     try:
+        partitions = [TopicPartition(topic, number) for number in partitions_of(consumer, topic)]
         with kafka_errors():
-            partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-            if not partitions:
-                raise SourceError(f"there is no topic {topic!r}, or we may not read it")
             consumer.assign(partitions)
             ends = consumer.end_offsets(partitions)
             for partition, first in consumer.beginning_offsets(partitions).items():
@@ -151,10 +215,10 @@ def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[
                     yield from (m.value for m in messages if m.value is not None)
                     deadline = time.monotonic() + ANSWER_TIMEOUT_S
                 if time.monotonic() > deadline:
-                    raise SourceUnavailableError("the Kafka broker went away while we read from it")
+                    raise SourceUnavailableError("the Kafka broker stopped answering while the topic was read")
     finally:
-        with contextlib.suppress(Exception):
-            consumer.close(autocommit=False)
+        with contextlib.suppress(KafkaError):
+            consumer.close()
 
 
 def make_topic(
@@ -164,32 +228,37 @@ def make_topic(
     options: Mapping[str, Any] | None = None,
     **config: str,
 ) -> None:
-    """Make a topic where there is none, replicated as the brokers do by default. `options`: of `KafkaAdminClient`."""
-    admin = None
-    try:
-        with kafka_errors(), _names(topic), contextlib.suppress(TopicAlreadyExistsError):
-            admin = KafkaAdminClient(
-                bootstrap_servers=bootstrap_servers,
-                bootstrap_timeout_ms=int(1000 * CONNECT_TIMEOUT_S),
-                **dict(options or {}),
-            )
-            what = {"num_partitions": partitions, "replication_factor": -1, "configs": config}
-            admin.create_topics({topic: what}, wait_for_metadata=True)
-    finally:
-        if admin is not None:
-            admin.close()
+    """Create a topic, with the brokers' default replication, unless it exists.
 
-
-@contextlib.contextmanager
-def _names(topic: str) -> Iterator[None]:
-    try:
-        yield
-    except InvalidTopicError:
-        raise SourceError(f"no topic can have the name {topic!r}: letters, digits, dots, _ and - make one") from None
+    Parameters
+    ----------
+    topic, bootstrap_servers
+        See `TopicWriter`.
+    partitions
+        The number of partitions, at least 1.
+    options
+        Other options of `kafka.KafkaAdminClient`.
+    config
+        Settings of the topic, such as `retention.ms`.
+    """
+    with kafka_errors(topic), contextlib.closing(connect_admin(bootstrap_servers, options or {})) as admin:
+        settings = {"num_partitions": partitions, "replication_factor": -1, "configs": config}
+        with contextlib.suppress(TopicAlreadyExistsError):
+            admin.create_topics({topic: settings}, wait_for_metadata=True)
 
 
 def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]], batch: int = 10_000) -> int:
-    """Send messages and wait for the broker every `batch`; returns how many there were."""
+    """Send messages, and wait for the broker after each batch; returns the number of messages.
+
+    Parameters
+    ----------
+    writer
+        Writes to the topic.
+    messages
+        Keys and values.
+    batch
+        The number of messages between two waits, at least 1.
+    """
     sent = 0
     for sent, (key, value) in enumerate(messages, start=1):
         writer.send(key, value)

@@ -1,4 +1,4 @@
-"""A Kafka topic of one partition as a log: its order is the same for all who read it, whenever they do."""
+"""A Kafka topic of one partition as a log: every reader finds the messages in the same order, at any time."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from typing import Any
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 
-from connectors.kafka import CONNECT_TIMEOUT_S, connect, kafka_errors
-from connectors.kafkasink import ANSWER_TIMEOUT_S, TopicWriter
+from connectors.kafkaclient import ANSWER_TIMEOUT_S, connect, connect_admin, kafka_errors, partitions_of
+from connectors.kafkasink import TopicWriter
 from streamdp.errors import SourceError
 
 
 class TopicLog:
-    """To read. `options` are those of `kafka.KafkaConsumer`, `admin_options` those for deleting what was read.
+    """Reads a log; a `streamdp.protocol.logs.Log`.
 
-    Raises as `connectors.kafka.KafkaSource` does, and `SourceError` for a topic of several partitions.
+    Parameters
+    ----------
+    topic, bootstrap_servers
+        See `TopicWriter`.
+    options
+        Other options of `kafka.KafkaConsumer`.
+    admin_options
+        Other options of `kafka.KafkaAdminClient`, which deletes messages in `forget`.
+
+    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceError` for a topic of several
+    partitions.
     """
 
     def __init__(
@@ -34,14 +44,11 @@ class TopicLog:
         self._admin: KafkaAdminClient | None = None
         self._may_forget = True
         self._waiting_since: float | None = None
-        self._consumer = connect(bootstrap_servers, None, dict(options or {}))
+        self._consumer = connect(bootstrap_servers, None, options or {})
         try:
+            if (partitions := partitions_of(self._consumer, topic)) != {0}:
+                raise SourceError(f"the topic {topic!r} has {len(partitions)} partitions; it must have one")
             with kafka_errors():
-                partitions = self._consumer.partitions_for_topic(topic)
-                if not partitions:
-                    raise SourceError(f"there is no topic {topic!r}, or we may not read it; create it first")
-                if partitions != {0}:
-                    raise SourceError(f"the topic {topic!r} has {len(partitions)} partitions; it must have one")
                 self._consumer.assign([self._partition])
         except BaseException:
             self.close()
@@ -53,28 +60,25 @@ class TopicLog:
         return first
 
     def end(self) -> int:
-        """The offset that the next message will have."""
+        """See `Log.end`."""
         with kafka_errors():
             end: int = self._consumer.end_offsets([self._partition])[self._partition]
         return end
 
     def seek(self, offset: int) -> int:
-        """Go on at `offset`, or at the oldest that there is; returns which. Raises `SourceError` past the end."""
+        """See `Log.seek`."""
         first, end = self._first(), self.end()
         if offset > end:
-            raise SourceError(f"the topic {self._partition.topic!r} ends at {end}, before {offset}: it was made anew")
+            raise SourceError(f"the topic {self._partition.topic!r} ends at {end}, before {offset}: it was recreated")
         self._consumer.seek(self._partition, max(first, offset))
         return max(first, offset)
 
     def poll(self, timeout_s: float) -> list[Any]:
-        """The next messages, with `offset`, `key`, `value` and `timestamp`; none after `timeout_s` seconds without any.
-
-        Raises `SourceUnavailableError` where messages wait that the broker does not give.
-        """
+        """See `Log.poll`. Raises `SourceUnavailableError` if the broker does not answer for `ANSWER_TIMEOUT_S`."""
         with kafka_errors():
             try:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s)).get(self._partition, [])
-            except OffsetOutOfRangeError:  # deleted meanwhile
+            except OffsetOutOfRangeError:  # the broker deleted the next messages
                 self.seek(self._consumer.position(self._partition))
                 return []
         if found:
@@ -82,31 +86,28 @@ class TopicLog:
         elif self._waiting_since is None:
             self._waiting_since = time.monotonic()
         elif time.monotonic() - self._waiting_since > ANSWER_TIMEOUT_S:
-            self.end()  # the client reports a broker that is away as silence
+            self.end()  # asks the broker: `poll` does not say that it is unavailable
             self._waiting_since = None
         return list(found)
 
     def forget(self, before: int) -> None:
-        """Delete the messages before this offset; where we may not, once is asked and no more."""
+        """See `Log.forget`. After the first refusal, it does not try again."""
         if not self._may_forget:
             return
         try:
             if self._admin is None:
-                self._admin = KafkaAdminClient(
-                    bootstrap_servers=self._servers,
-                    bootstrap_timeout_ms=int(1000 * CONNECT_TIMEOUT_S),
-                    **self._admin_options,
-                )
+                self._admin = connect_admin(self._servers, self._admin_options)
             self._admin.delete_records({self._partition: before}, timeout_ms=int(1000 * ANSWER_TIMEOUT_S))
         except KafkaError:
             self._may_forget = False
 
     @property
     def forgets(self) -> bool:
-        """Whether the broker lets us delete what was read."""
+        """Whether the broker allows to delete messages, as far as is known."""
         return self._may_forget
 
     def close(self) -> None:
+        """Close the connections."""
         for client in (self._consumer, self._admin):
             with contextlib.suppress(KafkaError):
                 if client is not None:
@@ -114,7 +115,17 @@ class TopicLog:
 
 
 class TopicOutlet(TopicWriter):
-    """To write, to a topic of one partition."""
+    """Writes to a topic of one partition; a `streamdp.protocol.logs.Outlet`.
+
+    Parameters
+    ----------
+    topic, bootstrap_servers
+        See `TopicWriter`.
+    options
+        Options that `kafka.KafkaProducer` and `kafka.KafkaConsumer` share, such as SASL and TLS.
+
+    Raises the errors of `TopicLog` and `TopicWriter`.
+    """
 
     def __init__(
         self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
@@ -127,5 +138,5 @@ class TopicOutlet(TopicWriter):
         super().__init__(topic, bootstrap_servers, options)
 
     def end(self) -> int:
-        """The offset that the next message would have had when this was opened."""
+        """See `Outlet.end`."""
         return self._end

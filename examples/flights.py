@@ -1,8 +1,8 @@
 """The demo: two private models of 336,776 real departures, learned as a stream. Run with `make demo`.
 
 January to November are the stream, in the order of the schedule; December is declared public and measures every commit.
-Each record brings its own epsilon (1, 2 or 4, fixed by the aircraft). The jobs are `late.yaml` and `delay.yaml` beside
-this file; the same two without noise, and the best constant, stand next to them in the table and in the figure.
+Each record brings its own epsilon (1, 2 or 4, fixed by the aircraft). The jobs are `late.yaml` and `delay.yaml` in this
+folder. The table and the figure compare them with the same two models without noise, and with the best constant.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from rich.table import Table
 
 from streamdp import datasets
 from streamdp.config.job import JobConfig, load_config
+from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress as JobProgress
-from streamdp.runtime.runner import Runner, total
+from streamdp.runtime.runner import Runner
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher, committed, weights
 from streamdp.store.snapshot import Counts, Snapshot
@@ -73,7 +74,7 @@ def private(config: JobConfig, holdout: Holdout, measure: str, progress: Progres
 
 
 def without_privacy(config: JobConfig, holdout: Holdout, measure: str, progress: Progress, rows: int) -> Run:
-    """The same model on the same records with no noise at all."""
+    """The same model on the same records without noise."""
     run = Run("without privacy", measure)
     bar = progress.add_task(f"{config.job}, without privacy", total=rows)
     model = config.model.model_copy(update={"mechanism": "none"})
@@ -90,7 +91,7 @@ def without_privacy(config: JobConfig, holdout: Holdout, measure: str, progress:
 
 
 def constant(config: JobConfig) -> float:
-    """What the best constant scores in December: the majority class, or the median delay of the stream."""
+    """The score of the best constant in December: the majority class, or the median delay of the stream."""
     flights = datasets.flights()
     column = config.schema_.target.column
     known = flights.drop_nulls(column)
@@ -103,7 +104,7 @@ def constant(config: JobConfig) -> float:
 
 
 def report(console: Console, config: JobConfig, runs: list[Run], best_constant: float, unit: str) -> None:
-    """Print what was learned: the measure beside its baselines, the weights, the statement."""
+    """Print the measure with its baselines, the weights and the statement."""
     first = runs[0]
     console.rule(f"[bold]{config.job}")
     table = Table(title=f"{first.measure.replace('_', ' ')} in December, {unit}")

@@ -1,8 +1,8 @@
 """The Kafka demo: two workers of one group learn from a topic of 336,776 departures. Run with `make demo-kafka`.
 
-A real broker (one of ours, or that of STREAMDP_KAFKA) gets the flights of January to November in a topic of four
-partitions, keyed by aircraft; two `streamdp run` share them out. What they publish to a compacted topic is read back
-without the database, and measured on December beside one model that read the whole stream in one pass.
+A real broker (started here, or named by STREAMDP_KAFKA) gets the flights of January to November in a topic of four
+partitions, keyed by aircraft. Two `streamdp run` share the partitions. The model that they publish to a compacted topic
+is read without the database, and compared on December with one model that reads the whole stream in one pass.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def streamdp_command(*arguments: str, log: Path, brokers: str) -> subprocess.Pop
 
 
 def positions(store: str) -> dict[Shard, Position]:
-    """What is committed; the beginning of every partition before that."""
+    """The committed position of each partition; its beginning before the first commit."""
     found: dict[Shard, Position] = {Shard(TOPIC, number): {"offset": 0} for number in range(PARTITIONS)}
     if Path(store).exists():
         found |= {snapshot.shard: snapshot.position for snapshot in Store.snapshots(store)}

@@ -1,4 +1,4 @@
-"""Apache Kafka on this machine: one node in KRaft mode, from Maven's jars, for tests, demos and `make kafka`."""
+"""Apache Kafka on this machine, for tests, demos and `make kafka`: one node in KRaft mode, with jars from Maven."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION = "4.1.1"
 _START_TIMEOUT_S = 60.0
 _LISTENERS = ("PLAINTEXT", "CONTROLLER", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-# One node only, quick to start and to rebalance; nothing is deleted for its age, as replayed records are old.
+# One node, which starts and rebalances fast. Nothing is deleted by age, because replayed records are old.
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -32,7 +32,7 @@ _SETTINGS = {
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,"
     + ",".join(f"{name}:{name}" for name in _LISTENERS if name != "CONTROLLER"),
-    "broker.session.timeout.ms": "3000",  # after a crash the broker may return only when it has passed
+    "broker.session.timeout.ms": "3000",  # after a crash, the broker may return only after this time
     "broker.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
@@ -56,10 +56,16 @@ _SETTINGS = {
 
 
 class Broker:
-    """A Kafka broker whose data, settings and log are in `folder`; the next one in the same folder goes on there.
+    """A Kafka broker. A later broker in the same folder continues with the same data.
 
-    `bootstrap` needs no password. With `secure`, `sasl_bootstrap` asks for SCRAM-SHA-256 with `username` and
-    `password`, `tls_bootstrap` shows a certificate of `ca_file`, and `sasl_tls_bootstrap` does both.
+    Parameters
+    ----------
+    folder
+        For data, settings and log.
+    secure
+        Listen also on `sasl_bootstrap`, which requires SCRAM-SHA-256 with `username` and `password`; on
+        `tls_bootstrap`, with a certificate signed by `ca_file`; and on `sasl_tls_bootstrap`, with both.
+        `bootstrap` needs no password.
     """
 
     username = "streamdp"
@@ -96,11 +102,14 @@ class Broker:
         return f"127.0.0.1:{self._ports[listener]}"
 
     def start(self) -> None:
-        """Start it and return once it answers; raises `ServerError` with the end of its log where it does not."""
+        """Start the broker, and return when it answers.
+
+        Raises `ServerError`, with the end of the log, if it does not start.
+        """
         if self.running:
             return
         java = [_program("java"), "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC"]
-        java += ["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]  # up in half the time
+        java += ["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]  # halves the time to start
         java += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{jars()}/*"]
         settings = self._write_settings()
         self._format([*java, "kafka.tools.StorageTool"], settings)
@@ -109,11 +118,11 @@ class Broker:
         self._process.wait_until(self._answers, f"Kafka ({self.log_file})", _START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End it in order (SIGTERM)."""
+        """Shut the broker down (SIGTERM)."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), as a crash does."""
+        """Kill the broker (SIGKILL), as a crash does."""
         self._end(signal.SIGKILL)
 
     @property
@@ -166,7 +175,7 @@ class Broker:
             raise ServerError(f"cannot format {self.folder} for Kafka:\n{(done.stdout + done.stderr).strip()}")
 
     def _answers(self) -> bool:
-        """Ask for the cluster's metadata (version 4, no topic): is there a live broker?"""
+        """Ask for the cluster's metadata (version 4, no topic); whether there is a live broker."""
         body = struct.pack(">hhihi?", 3, 4, 1, -1, 0, False)
         try:
             with socket.create_connection(("127.0.0.1", self._ports["PLAINTEXT"]), timeout=1) as connection:
@@ -178,7 +187,7 @@ class Broker:
 
 
 def jars() -> Path:
-    """The folder of Kafka's jars, brought by Maven the first time; it is there whole or not at all."""
+    """The folder of Kafka's jars. Maven downloads them the first time; the folder appears when it is complete."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdp"
     folder = cache / f"kafka-{VERSION}"
     if folder.is_dir():
@@ -191,17 +200,29 @@ def jars() -> Path:
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={draft}"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
-            raise ServerError(f"Maven cannot bring Kafka {VERSION}:\n{(done.stdout + done.stderr).strip()[-3000:]}")
+            raise ServerError(f"Maven cannot download Kafka {VERSION}:\n{(done.stdout + done.stderr).strip()[-3000:]}")
         try:
             draft.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process was faster
+            if not folder.is_dir():  # otherwise another process was faster
                 raise
     return folder
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """Create a topic and return once each partition has a leader. Needs kafka-python (`streamdp[kafka]`)."""
+    """Create a topic, and return when each partition has a leader. Needs kafka-python (`streamdp[kafka]`).
+
+    Parameters
+    ----------
+    bootstrap
+        `host:port` of the broker.
+    name
+        The topic.
+    partitions
+        The number of partitions, at least 1.
+    config
+        Settings of the topic, such as `cleanup.policy`.
+    """
     from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -224,7 +245,7 @@ def _program(name: str) -> str:
 def main() -> int:
     """Run a broker in the foreground until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m servers.broker", description=main.__doc__)
-    parser.add_argument("folder", nargs="?", help="where its data stay (without: a temporary folder)")
+    parser.add_argument("folder", nargs="?", help="folder for the data; default: a temporary folder")
     folder = parser.parse_args().folder
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -232,7 +253,7 @@ def main() -> int:
             print(f"STREAMDP_KAFKA={broker.bootstrap}", flush=True)
             while broker.running:
                 time.sleep(0.2)
-        print(f"Kafka ended by itself, see {broker.log_file}", file=sys.stderr)
+        print(f"Kafka ended unexpectedly, see {broker.log_file}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0

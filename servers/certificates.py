@@ -1,4 +1,4 @@
-"""A certificate authority for one test server: its certificate, and a server certificate for this machine."""
+"""A certificate authority for one test server on this machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 def make_certificates(ca_file: Path, server_file: Path) -> None:
-    """Write the authority's certificate, and the server's key and certificate (localhost, 127.0.0.1) as PEM.
+    """Make an authority, and a certificate for localhost and 127.0.0.1. The authority's key is not kept.
 
-    The authority's key is not kept.
+    Parameters
+    ----------
+    ca_file
+        Receives the authority's certificate (PEM).
+    server_file
+        Receives the server's key and certificate (PEM). Only its owner can read it.
     """
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = _name("streamdp test authority")

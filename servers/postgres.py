@@ -1,4 +1,4 @@
-"""PostgreSQL on this machine, from the system's package, for tests: real, durable, and crashed at will."""
+"""PostgreSQL on this machine, from the system's package, for tests that stop it and crash it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ from servers.process import MissingProgramError, Process, ServerError, free_port
 
 _START_TIMEOUT_S = 60.0
 _ORPHAN_TIMEOUT_S = 10.0
-# What a server says that finds the remains of one that is still ending.
+# Messages of a server that starts while the one before it is still ending.
 _TRY_AGAIN = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')
 
 
 class Postgres:
-    """A PostgreSQL server whose data and log are in `folder`; `url` needs no password, from this machine only.
+    """A PostgreSQL server. `url` needs no password, and works on this machine only.
 
-    PostgreSQL refuses to run as root. For root it runs as `postgres` or `nobody`, and its data are not in `folder`,
-    which that user can seldom reach, but in a temporary folder that goes when the `with` ends.
+    PostgreSQL refuses to run as root. If this process is root, the server runs as `postgres` or `nobody`. That user
+    can seldom reach `folder`, so the data are in a temporary folder, which is deleted at the end of the `with`.
+
+    Parameters
+    ----------
+    folder
+        For data and log.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -50,12 +55,15 @@ class Postgres:
         return self._process is not None and self._process.running
 
     def start(self) -> None:
-        """Start it, also after a crash, and return once it answers; raises `ServerError` where it does not."""
+        """Start the server, also after a crash, and return when it answers.
+
+        Raises `ServerError`, with the end of the log, if it does not start.
+        """
         if self.running:
             return
         programs = _programs()
         data = self._data_folder()
-        self._options["cwd"] = data.parent  # ours may be closed to that user
+        self._options["cwd"] = data.parent  # that user may have no access to our own
         if not (data / "PG_VERSION").exists():
             self._initialise(programs, data)
         command = [str(programs / "postgres"), "-D", str(data), "-p", str(self._port)]
@@ -67,7 +75,7 @@ class Postgres:
 
         deadline = time.monotonic() + _START_TIMEOUT_S
         while True:
-            # SIGQUIT is "immediate shutdown": the children end too. SIGKILL would leave that to each of them.
+            # SIGQUIT is "immediate shutdown", which ends the children too. After SIGKILL they end only by themselves.
             self._process = Process(command, self.log_file, signal.SIGQUIT, **self._options)
             try:
                 self._process.wait_until(answers, f"PostgreSQL ({self.log_file})", deadline - time.monotonic())
@@ -78,17 +86,17 @@ class Postgres:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End it in order, breaking off its sessions ("fast shutdown", SIGINT)."""
+        """Shut the server down; its sessions are aborted ("fast shutdown", SIGINT)."""
         if self._process:
             self._process.end(signal.SIGINT)
             self._process = None
 
     def kill(self) -> None:
-        """End the postmaster and all its children with SIGKILL, as a crash does."""
+        """Kill the postmaster and all its children (SIGKILL), as a crash does."""
         if self._process is None:
             return
         if self._process.running:
-            os.kill(self._process.pid, signal.SIGSTOP)  # no child is born while we count them
+            os.kill(self._process.pid, signal.SIGSTOP)  # so that it starts no child while we list them
         children = _children(self._process.pid)
         self._process.end(signal.SIGKILL)
         for child in children:
@@ -130,7 +138,7 @@ class Postgres:
 
 
 def _programs() -> Path:
-    """The folder of the newest PostgreSQL: beside the `postgres` on PATH, or where Debian keeps its versions."""
+    """The folder of the newest PostgreSQL: that of the `postgres` on PATH, or one of Debian's."""
     folders = list(Path("/usr/lib/postgresql").glob("*/bin"))
     if on_path := shutil.which("postgres"):
         folders.append(Path(on_path).resolve().parent)
@@ -157,13 +165,13 @@ def _ordinary_user() -> pwd.struct_passwd:
 
 
 def _children(parent: int) -> list[int]:
-    """The processes whose parent it is. Without /proc none: PostgreSQL's notice by themselves, a little later."""
+    """The children of a process. Without /proc none; PostgreSQL's children then end by themselves, a little later."""
     found = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state_and_parent = file.read_text().rpartition(")")[2].split()  # the name before may hold anything
+            state_and_parent = file.read_text().rpartition(")")[2].split()  # the name before it may hold any character
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it has ended
         if int(state_and_parent[1]) == parent:
             found.append(int(file.parent.name))
     return found

@@ -1,4 +1,4 @@
-"""A server as a child process that never outlives this one, its ports, and how to wait until it answers."""
+"""A server as a child process, which never outlives this process; its ports; waiting until it answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TAIL_BYTES = 3000
 
 
 class ServerError(Exception):
-    """A server cannot be started; the message says why, with the end of its log where there is one."""
+    """A server cannot be started. The message says why, with the end of the log if there is one."""
 
 
 class MissingProgramError(ServerError):
@@ -31,10 +31,17 @@ class MissingProgramError(ServerError):
 
 
 def free_ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
-    """A loopback port for each name: those of the last server in this folder, or free ones, written down there.
+    """A loopback port for each name: the ports of the last server in this folder, or free ones, which are stored there.
 
-    They lie below the range from which the kernel gives ports to outgoing connections: a client that knocks while
-    its server is down could otherwise be given the server's own port.
+    Parameters
+    ----------
+    folder
+        The server's folder.
+    names
+        Names of listeners.
+
+    The ports lie below the range from which the kernel takes ports for outgoing connections. Otherwise a client that
+    tries to connect while its server is down could get the server's own port.
     """
     file = folder / "ports.json"
     ports: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
@@ -52,10 +59,21 @@ def free_ports(folder: Path, names: Sequence[str]) -> dict[str, int]:
 
 
 class Process:
-    """A running command, its output appended to `log`. It dies with this process, however this one ends.
+    """A running command, which ends with this process, however this process ends.
 
-    At a normal exit it is ended here. For the rest (SIGKILL) Linux sends it `death_signal`, through `setpriv`. The
-    kernel does so when the *thread* that started it ends; that is why one thread starts it, and lives as long.
+    A normal exit of this process ends it. After a SIGKILL of this process, Linux sends it `death_signal`, through
+    `setpriv`. The kernel does so when the *thread* that started it ends; so a thread starts it and waits for its end.
+
+    Parameters
+    ----------
+    command
+        Program and arguments.
+    log
+        The file to which output is appended.
+    death_signal
+        The signal to send if this process ends.
+    options
+        Other options of `subprocess.Popen`.
     """
 
     def __init__(
@@ -83,10 +101,10 @@ class Process:
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=subprocess.STDOUT,
-                        start_new_session=True,  # Ctrl-C is for us alone, who then end it in order
+                        start_new_session=True,  # only this process receives Ctrl-C, and then ends the child
                         **options,
                     )
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - `started.result()` raises it in the thread that waits
                 started.set_exception(error)
                 return
             started.set_result(child)
@@ -105,7 +123,19 @@ class Process:
         return self._child.poll() is None
 
     def wait_until(self, ready: Callable[[], bool], name: str, timeout_s: float) -> None:
-        """Return when `ready`; raises `ServerError` where the process ends before, or not in time (and ends it)."""
+        """Wait until the server is ready. If it is not ready in time, kill it.
+
+        Parameters
+        ----------
+        ready
+            Whether the server answers.
+        name
+            The server's name, for the error.
+        timeout_s
+            The time to wait, in seconds.
+
+        Raises `ServerError` if the process ends, or if it is not ready in time.
+        """
         deadline = time.monotonic() + timeout_s
         try:
             while not ready():
@@ -119,14 +149,20 @@ class Process:
             raise
 
     def output(self) -> str:
-        """The end of what this process wrote."""
+        """The end of the output of this process."""
         with self._log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, size - _TAIL_BYTES))
             return file.read().decode(errors="replace").strip()
 
     def end(self, how: signal.Signals) -> None:
-        """Send the signal and wait for the end; SIGKILL follows if that takes too long."""
+        """Send a signal and wait for the end; send SIGKILL if that takes too long.
+
+        Parameters
+        ----------
+        how
+            The signal.
+        """
         if self.running:
             self._child.send_signal(how)
         try:
@@ -138,10 +174,18 @@ class Process:
         atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
-        if os.getpid() == self._owner:  # and not a fork of it
+        if os.getpid() == self._owner:  # not in a fork of it
             self.end(self._death_signal)
 
 
 def without(environment: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The environment less the variables that begin with `prefix`, which would steer a server behind our back."""
+    """An environment without the variables that would change a server's settings.
+
+    Parameters
+    ----------
+    environment
+        Variables and values.
+    prefix
+        Variables whose names begin so are left out.
+    """
     return {name: value for name, value in environment.items() if not name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Typed errors. Each says what was expected, what came and what to do; none shows a record's values."""
+"""Typed errors. A message says what was expected, what was given and what to do. It never shows a record's values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class StreamDPError(Exception):
 
 
 class ConfigError(StreamDPError, ValueError):
-    """A setting is missing, unknown or contradicts another one."""
+    """A setting is missing, unknown, or contradicts another setting."""
 
 
 class SchemaError(StreamDPError, ValueError):
@@ -30,11 +30,19 @@ class NotAtBoundaryError(StreamDPError):
 
 
 class NotAvailableError(StreamDPError):
-    """What was asked for does not exist for this estimator or not yet; the message says why."""
+    """The requested result does not exist for this estimator, or does not exist yet. The message says why."""
 
 
 class TooFewUsersError(ConfigError):
-    """A window has fewer users than its method needs; `needed` says how many. No record was looked at."""
+    """A window has fewer users than its method needs. No record was read.
+
+    Parameters
+    ----------
+    message
+        The message.
+    needed
+        The number of users that the method needs.
+    """
 
     def __init__(self, message: str, needed: int) -> None:
         super().__init__(message)
@@ -42,15 +50,15 @@ class TooFewUsersError(ConfigError):
 
 
 class SourceError(StreamDPError):
-    """A source cannot be opened, read or sought."""
+    """A source cannot be opened, read, or moved to a position."""
 
 
 class SourceUnavailableError(SourceError):
-    """The source gives no answer. Nothing was lost; the same call may be repeated."""
+    """The source does not answer. Nothing was lost; the same call may be repeated."""
 
 
 class TooManyBadRecordsError(SourceError):
-    """The share of undecodable records went over the declared limit."""
+    """The share of undecodable records exceeds the declared limit."""
 
 
 class StoreError(StreamDPError):
@@ -58,15 +66,15 @@ class StoreError(StreamDPError):
 
 
 class StoreVersionError(StoreError):
-    """The store was written by a newer format than this program knows. It was left untouched."""
+    """The store has a newer format than this program knows. It was not changed."""
 
 
 class StoreDamagedError(StoreError):
-    """The store fails its integrity checks. It was left untouched."""
+    """The store fails its integrity checks. It was not changed."""
 
 
 class StoreMismatchError(StoreError):
-    """The store belongs to another job, another model or another subject key. It was left untouched."""
+    """The store belongs to another job, another model or another subject key. It was not changed."""
 
 
 class StoreBusyError(StoreError):
@@ -74,15 +82,23 @@ class StoreBusyError(StoreError):
 
 
 class StoreUnavailableError(StoreError):
-    """The database gives no answer. What was committed is unchanged; the same call may be repeated."""
+    """The database does not answer. Committed data are unchanged; the same call may be repeated."""
 
 
 class LedgerConflictError(StoreError):
-    """Another worker spent from the same subjects meanwhile. Go back to the last commit and learn again."""
+    """Another worker has spent the budget of the same subjects. Roll back to the last commit and learn again."""
 
 
 class FencedError(StoreError):
-    """Another worker has claimed this shard: what was learned of it here was never visible and must be forgotten."""
+    """Another worker has claimed this shard. What was learned from it here was never visible and must be dropped.
+
+    Parameters
+    ----------
+    message
+        The message.
+    shard
+        The shard; None if it is unknown.
+    """
 
     def __init__(self, message: str, shard: Any = None) -> None:
         super().__init__(message)

@@ -1,28 +1,21 @@
-"""Fixtures for tests against real servers: started when a test first asks for them, ended with the session."""
+"""Fixtures: real servers, which start when a test first asks for them and end with the session; the command line."""
 
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
-
-
-class RunningBroker(NamedTuple):
-    """A cluster that was there before the tests."""
-
-    bootstrap: str
-
-
-class RunningPostgres(NamedTuple):
-    """A database that was there before the tests."""
-
-    url: str
+from streamdp.cli.main import main
+from tests.support.commands import Quick
+from tests.support.servers import RunningBroker, RunningPostgres
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +50,21 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres | Ru
     ours = Postgres(tmp_path_factory.mktemp("postgres"))
     with ours:
         yield ours
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Quick:
+    """Run the command in this process: exit code, standard output, standard error; by default without brokers."""
+
+    def run(*arguments: str, folder: Path = tmp_path, bootstrap: str | None = None, **more: str) -> Any:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
+        monkeypatch.delenv("STREAMDP_SUBJECT_KEY", raising=False)
+        monkeypatch.delenv("STREAMDP_KAFKA", raising=False)
+        for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code or 0, *capsys.readouterr()
+
+    return run

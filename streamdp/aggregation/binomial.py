@@ -1,21 +1,22 @@
 """How much binomial noise a sum of vectors needs: the paper's calibration and a tight one, with its proof.
 
-The mechanism (`shuffling` runs it as a protocol). n users hold vectors of l2 norm at most Delta2 in R^d. User i moves
-each coordinate to t_ij = (x_ij + Delta2) g / (2 Delta2) in [0, g], rounds it to an integer, up with the probability of
-the fraction, and adds b fair bits. What is released is, per coordinate, the sum over users: integers plus Z_j ~ Bin(N,
-1/2), N = n b, independent over j. Neighbours: one vector replaced by another, at l2 distance at most S <= 2 Delta2.
+**Mechanism** (`shuffled_sum` runs it as a protocol). n users hold vectors of l2 norm at most Delta2 in R^d. User i
+moves each coordinate to t_ij = (x_ij + Delta2) g / (2 Delta2) in [0, g], rounds it to an integer, up with the
+probability of the fraction, and adds b fair bits. The release is, for each coordinate, the sum over users: integers
+plus Z_j ~ Bin(N, 1/2), N = n b, independent over j. **Neighbours**: one vector is replaced by another, at l2 distance
+at most S <= 2 Delta2.
 
-Theorem (tight calibration). Let T = g S / (2 Delta2) and let kappa and tail be those of `gaussian_step(N)`. Then the
-released sums are (epsilon, delta)-DP for every epsilon > 0 with
+**Theorem** (tight calibration). Let T = g S / (2 Delta2) and let kappa and tail be those of `gaussian_step(N)`. Then
+the released sums are (epsilon, delta)-DP for every epsilon > 0 with
 
     delta = D(s) + d (1 + e^epsilon) tail,         D(s) = delta_mu(epsilon) of mu-GDP at mu = kappa sqrt(s),
 
 for s = (T + sqrt d)^2 and for every s that solves s >= T^2 + d/4 + theta (T + sqrt(d)/2)^2 / 2, theta = (ln D)'(s).
 
-Proof. 1. A noise near the binomial. Let w be the weights of Bin(N, 1/2), lo < hi symmetric about N/2 and r = w(hi) /
-w(hi - 1) < 1. The law P~ has weights w on [lo, hi], w(hi) r^i at hi + i and the same at lo - i. It is log-concave on
-the integers, as w is and as the ratio of neighbours stays at r. As w(hi + i) <= w(hi) r^i, no weight is below
-that of w, so P~ >= P A/W with A and W the two totals, and TV(P, P~) <= 1 - A/W <= P~(outside [lo, hi]) = tail.
+**Proof.** 1. A noise near the binomial. Let w be the weights of Bin(N, 1/2), lo < hi symmetric about N/2 and r = w(hi)
+/ w(hi - 1) < 1. The law P~ has weights w on [lo, hi], w(hi) r^i at hi + i and the same at lo - i. It is log-concave on
+the integers, as w is and as the ratio of neighbours stays at r. As w(hi + i) <= w(hi) r^i, no weight is below that of
+w, so P~ >= P A/W with A and W the two totals, and TV(P, P~) <= 1 - A/W <= P~(outside [lo, hi]) = tail.
 
 2. One coordinate. Let F be the distribution function of P~, h = Phi^-1(F) and kappa = max_t h(t) - h(t-1). For a shift
 by an integer k > 0 the likelihood ratio of P~ + k to P~ does not decrease, P~ being log-concave; so the best tests
@@ -43,12 +44,12 @@ floor|tau_j|, f the fraction, k_j^2 is m^2 or, with probability f, m^2 + 2m + 1.
 
 and the sum over j is at most theta (T^2 + d/4) + theta^2 (T + sqrt(d)/2)^2 / 2 <= theta s. So E D(||k||^2) <= D(s). QED
 
-Why fair bits: privacy needs a variance N p (1-p). A user sends g + b bits whatever they are, and b is least at p = 1/2;
-the binomial is then symmetric, which makes kappa closest to the Gaussian's 1/sigma = 2/sqrt(N); and b random bits are
-an exact sample. (Where only ones were sent, a small p would send half as many: another protocol.)
+**Why fair bits.** Privacy needs a variance N p (1-p). A user sends g + b bits for any p, and b is least at p = 1/2.
+The binomial is then symmetric, which brings kappa closest to the Gaussian's 1/sigma = 2/sqrt(N), and b random bits are
+an exact sample. (A protocol that sends only the ones would send half as many with a small p; it is another protocol.)
 
-What it costs over the analytic Gaussian mechanism: 1/b of the variance for rounding, (d/4 + 6)/T^2 or so for step 4 and
-50/(4N) or so for kappa. `tight_parameters` takes about the fewest bits with which all that is at most 5 %.
+**Cost** over the analytic Gaussian mechanism: 1/b of the variance for rounding, about (d/4 + 6)/T^2 for step 4 and
+about 50/(4N) for kappa. `tight_parameters` takes about the fewest bits for which the sum is at most 5 %.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ LARGEST_EPSILON = 100.0
 MOST_TRIALS = 2**36
 """The most fair bits in one coordinate's sum that the tight calibration serves: their law must fit in memory."""
 
-_EXCESS = 1.05  # the variance that is accepted, over the analytic Gaussian mechanism's
-_TAIL_SHARE = 0.01  # of delta
+_EXCESS = 1.05  # accepted variance, relative to the analytic Gaussian mechanism
+_TAIL_SHARE = 0.01  # the share of delta for the tails
 _MOST_BITS = 2**40
 _TOLERANCE = 1 + 2e-9  # norms are checked up to 1e-9
 
@@ -84,7 +85,7 @@ def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
     trials
         N >= 1.
     log_cut
-        The logarithm of the tail to aim at: [lo, hi] has the half-width of Hoeffding's inequality for it. Any value
+        The logarithm of the wanted tail: [lo, hi] has the half-width of Hoeffding's inequality for it. Any value
         gives a valid pair; a short interval makes the tail larger and kappa smaller.
 
     For N = 1 there is no geometric tail: (inf, 1).
@@ -102,16 +103,16 @@ def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
     total = float(above[0] + above[1 - trials % 2])
     h = -ndtri_exp(np.log(above[1:] / total))
     first = h[0] if trials % 2 else 2 * h[0]  # the step over the centre
-    # 1e-11 is far more than what rounding moves a difference of two h, and at most 1e-5 of a step
+    # 1e-11 is far above the rounding error of a difference of two h, and at most 1e-5 of a step
     return float(max(first, np.max(np.diff(h)))) + 1e-11, 2 * beyond / total
 
 
 def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float, rounds: int = 1) -> float:
-    """A delta such that the sums are (epsilon, delta)-DP: the theorem's, with the better s.
+    """A delta such that the sums are (epsilon, delta)-DP: that of the theorem, with the better s.
 
-    Over several rounds with the same users, each of which may depend on the earlier ones, kappa (T + sqrt d) bounds the
-    mu of every round whatever the rounding does, so mu^2 adds up (adaptive composition, Dong, Roth, Su 2022, Theorem 4)
-    and so do the tails.
+    In several rounds with the same users, in which each round may depend on the rounds before, kappa (T + sqrt d)
+    bounds the mu of every round for every rounding. So mu^2 adds up (adaptive composition, Dong, Roth, Su 2022, Theorem
+    4) and so do the tails.
 
     Parameters
     ----------
@@ -124,9 +125,9 @@ def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float,
     epsilon
         From above 0 to `LARGEST_EPSILON`.
     delta
-        The order of size of the answer; it says only how far out the tails are cut.
+        The expected order of magnitude of the answer; it decides only where the tails are cut.
     rounds
-        How many sums the same users take part in.
+        The number of sums in which the same users take part.
     """
     kappa, tail = gaussian_step(trials, _log_cut(d * rounds, epsilon, delta))
     if not math.isfinite(kappa):
@@ -137,7 +138,15 @@ def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float,
 
 
 def shift_of(g: int, d: int, share: float) -> float:
-    """T for a sensitivity of `share` times 2 Delta2, with room for the arithmetic of d coordinates in doubles."""
+    """T, with room for the arithmetic of d coordinates in doubles.
+
+    Parameters
+    ----------
+    g, d
+        The cells of the grid, and the number of coordinates.
+    share
+        The sensitivity over 2 Delta2, in (0, 1].
+    """
     return g * (share * _TOLERANCE + math.sqrt(d) * 2.0**-50)
 
 
@@ -146,7 +155,7 @@ def _log_cut(d: int, epsilon: float, delta: float) -> float:
 
 
 def _effective(kappa: float, shift: float, d: int, epsilon: float) -> float:
-    """The least s of the theorem, found by bisection; what is returned always satisfies its condition."""
+    """The least s of the theorem, by bisection; the result always satisfies its condition."""
     base, spread = shift**2 + d / 4, (shift + math.sqrt(d) / 2) ** 2 / 2
 
     def serves(s: float) -> bool:
@@ -168,13 +177,13 @@ def _effective(kappa: float, shift: float, d: int, epsilon: float) -> float:
 def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds: int = 1) -> tuple[int, int]:
     """(g, b): about the fewest bits whose variance is at most 5 % over that of the analytic Gaussian mechanism.
 
-    The first b, in steps of 1 %, whose finest grid g that keeps the budget is fine enough; then the least b for that g.
-    Raises `BudgetError` where epsilon is over `LARGEST_EPSILON`, or where it is so small that N would pass 2^36.
+    It is the first b, in steps of 1 %, for which the finest grid g that keeps the budget is fine enough; then the least
+    b for that g. Raises `BudgetError` if epsilon is over `LARGEST_EPSILON` or so small that N would exceed 2^36.
 
     Parameters
     ----------
     users
-        n, all of whom answer.
+        n; all of them answer.
     d
         Coordinates.
     budget
@@ -182,7 +191,7 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
     share
         The sensitivity over 2 Delta2, in (0, 1].
     rounds
-        As for `spent_delta`; the budget is for all of them.
+        As for `spent_delta`; the budget covers all rounds.
 
     >>> tight_parameters(1000, 6, ApproxDP(1.0, 1e-6), 1.0)
     (24, 42)
@@ -196,18 +205,18 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
         return spent <= budget.delta
 
     while users * b <= MOST_TRIALS:
-        most = (mu / 2) ** 2 * users * b  # T^2 if the noise were Gaussian and nothing were rounded
+        most = (mu / 2) ** 2 * users * b  # T^2 for Gaussian noise without rounding
         rounded = most - d / 4 if rounds == 1 else max(0.0, math.sqrt(most) - math.sqrt(d)) ** 2
         if rounded > 0 and (1 + 1 / b) * most / rounded <= _EXCESS:
             g = _finest(partial(keeps, b), math.ceil(math.sqrt(most) / share))
             if (b + 1) * users * (mu / (2 * share)) ** 2 <= _EXCESS * g**2:
                 return g, _least_bits(partial(keeps, g=g), b)
         b = max(b + 1, b * 101 // 100)
-    raise BudgetError(f"{budget} would take more than 2^36 bits of noise a coordinate: allow more epsilon or delta")
+    raise BudgetError(f"{budget} takes more than 2^36 bits of noise for each coordinate: allow more epsilon or delta")
 
 
 def _finest(keeps: Callable[[int], bool], most: int) -> int:
-    """The largest g up to `most` that keeps the budget; 0 where none does."""
+    """The largest g up to `most` that keeps the budget; 0 if none does."""
     low, high = 0, most + 1
     while high - low > 1:
         g = (low + high) // 2
@@ -225,10 +234,17 @@ def _least_bits(keeps: Callable[[int], bool], enough: int) -> int:
 
 
 def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int = 1) -> float:
-    """The least epsilon at which `spent_delta` is found to be at most `delta`, to a relative 1e-6; from 1e-9.
+    """The least epsilon at which `spent_delta` is at most `delta`, to a relative 1e-6; from 1e-9.
 
-    Raises `BudgetError` where there is none up to `LARGEST_EPSILON`. (What is spent falls with epsilon, then rises
-    because the bound on the tails does: so the search goes down a grid first.)
+    The spent delta falls with epsilon and then rises, because the bound on the tails rises; so the search goes down a
+    grid first.
+
+    Parameters
+    ----------
+    trials, shift, d, delta, rounds
+        As for `spent_delta`.
+
+    Raises `BudgetError` if there is none up to `LARGEST_EPSILON`.
     """
 
     def serves(epsilon: float) -> bool:
@@ -250,7 +266,13 @@ def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int =
 
 
 def check_epsilon(budget: ApproxDP) -> None:
-    """Raise `BudgetError` where the tight calibration does not serve this epsilon."""
+    """Raise `BudgetError` if the tight calibration does not serve a budget.
+
+    Parameters
+    ----------
+    budget
+        Any (epsilon, delta) budget.
+    """
     if budget.epsilon > LARGEST_EPSILON:
         raise BudgetError(f"the tight calibration serves epsilon up to {LARGEST_EPSILON:g}, got {budget}")
 
@@ -260,9 +282,19 @@ def paper_parameters(users: int, d: int, budget: ApproxDP, bound: float) -> tupl
 
     g = max(2 Delta2 sqrt n, sqrt d, 4) rounded up, gamma = delta/(d+1), eps_hat = epsilon/(18 sqrt(ln 1/gamma)) and b
     the next integer over 180 g^2 ln(2/gamma)/(eps_hat^2 n). The paper's p = 90 g^2 ln(2/gamma)/(b eps_hat^2 n) is then
-    just under 1/2; fair bits are used, which their Lemma A.1 allows (p <= 1/2) and which only adds noise. g depends on
-    the unit of Delta2, and b on g; the variance does not. Raises `BudgetError` outside the
-    theorem's range or past 2^40 bits.
+    just under 1/2. Fair bits are used, which their Lemma A.1 allows (p <= 1/2) and which only adds noise. g depends on
+    the unit of Delta2, and b on g; the variance does not.
+
+    Parameters
+    ----------
+    users, d
+        n, and the number of coordinates.
+    budget
+        What one vector may spend.
+    bound
+        Delta2.
+
+    Raises `BudgetError` outside the range of the theorem or above 2^40 bits.
 
     >>> paper_parameters(1000, 6, ApproxDP(1.0, 1e-6), 0.5)
     (32, 15488142)
@@ -276,7 +308,15 @@ def paper_parameters(users: int, d: int, budget: ApproxDP, bound: float) -> tupl
 
 
 def paper_bits(g: int, users: int, d: int, budget: ApproxDP) -> int:
-    """b of `paper_parameters` for this g."""
+    """b of `paper_parameters`.
+
+    Parameters
+    ----------
+    g
+        The cells of the grid.
+    users, d, budget
+        As for `paper_parameters`.
+    """
     gamma = budget.delta / (d + 1)
     squared = budget.epsilon**2 / (324 * math.log(1 / gamma))
     return math.floor(180 * float(g) ** 2 * math.log(2 / gamma) / (squared * users)) + 1

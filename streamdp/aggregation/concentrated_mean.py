@@ -1,15 +1,16 @@
-"""Means of vectors that lie close together, one vector a user: adaptive queries, outliers removed, (epsilon, delta)-DP.
+"""Means of vectors that lie close together, one for each user: adaptive queries, outliers removed, (epsilon, delta)-DP.
 
 Source: Asi and Liu, "User-level differentially private stochastic convex optimization: efficient algorithms with
-optimal rates", 2023, Algorithms 1 and 2, Theorem 3.2. Each of T queries asks the n users for a vector each. A noisy
-test asks whether enough pairs of vectors are within `distance` (tau) of each other; where it fails, all ends. Where it
-passes, vectors far from most others are left out, and the mean of the rest is answered with Gaussian noise.
+optimal rates", 2023, Algorithms 1 and 2, Theorem 3.2. Each of T queries asks each of the n users for a vector. A noisy
+test asks whether enough pairs of vectors are within `distance` (tau) of each other. If it fails, the run ends. If it
+passes, vectors far from most others are left out, and the answer is the mean of the rest with Gaussian noise.
 
-Neighbours: D and D' differ in user 1, whose records are replaced by any others; C is the other n - 1 users. Nothing is
-assumed about how close vectors are. Which two are near is one fixed symmetric relation (`pairwise`).
+**Neighbours.** D and D' differ in user 1, whose records are replaced by any others; C is the other n - 1 users. Nothing
+is assumed about how close vectors are. Nearness is one fixed symmetric relation (`pairwise`). **Trust.** The curator.
+**Claim.** The whole run is (epsilon1 + epsilon2, delta2 + zeta)-DP.
 
-The test. s = (1/n) #{(i, j): near}, i = j included. A replaced user changes at most 2 (n - 1) of these pairs, so s has
-sensitivity below 2 (the paper says 1). `AboveThreshold` is then epsilon1-DP.
+**Proof.** The test. s = (1/n) #{(i, j): near}, i = j included. A replaced user changes at most 2 (n - 1) of these
+pairs, so s has sensitivity below 2 (the paper says 1). `AboveThreshold` is then epsilon1-DP.
 
 What a passed test says. Let F be the far ordered pairs of C, a number that D and D' share. s(D) and s(D') are both at
 most n - F/n. Call a query *good* where F <= `far`, which is a function of C and of what was answered before. A test of
@@ -18,8 +19,8 @@ all T queries this has a probability of at most
 
     zeta = T P(Lap(A) + Lap(B) >= z) <= (18/11) T e^(-z/A),     A = 6.4 / epsilon1,  B = (5/6) A,
 
-since P(Lap(A) + Lap(B) > z) = (A^2 e^(-z/A) - B^2 e^(-z/B)) / (2 (A^2 - B^2)). The noise of all tests can be thought of
-as drawn beforehand, so it does not matter that queries depend on answers.
+since P(Lap(A) + Lap(B) > z) = (A^2 e^(-z/A) - B^2 e^(-z/B)) / (2 (A^2 - B^2)). The noise of all tests may be drawn
+in advance without a change of any law, so it does not matter that queries depend on answers.
 
 The whole run is (epsilon1 + epsilon2, delta2 + zeta)-DP. At a good query the means of D and D' are within `sensitivity`
 (below), so T Gaussian answers with noise sigma = sensitivity sqrt(T) / mu compose to mu-GDP, and delta2 is delta_mu
@@ -36,14 +37,16 @@ the Gaussians of D or of D': T-fold adaptive composition of mu/sqrt(T)-GDP, so t
 counts once: leaving histories out on the side of D' only helps.) With `SampledMean` g is also an average over draws;
 those in which the coupled draws of D and D' differ too much are left out like zeta, at T `failure`.
 
-What differs from the paper, and why.
-* `WeightedMean` has no counterpart there: weights, no coins. `SampledMean` is the paper's selection. Their docstrings
+**Differences from the paper.**
+* `WeightedMean` has no counterpart in the paper: it has weights and draws nothing. `SampledMean` is the paper's
+  selection. Their docstrings
   (`selection`) have the sensitivities; the paper hides them in O(.), and two of those it has are wrong.
 * Answers compose in GDP, not by a product of logarithms.
-* The test's threshold is not 4n/5 but as high as concentrated vectors can pass (`ConcentratedMean.planned`): what is
-  left between it and n is what outliers may do to the mean.
-* Vectors within tau of a centre are within 2 tau of each other, not within tau: s needs the diameter. `distance` is
-  that of a pair, and a few pairs may be further apart.
+* The test's threshold is not 4n/5 but as high as concentrated vectors can pass (`ConcentratedMean.planned`), because
+  its
+  distance from n limits the influence of outliers on the mean.
+* Vectors within tau of a centre are within 2 tau of each other and not within tau: s needs the diameter. `distance` is
+  that of a pair; a few pairs may be further apart.
 """
 
 from __future__ import annotations
@@ -65,18 +68,18 @@ from streamdp.privacy.mechanisms import Gaussian, Laplace, calibrated, round_dow
 Rng = Entropy | SeededEntropy
 
 LEAST_EPSILON = 2.0**-14
-"""Of all tests; below, their grid would not be small against their sensitivity."""
+"""The least epsilon of all tests together. Below it their grid would not be small against their sensitivity."""
 
 
 @dataclass(frozen=True)
 class AboveThreshold:
-    """Ends at the first of any number of adaptive scores that is not above a threshold: epsilon-DP, all tests together.
+    """A test of adaptive scores that ends at the first score below a threshold: epsilon-DP for all tests together.
 
     A score has sensitivity below 2. The threshold gets Lap(B) once, each score Lap(A), A = 4 / (5 epsilon / 8) and B =
     2 / (3 epsilon / 8). Proof for "passes at 1, ..., k - 1, fails at k": fix the noise of the first k - 1 scores. With
     D' the lowest noisy score so far moves by at most 2; if the threshold moves along, and the noisy score k with it,
-    the same outcomes come. That changes the threshold's noise by 2, a factor of e^(3 epsilon / 8), and that of score k
-    by 4, a factor of e^(5 epsilon / 8). On the grid these moves are whole steps, as the threshold's grid divides that
+    the outcomes are the same. That changes the threshold's noise by 2, a factor of e^(3 epsilon / 8), and that of score
+    k by 4, a factor of e^(5 epsilon / 8). On the grid these moves are whole steps, as the threshold's grid divides that
     of the scores, and a step of the latter is added to both sensitivities.
 
     Source: Asi and Liu 2023, Algorithm 1; Dwork and Roth 2014, Theorem 3.24. Their halves of epsilon, where we have 3/8
@@ -85,11 +88,13 @@ class AboveThreshold:
     Parameters
     ----------
     epsilon
-        What all tests spend together; at least 2^-14.
+        The budget of all tests together, at least 2^-14.
     threshold
         In (0, users].
     users
         n, the largest score.
+
+    Raises `ConfigError` for parameters out of range.
     """
 
     epsilon: float
@@ -102,12 +107,12 @@ class AboveThreshold:
 
     @cached_property
     def level_noise(self) -> Laplace:
-        """Of the threshold."""
+        """The noise of the threshold."""
         return Laplace(PureDP(self.epsilon * 3 / 8), 4.0 * self.users, 2.0 + self._grid)
 
     @cached_property
     def score_noise(self) -> Laplace:
-        """Of every score."""
+        """The noise of every score."""
         return Laplace(PureDP(self.epsilon * 5 / 8), 4.0 * self.users, 4.0 + self._grid)
 
     @property
@@ -116,52 +121,84 @@ class AboveThreshold:
         return 2.0**-17 / self.epsilon
 
     def level(self, rng: Rng) -> float:
-        """The noisy threshold, to be drawn once."""
+        """The noisy threshold, which is drawn once.
+
+        Parameters
+        ----------
+        rng
+            The source of randomness.
+        """
         return float(self.level_noise.randomize(np.array([self.threshold]), rng)[0])
 
     def passes(self, score: float, level: float, rng: Rng) -> bool:
-        """Whether the noisy score is at least the noisy threshold."""
+        """Whether the noisy score is at least the noisy threshold.
+
+        Parameters
+        ----------
+        score
+            The true score, from 0 to n.
+        level
+            The noisy threshold, from `level`.
+        rng
+            The source of randomness.
+        """
         return bool(self.score_noise.randomize(np.array([score]), rng)[0] >= level)
 
     def chance(self, margin: float, queries: int) -> float:
-        """An upper bound on how likely noise lifts any of so many scores by `margin` >= 0 against the threshold, or
-        pushes one down by it.
+        """An upper bound on the probability that noise moves any score by a margin.
+
+        The move is against the threshold, in one direction.
+
+        Parameters
+        ----------
+        margin
+            At least 0.
+        queries
+            The number of scores.
         """
         scale, factor = self._tail
         return queries * factor * math.exp(-margin / scale)
 
     def margin(self, chance: float, queries: int) -> float:
-        """The least margin with that `chance`."""
+        """The least margin with a given `chance`.
+
+        Parameters
+        ----------
+        chance
+            The bound on the probability, in (0, 1).
+        queries
+            The number of scores.
+        """
         scale, factor = self._tail
         return scale * math.log(queries * factor / chance)
 
     @cached_property
     def _tail(self) -> tuple[float, float]:
-        """A and A^2 / (2 (A^2 - B^2)), about 6.4 / epsilon and 18/11, with what the grid adds to noise and scores."""
+        """A and A^2 / (2 (A^2 - B^2)), about 6.4 / epsilon and 18/11; the grid of noise and scores included."""
         score, level = (4 + 3 * self._grid) / (self.epsilon * 5 / 8), (2 + 3 * self._grid) / (self.epsilon * 3 / 8)
         return score, (1 + 2.0**-16) / (2 * (1 - (level / score) ** 2))
 
 
 @dataclass(frozen=True)
 class ConcentratedMean:
-    """What is fixed before the first query; public. Make one by `planned`.
+    """The parameters of a run, fixed before the first query; public. Make one by `planned`.
 
     Parameters
     ----------
     budget
         What all tests and answers spend together.
     d
-        Coordinates of a vector.
+        The number of coordinates of a vector.
     queries
-        T, the most that is asked.
+        T, the largest number of queries.
     bound
-        The largest norm of a vector.
+        The largest l2 norm of a vector.
     distance
         tau.
     test
-        Of the score.
+        The test of the score.
     selection
-        Who counts, n included.
+        Which users count in a mean, and n.
     """
 
     budget: ApproxDP
@@ -185,10 +222,22 @@ class ConcentratedMean:
         outliers: float,
         failure: float,
     ) -> ConcentratedMean | None:
-        """The one with the least noise; None where n is too small for any.
+        """The parameters with the least noise; None if n is too small.
 
-        Vectors of which a pair is further apart than tau with probability `outliers` pass all tests but for a chance of
-        `failure`. A grid over the test's share of epsilon and zeta's share of delta.
+        The search is a grid over the test's share of epsilon and zeta's share of delta.
+
+        Parameters
+        ----------
+        budget, d, queries, bound, distance
+            As for the class.
+        users
+            n.
+        selection
+            "weighted" or "sampled": see `selection`.
+        outliers
+            The probability that two users' vectors are further than tau apart.
+        failure
+            The largest probability that such vectors fail any test.
         """
         if users < 2:
             return None
@@ -219,26 +268,28 @@ class ConcentratedMean:
 
     @property
     def zeta(self) -> float:
-        """How likely a test passes that the proof does not cover."""
+        """zeta: the probability that a test passes at a query that is not good."""
         return self.test.chance(self.test.threshold - self.users + self.selection.far / self.users, self.queries)
 
     @cached_property
     def mu(self) -> float:
-        """Of all answers together, in GDP: what tests and failures leave of the budget."""
+        """mu of all answers together: the rest of the budget after tests and failures."""
         delta = self.budget.delta - self.zeta - self.queries * self.selection.failure
         return _largest_mu(self.budget.epsilon - self.test.epsilon, delta)
 
     @property
     def sensitivity(self) -> float:
-        """Of one answer. Nearness is rounded by a relative (d + 2) 2^-54, and a weighted mean of n vectors by about
-        2 n 2^-53 of the bound, in D and in D'. More than that is added for both.
+        """The l2 sensitivity of one answer, rounding errors included.
+
+        Nearness is rounded by a relative (d + 2) 2^-54, and a weighted mean of n vectors by about 2 n 2^-53 of the
+        bound, in D and in D'. More than that is added for both.
         """
         tau = self.distance * (1 + (self.d + 8) * 2.0**-53)
         return min(tau * self.selection.sensitivity + self.users * self.bound * 2.0**-50, 2 * self.bound)
 
     @property
     def noise(self) -> float:
-        """sigma of a coordinate of an answer, but for the grid."""
+        """sigma of a coordinate of an answer, without the grid."""
         return self.sensitivity * math.sqrt(self.queries) / self.mu
 
     @cached_property
@@ -250,15 +301,32 @@ class ConcentratedMean:
 
 
 class Answers:
-    """One run of at most T queries. Not to be copied: a second run with the same users spends a second budget."""
+    """One run of at most T queries. A second run with the same users spends a second budget, so do not copy a run.
+
+    Parameters
+    ----------
+    mean
+        The parameters of the run.
+    rng
+        The source of randomness.
+
+    Guarantee: (epsilon, delta)-DP for the budget of `mean`, if the vectors of one user are replaced by any others of
+    norm at most `bound`. Source: Asi and Liu 2023, Algorithm 2; the proof is at the head of this module.
+    """
 
     def __init__(self, mean: ConcentratedMean, rng: Rng) -> None:
         self._mean, self._rng, self._left = mean, rng, mean.queries
         self._level = mean.test.level(rng)
 
     def of(self, points: np.ndarray) -> np.ndarray | None:
-        """The answer (d,) to a query with the vectors points (n, d), or None where the test failed: then it was the
-        last. Raises `QueriesExhaustedError` for a query after the last, `ConfigError` for points of another shape.
+        """The answer (d,) to a query; None if the test failed, and then the run has ended.
+
+        Parameters
+        ----------
+        points
+            (n, d), one vector for each user.
+
+        Raises `QueriesExhaustedError` for a query after the last one, `ConfigError` for points of another shape.
         """
         mean = self._mean
         if self._left == 0:
@@ -287,9 +355,19 @@ def _largest_mu(epsilon: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def far_share(chance: float, users: int, risk: float) -> float:
-    """At most this share of the pairs of n independent users is far, but for a probability of `risk`, where one pair is
-    with probability `chance`: P(share >= q) <= exp(-floor(n/2) KL(q, chance)), as the pairs can be cut into rounds of
-    floor(n/2) pairs each that share nobody (Hoeffding 1963, section 5). 1 where no q will do.
+    """The share of far pairs of n independent users that is exceeded with probability at most `risk`.
+
+    It is 1 if no smaller share q serves: P(share >= q) <= exp(-floor(n/2) KL(q, chance)), because the pairs can be
+    divided into rounds of floor(n/2) disjoint pairs each (Hoeffding 1963, section 5).
+
+    Parameters
+    ----------
+    chance
+        The probability that one pair is far.
+    users
+        n.
+    risk
+        In (0, 1).
     """
     target = -math.log(risk) / (users // 2)
     low, high = chance, 1.0

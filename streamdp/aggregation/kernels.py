@@ -1,7 +1,7 @@
 """Compiled loops of the shuffle protocol: noisy counts, their bits, and a permutation.
 
-As in `kernels`, words come from `entropy` as an array whose first entry is the position; a loop that runs out of words
-stops before the cell that it cannot finish, says how far it came, and is called again with more.
+Words come from `entropy` as an array whose first entry is the position. A loop that runs out of words stops before the
+cell that it cannot finish, returns the number of finished cells, and is called again with more words.
 """
 
 from __future__ import annotations
@@ -43,10 +43,21 @@ def _noisy_count(place: float, noise: int, words: np.ndarray, at: np.int64) -> n
 
 @compiled
 def noisy_counts(places: np.ndarray, noise: int, out: np.ndarray, words: np.ndarray) -> int:
-    """Write into out (m,) each place (m,) rounded at random, plus the ones among `noise` fair bits.
+    """Write each place, rounded at random, plus the ones among fair bits. Returns the number of finished cells.
 
-    A place is rounded up where the next word is below its fraction of 2^64, which is exact for fractions that are
-    multiples of 2^-64; others lose what is below. Returns how many cells were done before `words` ran out.
+    A place is rounded up if the next word is below its fraction of 2^64. That is exact for fractions that are multiples
+    of 2^-64; other fractions are rounded down to one.
+
+    Parameters
+    ----------
+    places
+        (m,), at least 0.
+    noise
+        The number of fair bits for each place.
+    out
+        (m,) int64, the result.
+    words
+        Random words.
     """
     need = 1 + (noise + 63) // 64
     at = np.int64(words[0])
@@ -58,14 +69,14 @@ def noisy_counts(places: np.ndarray, noise: int, out: np.ndarray, words: np.ndar
             return i
         at += need
         out[i] = total
-    return places.shape[0]
+    return len(places)
 
 
 @compiled
 def _add_counts(g: np.ndarray, bound: float, places: int, noise: int, ones: np.ndarray, words: np.ndarray) -> bool:
-    """Add to ones (d,) the counts of one gradient g (d,), on 0 to `places`; False, and nothing, where `words` run out.
+    """Add to ones (d,) the counts of one gradient g (d,), on 0 to `places`; False, and nothing, if `words` run out.
 
-    g is no longer than the bound, or it would not be protected: where it is, this raises.
+    Raises `ArithmeticError` if g is longer than the bound, because it would not be protected.
     """
     d = ones.shape[0]
     each = 1 + (noise + 63) // 64
@@ -100,8 +111,26 @@ def count_ones(
     ones: np.ndarray,
     words: np.ndarray,
 ) -> int:
-    """Add to ones (d,) what `noisy_counts` makes of the gradients of the rows of X at theta, for losses of one linear
-    predictor. Returns how many rows were done before `words` ran out.
+    """Add the `noisy_counts` of the gradients of all records, for losses of one linear predictor.
+
+    Returns the number of finished rows.
+
+    Parameters
+    ----------
+    spec, theta
+        The model (see `loops`), and the point (d,) of the gradients.
+    X, y
+        (n, p) and (n,).
+    bound
+        The largest l2 norm of a gradient.
+    places, noise
+        g and b of `shuffled_sum.VectorSum`.
+    ones
+        (d,) int64, to which the counts are added.
+    words
+        Random words.
+
+    Raises `ArithmeticError` if a gradient is longer than the bound.
     """
     room = np.empty(ones.shape[0] + 1)
     done = 0
@@ -140,7 +169,15 @@ def count_ones_of_classes(
 
 @compiled
 def write_ones(counts: np.ndarray, out: np.ndarray) -> None:
-    """Row i of out (m, w), zeros so far, becomes packed bits of which the first counts[i] (m,) are ones."""
+    """Write packed bits of which the first counts[i] are ones.
+
+    Parameters
+    ----------
+    counts
+        (m,) numbers of ones.
+    out
+        (m, w) uint8, zeros before; the result.
+    """
     for i in range(counts.shape[0]):
         whole, rest = counts[i] // 8, counts[i] % 8
         for k in range(whole):
@@ -151,10 +188,19 @@ def write_ones(counts: np.ndarray, out: np.ndarray) -> None:
 
 @compiled
 def permute(items: np.ndarray, last: int, words: np.ndarray) -> int:
-    """Fisher-Yates: swap each of items[last], ..., items[1] with one of those up to it, all equally likely.
+    """Fisher-Yates: swap each of items[last], ..., items[1] with one of the items up to it, all equally likely.
 
-    The draw is the upper half of a word times the number of choices (at most 2^32), over 2^32, with the draws rejected
-    that would make it uneven (Lemire 2019). Returns the position at which `words` ran out, or 0 when done.
+    The draw is the upper half of a word times the number of choices (at most 2^32), over 2^32; draws that would make it
+    uneven are rejected (Lemire 2019). Returns the position at which `words` ran out; 0 at the end.
+
+    Parameters
+    ----------
+    items
+        (n,), permuted in place.
+    last
+        The position at which to start, n - 1 at first.
+    words
+        Random words.
     """
     at = np.int64(words[0])
     for i in range(last, 0, -1):

@@ -1,46 +1,51 @@
-"""The mean of vectors that lie close together, one vector a user, under local differential privacy.
+"""The mean of vectors that lie close together, one vector for each user, under local differential privacy.
 
 Source: Bassily and Sun, "User-level private stochastic convex optimization with optimal rates", 2023, Algorithms 1 to 3
-and Theorem 4.3. Users are asked one of two questions, in this order:
+and Theorem 4.3. Each user answers one of two questions; the coarse ones come first:
 
 1. *coarse*: the vector is rotated (random signs, then the Hadamard transform, padded with zeros to D, a power of two);
-   a user names, by randomized response, the interval that one coordinate of it is in. The most named interval of each
-   coordinate, turned back, is the centre.
-2. *fine*: the vector is projected to the ball of radius C around the centre, and its offset gets noise. The answer is
+   a user names, by randomized response, the interval that contains one of its coordinates. The middles of the most
+   named interval of each coordinate, rotated back, are the centre.
+2. *fine*: the vector is projected onto the ball of radius C around the centre, and its offset gets noise. The answer is
    the centre plus the average offset.
 
-The argument. Neighbours: one user's vector replaced by ANY other of norm at most `bound`; nothing is assumed about how
-close vectors are. Every user answers ONE question, with the whole budget, and which one (and which coordinate) is fixed
-before the vector is seen.
-* Coarse. Whatever the vector is, it falls into one of t intervals, and with any two of those a report's likelihoods
-  differ by a factor of at most e^epsilon (`IntervalResponse`): epsilon-DP, a fortiori (epsilon, delta)-DP; for a budget
-  of mu, epsilon is the one that implies mu-GDP.
-* Fine. The centre follows from others' reports. Projection to a ball takes any two vectors to a distance of at most 2 C
-  and brings none further apart, so offsets have sensitivity min(2 C, S); then `mechanisms` applies.
-A person's report is thus private against everyone, the learner included, and the mean is post-processing.
+**Neighbours.** One user's vector is replaced by ANY other of norm at most `bound`. Nothing is assumed about how close
+vectors are. **Trust.** Nobody. **Claim.** Every report keeps the whole budget.
 
-What differs from the paper, and why.
+**Proof.** Every user answers ONE question, with the whole budget. The question and the coordinate are fixed before the
+vector is known.
+* Coarse. Every vector is in one of t intervals, and for any two intervals the likelihoods of a report differ by a
+  factor
+  of at most e^epsilon (`IntervalResponse`): epsilon-DP, hence (epsilon, delta)-DP. For a budget of mu, epsilon is the
+  largest that implies mu-GDP.
+* Fine. The centre follows from the reports of other users. Projection onto a ball brings any two vectors to a distance
+  of
+  at most 2 C and increases no distance, so offsets have sensitivity min(2 C, S); then `mechanisms` applies.
+So a user's report is private against everyone, including the learner, and the mean is post-processing.
+
+**Differences from the paper.**
 * Budget: Theorem 4.3 asks every user both questions, the coarse one at epsilon/2 and the fine one with noise for all of
   epsilon: 1.5 epsilon together. Here the users of a batch are split: full epsilon, one question each.
-* Response: a report of the paper is t bits, each flipped with the odds e^(epsilon/2). Here it is a random set of
+* Response: in the paper a report is t bits, each flipped with the odds e^(epsilon/2). Here it is a random set of
   intervals (Ye and Barg 2018), which keeps the same epsilon exactly and needs fewer users. (Lemma B.1 says that its gap
   (e^(epsilon/2)-1)/(e^(epsilon/2)+1) is about epsilon; it is about epsilon/4, so its number of users is too low.)
 * Concentration: the paper takes vectors whose every direction is sigma-subgaussian to be within sigma sqrt(2 ln(2n/
   gamma)) of their mean; for N(0, sigma^2 I) the distance is sigma sqrt(d). Averages of m gradients of norm at most L
   are within s (1 + sqrt(2 ln(1/rho))) with probability 1 - rho, s = L/sqrt(m), since E||.|| <= s and one gradient moves
   the distance by at most 2 L/m (McDiarmid 1989). s is called `spread`, and rho is one user of a batch.
-* Intervals: the paper's half width has a factor of 10 and a union bound over users and coordinates; carried through
-  with these, C comes below 2 L only for m above a hundred thousand. A majority is enough: with half width w = 3 s/
+* Intervals: the paper's half width has a factor of 10 and a union bound over users and coordinates; with these,
+  C is below 2 L only for m above a hundred thousand. A majority is enough: with half width w = 3 s/
   sqrt(D), three root mean squares of a coordinate, at least 8/9 of the users are within w of the mean (Chebyshev), so
   in two neighbouring intervals; one of these has 4/9 and every other interval at most 1/9. Its middle is within 2 w of
   the mean's coordinate (the paper says 4 tau), and within w where users lie symmetrically around it, with one peak, as
   averages nearly do. So C = s (1 + sqrt(2 ln(1/rho))) + w sqrt(D), where the paper has C = tau sqrt(ln(d n/gamma))
   without a constant.
-* Both questions or one: C must be well below L for the coarse question to be worth its users. `UserMean.planned` asks
-  it only where that lowers the variance, of as few users as it takes and at most half; else all answer the fine one
-  around zero with C = L, or with a smaller `cut` where the mean is known to lie near zero: then it is asked of nobody.
-All of these numbers but the budget concern accuracy; a vector far from all others is protected as well, and only pulled
-towards them.
+* Both questions or one: the coarse question is worth its users only if C is well below L. `UserMean.planned` asks it
+  only
+  if that lowers the variance, of the fewest users that are enough and of at most half. If not, all users answer the
+  fine question around zero with C = L, or with a smaller `cut` if the mean is known to be near zero.
+All of these numbers except the budget concern accuracy only. A vector far from all others is protected as well; it is
+only projected towards them.
 """
 
 from __future__ import annotations
@@ -62,18 +67,23 @@ from streamdp.privacy.mechanisms import Mechanism, PrivUnit, calibrated, mechani
 Rng = Entropy | SeededEntropy
 
 FAILURE = 0.01
-"""How likely a batch's centre may be wrong, by the votes or by the signs each. It costs that step its accuracy, and
-nobody's privacy."""
+"""The probability that the centre of a batch is wrong, for the votes and for the signs each. Only the accuracy of that
+step depends on it."""
 
 _MOST_INTERVALS = 4096
 _HALF_WIDTH = 3.0  # in root mean squares of a coordinate
-_GAP = 1 / 3  # 4/9 - 1/9, see the module's text
+_GAP = 1 / 3  # 4/9 - 1/9, see the head of this module
 
 
 def pure_epsilon(budget: Budget) -> float:
     """The largest epsilon such that epsilon-DP implies the budget.
 
     For mu-GDP it inverts `GaussianDP.from_pure`: epsilon = ln(Phi(mu/2) / Phi(-mu/2)).
+
+    Parameters
+    ----------
+    budget
+        Any budget.
 
     >>> from streamdp import PureDP
     >>> round(pure_epsilon(GaussianDP.from_pure(PureDP(1.5))), 6)
@@ -89,7 +99,7 @@ class IntervalResponse:
     """Randomized response over t intervals: a report names k of them, and epsilon-DP holds exactly.
 
     The true interval is among the k with probability p = k e^eps / (k e^eps + t - k); the rest is a uniform choice of
-    the others. So a set has probability p / C(t-1, k-1) where it holds the truth and (1-p) / C(t-1, k) where not: a
+    the others. So a set has probability p / C(t-1, k-1) if it holds the true interval and (1-p) / C(t-1, k) if not: a
     ratio of (p / (1-p)) (t-k)/k = e^eps. p is rounded down to a multiple of 2^-64, which can only lower the ratio. The
     best k is about t / (e^eps + 1) (Ye and Barg 2018; k = 1 is Warner's response for t intervals).
 
@@ -112,7 +122,7 @@ class IntervalResponse:
 
     @property
     def picks(self) -> int:
-        """k, how many intervals a report names."""
+        """k, the number of intervals in a report."""
         return min(max(1, round(self.intervals / (math.exp(min(self.epsilon, 30.0)) + 1))), self.intervals - 1)
 
     @property
@@ -123,21 +133,36 @@ class IntervalResponse:
 
     @property
     def chances(self) -> tuple[float, float]:
-        """How likely a report names the true interval, and any one other."""
+        """The probabilities that a report names the true interval, and that it names a certain other one."""
         p, k, others = self.keep / 2.0**64, self.picks, self.intervals - 1
         return p, (p * (k - 1) + (1 - p) * k) / others
 
     def users_for(self, coordinates: int) -> int:
-        """So many users a coordinate find a right interval on all coordinates but for a chance of `FAILURE`.
+        """The users for each coordinate that find a right interval on all coordinates with probability 1 - `FAILURE`.
 
-        Per user the difference of the votes for two intervals has a mean of at least (1/3)(p - q) and a variance of at
-        most p + q; a normal bound and a union over all intervals.
+        For each user the difference of the votes for two intervals has a mean of at least (1/3)(p - q) and a variance
+        of at most p + q; a normal bound and a union bound over all intervals.
+
+        Parameters
+        ----------
+        coordinates
+            D.
         """
         p, q = self.chances
         return math.ceil(2 * math.log(self.intervals * coordinates / FAILURE) * (p + q) / (_GAP * (p - q)) ** 2)
 
     def randomize(self, truth: np.ndarray, rng: Rng) -> np.ndarray:
-        """Reports (n, t), ones (uint8) where an interval is named, for the true intervals (n,) from 0 to t - 1."""
+        """Reports (n, t) uint8: 1 for each named interval.
+
+        Parameters
+        ----------
+        truth
+            (n,) true intervals, from 0 to t - 1.
+        rng
+            The source of randomness.
+
+        Raises `SchemaError` for intervals out of range.
+        """
         from streamdp.aggregation.user_kernels import name_intervals
 
         truth = np.ascontiguousarray(truth, dtype=np.int64)
@@ -156,29 +181,30 @@ class IntervalResponse:
 
 @dataclass(frozen=True)
 class UserMean:
-    """What learner and users agree on before a mean; public. Make one by `planned`.
+    """The parameters on which learner and users agree before a mean; public. Make one by `planned`.
 
     Parameters
     ----------
     budget
         What one report may spend: ApproxDP or GaussianDP (Gaussian noise), or PureDP (PrivUnit).
     bound
-        L, from 1e-60 to 1e60: the l2 norm that no vector passes.
+        L, the largest l2 norm of a vector, from 1e-60 to 1e60.
     sensitivity
-        S: the largest l2 distance of two vectors, at most 2 L.
+        S, the largest l2 distance of two vectors, at most 2 L.
     d
-        Coordinates, from 1 to 10^6.
+        The number of coordinates, from 1 to 10^6.
     users
-        How many answer in all, at least 1.
+        The number of users that answer, at least 1.
     spread
-        s, in (0, L]: the root mean square distance of a user's vector from the mean. Accuracy only.
+        s, in (0, L]: the root mean square distance of a user's vector from the mean. Only accuracy depends on it.
     coarse
-        How many of the users answer the coarse question, at most half; 0: the fine one is asked around zero.
+        The number of users that answer the coarse question, at most half. If it is 0, the fine question is around zero.
     cut
-        C of a fine question around zero, from 1e-60 to L; L when None. Accuracy only: see `estimators.user_level`.
+        C of a fine question around zero, from 1e-60 to L; None for L. Only accuracy depends on it: see
+        `estimators.user`.
 
     Raises `ConfigError` for parameters out of range, `BudgetError` for a budget that cannot be served. Noise follows
-    from these numbers alone, so a user who checks `bound`, `sensitivity` and `budget` may rely on it.
+    from these numbers alone, so a user that checks `bound`, `sensitivity` and `budget` may rely on it.
     """
 
     budget: Budget
@@ -201,14 +227,22 @@ class UserMean:
         if not 0 <= self.coarse <= self.users // 2 or (self.coarse and self.intervals < 2):
             raise ConfigError("coarse: expected at most half of the users, and two intervals to tell apart")
         if self.cut is not None and (self.coarse or not 1e-60 <= self.cut <= self.bound):
-            raise ConfigError(f"cut: expected from 1e-60 to the bound {self.bound:g}, where none is coarse")
+            raise ConfigError(f"cut: expected from 1e-60 to the bound {self.bound:g}, and no coarse question")
         assert self.fine is not None  # what cannot be calibrated is an error now
 
     @classmethod
     def planned(
         cls, budget: Budget, bound: float, sensitivity: float, d: int, users: int, spread: float | None = None
     ) -> UserMean:
-        """The split with the least variance: the coarse question is asked only where it pays for its users."""
+        """The split with the least variance: the coarse question is asked only if it lowers the variance.
+
+        Parameters
+        ----------
+        budget, bound, sensitivity, d, users
+            As for the class.
+        spread
+            As for the class; None for the bound.
+        """
         spread = bound if spread is None else min(spread, bound)
         plain = cls(budget, bound, sensitivity, d, users, spread)
         if plain.intervals < 2:
@@ -228,23 +262,23 @@ class UserMean:
 
     @property
     def reach(self) -> float:
-        """Coordinates of the rotated mean are within this but for a chance of `FAILURE` (Hoeffding, for the signs)."""
+        """Coordinates of the rotated mean are within this with probability 1 - `FAILURE` (Hoeffding, for the signs)."""
         return self.bound * min(1.0, math.sqrt(2 * math.log(2 * self.padded / FAILURE) / self.padded))
 
     @cached_property
     def intervals(self) -> int:
-        """t, the intervals that [-reach, reach] is cut into; 1 where nothing is gained by cutting."""
+        """t, the number of intervals of [-reach, reach]; 1 if intervals have no use."""
         half = _HALF_WIDTH * self.spread / math.sqrt(self.padded)
         return min(_MOST_INTERVALS, math.ceil(self.reach / half))
 
     @cached_property
     def response(self) -> IntervalResponse:
-        """How a user answers the coarse question."""
+        """The randomized response of the coarse question."""
         return IntervalResponse(pure_epsilon(self.budget), self.intervals)
 
     @cached_property
     def radius(self) -> float:
-        """C: offsets are cut to this norm."""
+        """C: offsets are clipped to this norm."""
         if not self.coarse:
             return self.bound if self.cut is None else self.cut
         half = self.reach / self.intervals
@@ -261,7 +295,7 @@ class UserMean:
 
     @property
     def variance(self) -> float:
-        """The most that E||noise||^2 of the mean can be, what users differ by not included."""
+        """The largest E||noise||^2 of the mean, without the differences between users."""
         fine = self.fine
         noise = fine.variance(self.d, 0.0) if isinstance(fine, PrivUnit) else fine.variance(self.d)
         return noise / (self.users - self.coarse)
@@ -269,13 +303,27 @@ class UserMean:
     # -- the user's side ---------------------------------------------------------------------------------------------
 
     def signs(self, place: tuple[int, ...]) -> np.ndarray:
-        """The signs (D,) of the rotation: public, and fixed by which mean it is. Privacy does not rest on them."""
+        """The signs (D,) of the rotation: public, and fixed for each mean. Privacy does not depend on them.
+
+        Parameters
+        ----------
+        place
+            Which mean it is, such as its number.
+        """
         bits = shake_256(repr(place).encode()).digest((self.padded + 7) // 8)
         return 1.0 - 2.0 * np.unpackbits(np.frombuffer(bits, dtype=np.uint8))[: self.padded]
 
     def intervals_of(self, vectors: np.ndarray, coordinates: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """Which interval (n,) each vector (n, d) is in on its coordinate (n,) of the rotation; the end ones have no
-        end.
+        """The interval (n,) of each vector on one coordinate of the rotation; the outer intervals are unbounded.
+
+        Parameters
+        ----------
+        vectors
+            (n, d).
+        coordinates
+            (n,) indices from 0 to D - 1.
+        signs
+            (D,), from `signs`.
         """
         from streamdp.aggregation.user_kernels import transform
 
@@ -283,17 +331,37 @@ class UserMean:
         rotated[:, : self.d] = vectors * signs[: self.d]
         transform(rotated)
         places = (rotated[np.arange(len(vectors)), coordinates] / self.reach + 1) * (self.intervals / 2)
-        return np.clip(np.floor(places), 0, self.intervals - 1).astype(np.int64)
+        chosen: np.ndarray = np.clip(np.floor(places), 0, self.intervals - 1).astype(np.int64)
+        return chosen
 
     def answer_coarse(self, vectors: np.ndarray, coordinates: np.ndarray, signs: np.ndarray, rng: Rng) -> np.ndarray:
-        """Reports (n, t) on vectors (n, d), each on one coordinate. Errors as in `answer_fine`."""
+        """Reports (n, t), each on one coordinate.
+
+        Parameters
+        ----------
+        vectors, coordinates, signs
+            As for `intervals_of`.
+        rng
+            The source of randomness.
+
+        Raises as `answer_fine` does.
+        """
         self._check(vectors)
         return self.response.randomize(self.intervals_of(vectors, coordinates, signs), rng)
 
     def answer_fine(self, vectors: np.ndarray, centre: np.ndarray, rng: Rng) -> np.ndarray:
-        """Reports (n, d) on vectors (n, d): noisy offsets from the centre (d,), cut to the radius.
+        """Reports (n, d): noisy offsets from the centre, clipped to the radius.
 
-        Raises `ConfigError` where a vector is longer than the bound or not finite.
+        Parameters
+        ----------
+        vectors
+            (n, d).
+        centre
+            (d,).
+        rng
+            The source of randomness.
+
+        Raises `ConfigError` if a vector is longer than the bound or not finite.
         """
         self._check(vectors)
         offsets = np.ascontiguousarray(vectors - centre)
@@ -311,8 +379,16 @@ class UserMean:
     # -- the learner's side ------------------------------------------------------------------------------------------
 
     def centre(self, votes: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """The centre (d,) from how often each interval was named (D, t): the middles of the most named, turned back
-        and taken to the ball that all vectors are in.
+        """The centre (d,): the middles of the most named intervals, rotated back.
+
+        It is projected onto the ball of radius `bound`.
+
+        Parameters
+        ----------
+        votes
+            (D, t), how often each interval was named.
+        signs
+            (D,), from `signs`.
         """
         from streamdp.aggregation.user_kernels import transform
 
@@ -322,7 +398,19 @@ class UserMean:
         return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
 
     def estimate(self, vectors: np.ndarray, place: tuple[int, ...] = (0,), rng: Rng | None = None) -> np.ndarray:
-        """Both sides in a row: the mean (d,) of vectors (`users`, d), for simulations and where one process is all."""
+        """The mean (d,), with both sides in one process: for simulations and for a trusted process.
+
+        Parameters
+        ----------
+        vectors
+            (`users`, d).
+        place
+            As for `signs`.
+        rng
+            None for cryptographic randomness.
+
+        Raises `ConfigError` for another number of vectors, and as `answer_fine` does.
+        """
         if len(vectors) != self.users:
             raise ConfigError(f"expected {self.users} vectors, got {len(vectors)}")
         rng, signs, centre = rng or Entropy(), self.signs(place), np.zeros(self.d)
@@ -331,5 +419,5 @@ class UserMean:
             votes = np.zeros((self.padded, self.intervals), dtype=np.int64)
             np.add.at(votes, coordinates, self.answer_coarse(vectors[: self.coarse], coordinates, signs, rng))
             centre = self.centre(votes, signs)
-        offset: np.ndarray = self.answer_fine(vectors[self.coarse :], centre, rng).mean(axis=0)
-        return centre + offset
+        mean: np.ndarray = centre + self.answer_fine(vectors[self.coarse :], centre, rng).mean(axis=0)
+        return mean

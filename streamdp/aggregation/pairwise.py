@@ -1,14 +1,14 @@
-"""How many vectors lie near each of n vectors, exactly, without a table of all pairs.
+"""The number of vectors near each of n vectors, exactly, without a table of all pairs.
 
-Two vectors are near where the sum of the squares of their coordinates' differences, added in the order of the
-coordinates in doubles, is at most distance^2. That relation is symmetric bit by bit, whatever is rounded, and rounding
-moves it by a relative (d + 2) 2^-54 of the distance at most (`SLACK` of `concentrated_mean` covers it).
+Two vectors are near if the sum of the squares of their coordinates' differences, added in the order of the coordinates
+in doubles, is at most distance^2. That relation is symmetric in every bit. Rounding changes the distance by a relative
+(d + 2) 2^-54 at most, which `ConcentratedMean.sensitivity` covers.
 
 Most pairs need no sum. With r_i the distance of vector i from the mean of all, a pair is near where r_i + r_j is well
 below the distance and far where |r_i - r_j| is well above it; "well" is a relative 1e-9 of all three numbers, which
-rounding cannot bridge. Of those before a block of 32 in the order of r, the ones that are surely near to all of it come
-first, or the ones that are surely far: two binary searches a block. What is left is summed for one vector and a block
-at a time, in memory for one block.
+rounding cannot change. Of the vectors before a block of 32 in the order of r, those that are surely near to the whole
+block, or surely far from it, come first: two binary searches for each block. The other pairs are summed for one vector
+and one block at a time, with memory for one block.
 """
 
 from __future__ import annotations
@@ -17,15 +17,22 @@ import numpy as np
 
 from streamdp.privacy.samplers import compiled
 
-_BLOCK = 32  # vectors of a block: its copy fits a processor's first cache for d up to a hundred
-_CHECK = 16  # coordinates after which a block is asked whether all of it is far already
+_BLOCK = 32  # vectors of a block; its copy fits the first-level cache for d up to a hundred
+_CHECK = 16  # coordinates after which the loop tests whether the whole block is far already
 _WELL = 1e-9
 
 
 def near_counts(points: np.ndarray, distance: float) -> np.ndarray:
-    """For each row of points (n, d), how many rows are within `distance` > 0 of it (n,), itself included.
+    """For each vector the number of vectors within a distance of it, (n,), itself included.
 
-    About n^2 d / 2 steps at worst and n memory; no copy of the points is left behind.
+    It takes about n^2 d / 2 steps at worst and n memory. No copy of the points is left in memory.
+
+    Parameters
+    ----------
+    points
+        (n, d).
+    distance
+        Positive.
 
     >>> near_counts(np.array([[0.0], [1.0], [3.0]]), 1.0)
     array([2, 2, 1])
@@ -50,7 +57,7 @@ def _radii(points: np.ndarray, centre: np.ndarray, out: np.ndarray) -> None:
 
 @compiled
 def _first(radii: np.ndarray, limit: float) -> int:
-    """How many of the sorted radii are below the limit; none where it is no number."""
+    """The number of sorted radii below the limit; 0 if the limit is NaN."""
     low, high = 0, radii.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -62,8 +69,10 @@ def _first(radii: np.ndarray, limit: float) -> int:
 
 
 @compiled
-def _count(points: np.ndarray, order: np.ndarray, radii: np.ndarray, distance: float, counts: np.ndarray) -> None:
-    """Add to counts (n,) the others that are near; `order` (n,) sorts the points by `radii` (n,), sorted."""
+def _count(  # noqa: C901 - one compiled loop
+    points: np.ndarray, order: np.ndarray, radii: np.ndarray, distance: float, counts: np.ndarray
+) -> None:
+    """Add to counts (n,) the number of other near vectors; `order` (n,) sorts the points by `radii` (n,), sorted."""
     n, d = points.shape
     limit = distance * distance
     surely, hardly = distance * (1 - _WELL), distance * (1 + _WELL)

@@ -1,4 +1,4 @@
-"""The mean of vectors that lie close together, one vector a user, for a curator who sees them all.
+"""The mean of vectors that lie close together, one vector for each user, for a curator that sees all vectors.
 
 Source: Bassily and Sun, "User-level private stochastic convex optimization with optimal rates", 2023, Algorithms 1 and
 6 and Theorem 4.1, after Levy, Sun, Amin, Kale, Kulesza, Mohri, Suresh, "Learning with user-level privacy", 2021.
@@ -6,15 +6,17 @@ Source: Bassily and Sun, "User-level private stochastic convex optimization with
 1. *PrivateRange*: vectors are rotated (random signs, then the Hadamard transform, padded with zeros to D, a power of
    two), and each coordinate is cut into t bins. With below(x) and above(x) the numbers of users in the bins on either
    side of x, the exponential mechanism chooses a bin with probability proportional to e^(-b c(x)), where c(x) =
-   max(below(x), above(x)): close to the median. The bins' middles, turned back, are the centre.
-2. Offsets from the centre are cut to norm C and added up; the sum gets Gaussian noise. The answer is the centre plus
-   the noisy sum over the number of users who are expected.
+   max(below(x), above(x)): close to the median. The middles of the chosen bins, rotated back, are the centre.
+2. Offsets from the centre are clipped to norm C and added up; the sum gets Gaussian noise. The answer is the centre
+plus
+   the noisy sum divided by the expected number of users.
 
-Users are all there are (rate 1), or each is drawn on its own with a public probability, the rate; who was drawn is a
-secret, and so is how many were: the sum is divided by rate * n. Neighbours, accordingly: one user's vector is replaced
-(rate 1), or left out (rate below 1; `accounting.subsampling` says what follows where it is replaced).
+All users take part (rate 1), or each is drawn independently with a public probability, the rate. Which users were drawn
+is secret, and so is their number: the sum is divided by rate * n. **Neighbours**: one user's vector is replaced (rate
+1), or left out (rate below 1; `privacy.subsampling` says what follows for replaced vectors). **Trust.** The curator.
+**Claim.** One mean is mu-GDP.
 
-The argument. Nothing is assumed about the vectors but that none is longer than `bound`.
+**Proof.** Nothing is assumed about the vectors except that none is longer than `bound`.
 * Costs. A user adds 1 to below(x) for all x above its bin and 1 to above(x) for all x under it. Left out, each of the
   two falls by 0 or 1, so c(x) falls by 0 or 1. Moved from one bin to another, one of them rises by at most 1 and the
   other falls by at most 1, so c(x) changes by -1, 0 or 1.
@@ -41,7 +43,7 @@ The argument. Nothing is assumed about the vectors but that none is longer than 
   probabilities above up to a distance of 2t 2^-52, from the sum of t terms, their exponentials and the word. Who counts
   the arithmetic as part of the mechanism adds that to delta for each choice.
 
-What differs from the paper, and why.
+**Differences from the paper.**
 * Weights e^(-eps c/2) give eps-DP, and Levy et al. compose that. The range is eps for replaced users as well, and half
   of it for those left out; bounded range costs half the mu that eps-DP does.
 * How near the centre is. The paper asks all users to be within tau of the mean on every coordinate, by a union bound
@@ -63,10 +65,11 @@ What differs from the paper, and why.
   than k = rate n - sqrt(2 rate n ln(3 / failure)) (Chernoff).
 * C = w sqrt(D) + a s + s (1 + v), v = sqrt(2 ln(rate n)). The last term holds all but one in rate n of the users: where
   averages of m gradients of norm L have s = L / sqrt(m), P(distance > s (1 + v)) <= e^(-v^2/2) (McDiarmid 1989; see
-  `user_mean`). The rest is cut by little, so the mean moves by at most s e^(-v^2/2) / v, the integral of that tail.
-* Where C is not well below L, the choices are not worth their share of the budget: `RangeMean.planned` makes them only
-  where that lowers the noise; else offsets are cut to L around zero.
-All of these numbers but mu concern accuracy; a vector far from all others is protected as well, and only pulled in.
+  `local_mean`). The rest is cut by little, so the mean moves by at most s e^(-v^2/2) / v, the integral of that tail.
+* If C is not well below L, the choices are not worth their share of the budget: `RangeMean.planned` makes them only if
+  that lowers the noise. If not, offsets are clipped to L around zero.
+All of these numbers except mu concern accuracy only. A vector far from all others is protected as well; it is only
+clipped.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ Rng = Entropy | SeededEntropy
 MOST_USERS = 2**31
 _MOST_BINS = 4096
 _TABLE = 2**24  # bins of all coordinates together
-_HALF_BIN = 0.5  # in root mean squares of a coordinate: costs a twentieth of C, and bins only count by their logarithm
+_HALF_BIN = 0.5  # in root mean squares of a coordinate: costs a twentieth of C; bins count by their logarithm only
 _GRID_BITS = 20  # with MOST_USERS, whole-number sums stay below 2^53
 _CELLS = 2**22  # of the arrays with a row for each user
 _SHARES = np.geomspace(0.02, 0.9, 20)
@@ -96,30 +99,31 @@ _SHARES = np.geomspace(0.02, 0.9, 20)
 
 @dataclass(frozen=True)
 class RangeMean:
-    """How a mean is taken; public. Make one by `planned`.
+    """The parameters of a mean; public. Make one by `planned`.
 
     Parameters
     ----------
     mu
-        What one mean spends: mu-GDP for a user who is replaced (rate 1), or left out (rate below 1).
+        What one mean spends: mu-GDP for a user that is replaced (rate 1) or left out (rate below 1).
     bound
-        L, from 1e-60 to 1e60: the l2 norm that no vector passes.
+        L, the largest l2 norm of a vector, from 1e-60 to 1e60.
     sensitivity
-        S: the largest l2 distance of two vectors, at most 2 L.
+        S, the largest l2 distance of two vectors, at most 2 L.
     d
-        Coordinates, from 1 to 10^6.
+        The number of coordinates, from 1 to 10^6.
     users
         n, from 1 to 2^31.
     rate
-        In (0, 1]: each user's probability of being drawn.
+        In (0, 1]: the probability that a user is drawn.
     spread
-        s, in (0, L]: the root mean square distance of a user's vector from the mean. Accuracy only.
+        s, in (0, L]: the root mean square distance of a user's vector from the mean. Only accuracy depends on it.
     share
-        Of mu^2, what the choices of bins spend, in [0, 1); 0: none are made, and the centre is zero.
+        The share of mu^2 that the choices of bins spend, in [0, 1). If it is 0, no bin is chosen and the centre is
+        zero.
     failure
-        In (0, 1): how likely the centre may be further off than promised. Accuracy only.
+        In (0, 1): the probability that the centre is further away than `offset`. Only accuracy depends on it.
 
-    Raises `ConfigError` for parameters out of range, and where a share is given that n users cannot use.
+    Raises `ConfigError` for parameters out of range, and for a share that is too small for n users.
     """
 
     mu: float
@@ -156,7 +160,13 @@ class RangeMean:
         spread: float,
         failure: float = 0.01,
     ) -> RangeMean:
-        """The share with the least variance, which is none where the choices do not pay."""
+        """The share with the least variance; 0 if choosing bins does not lower the variance.
+
+        Parameters
+        ----------
+        mu, bound, sensitivity, d, users, rate, spread, failure
+            As for the class.
+        """
         plain = cls(mu, bound, sensitivity, d, users, rate, min(spread, bound), 0.0, failure)
         usable = [replace(plain, share=float(share)) for share in _SHARES if plain._slack_of(float(share)) < 0.5]
         return min([plain, *usable], key=lambda mean: mean.variance)
@@ -170,17 +180,17 @@ class RangeMean:
 
     @property
     def batch(self) -> float:
-        """rate n, the users who are expected."""
+        """rate n, the expected number of users."""
         return self.rate * self.users
 
     @cached_property
     def reach(self) -> float:
-        """The bins of every coordinate go from -reach to reach; what is beyond counts in the last ones."""
+        """The bins of every coordinate cover [-reach, reach]; values outside count in the outer bins."""
         return self.bound * min(1.0, math.sqrt(2 * math.log(6 * self.padded / self.failure) / self.padded))
 
     @cached_property
     def bins(self) -> int:
-        """t, from 2 to 4096; fewer, and wider ones, where a table of them would be too large."""
+        """t, from 2 to 4096; fewer and wider bins if their table would be too large."""
         most = min(_MOST_BINS, max(2, _TABLE // self.padded))
         return max(2, min(most, math.ceil(self.reach * math.sqrt(self.padded) / (_HALF_BIN * self.spread))))
 
@@ -209,7 +219,7 @@ class RangeMean:
 
     @property
     def offset(self) -> float:
-        """How far the centre may be from the mean of those drawn, but for a chance of `failure`."""
+        """The distance of the centre from the mean of the drawn users, with probability 1 - `failure`."""
         if not self.share:
             return self.bound
         half_bin = self.reach / self.bins
@@ -222,14 +232,14 @@ class RangeMean:
 
     @cached_property
     def radius(self) -> float:
-        """C: offsets are cut to this norm."""
+        """C: offsets are clipped to this norm."""
         if not self.share:
             return self.bound
         return min(self.offset + self.spread * (1 + self._deviation), 2 * self.bound)
 
     @property
     def grid(self) -> float:
-        """h: offsets are rounded to its multiples."""
+        """h: offsets are rounded to multiples of h."""
         return 2.0 ** (math.floor(math.log2(self.radius)) - _GRID_BITS)
 
     @cached_property
@@ -242,21 +252,30 @@ class RangeMean:
 
     @property
     def variance(self) -> float:
-        """The most that E||error||^2 can be but for the `bias`, as an estimate of the mean of all n users' vectors: the
-        noise, and who is drawn, which moves the sum by as much as offsets are long.
+        """The largest E||error||^2 without the `bias`, as an estimate of the mean of all n vectors.
+
+        It has two parts: the noise, and the sampling of users, which changes the sum by the length of an offset.
         """
         length = self.offset + self.spread if self.share else self.bound
         return self.noise.variance(self.d) / self.batch**2 + (1 - self.rate) / self.batch * length**2
 
     @property
     def bias(self) -> float:
-        """How far cutting offsets to C may move the mean."""
+        """The largest change of the mean by clipping offsets to C."""
         return self.spread * math.exp(-(self._deviation**2) / 2) / self._deviation if self.share else 0.0
 
     # -- the curator's side ------------------------------------------------------------------------------------------
 
     def counts(self, vectors: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """How many of the vectors (k, d) are in each bin (D, t), rotated by the signs (D,)."""
+        """The number of vectors in each bin, (D, t).
+
+        Parameters
+        ----------
+        vectors
+            (k, d).
+        signs
+            (D,), the signs of the rotation.
+        """
         from streamdp.aggregation.user_kernels import transform
 
         counts = np.zeros(self.padded * self.bins, dtype=np.int64)
@@ -279,21 +298,43 @@ class RangeMean:
 
     @staticmethod
     def costs(counts: np.ndarray) -> np.ndarray:
-        """c (D, t) from how many users are in each bin (D, t)."""
+        """c, (D, t).
+
+        Parameters
+        ----------
+        counts
+            (D, t), the number of users in each bin.
+        """
         up_to = np.cumsum(counts, axis=1)
-        return np.maximum(up_to - counts, up_to[:, -1:] - up_to)
+        costs: np.ndarray = np.maximum(up_to - counts, up_to[:, -1:] - up_to)
+        return costs
 
     def choose(self, costs: np.ndarray, rng: Rng) -> np.ndarray:
-        """A bin (D,) for every row of costs (D, t), by the exponential mechanism."""
+        """A bin (D,) for every row of costs, by the exponential mechanism.
+
+        Parameters
+        ----------
+        costs
+            (D, t), from `costs`.
+        rng
+            The source of randomness.
+        """
         least = costs.min(axis=1, keepdims=True)
         cumulative = np.cumsum(np.exp(-self.steepness * (costs - least)), axis=1)
         points = (_words(len(costs), rng) >> np.uint64(11)).astype(float) * 2.0**-53
         chosen = np.count_nonzero(cumulative <= points[:, None] * cumulative[:, -1:], axis=1)
-        return np.minimum(chosen, costs.shape[1] - 1)
+        bins: np.ndarray = np.minimum(chosen, costs.shape[1] - 1)
+        return bins
 
     def centre(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
-        """The centre (d,) of vectors (k, d): the middles of the chosen bins, turned back and taken to the ball that
-        all vectors are in.
+        """The centre (d,): the middles of the chosen bins, rotated back and projected onto the ball of all vectors.
+
+        Parameters
+        ----------
+        vectors
+            (k, d).
+        rng
+            The source of randomness.
         """
         from streamdp.aggregation.user_kernels import transform
 
@@ -305,9 +346,16 @@ class RangeMean:
         return np.asarray(centre * min(1.0, self.bound / max(float(np.linalg.norm(centre)), 1e-300)))
 
     def estimate(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
-        """The private mean (d,) of the vectors (k, d) of those drawn, which are wiped.
+        """The private mean (d,).
 
-        Raises `ConfigError` where a vector is longer than the bound or not finite.
+        Parameters
+        ----------
+        vectors
+            (k, d), the vectors of the drawn users; they are wiped.
+        rng
+            The source of randomness.
+
+        Raises `ConfigError` if a vector is longer than the bound or not finite.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.d or len(vectors) > self.users:
             raise ConfigError(f"expected at most {self.users} vectors of {self.d} numbers")

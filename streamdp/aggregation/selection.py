@@ -1,7 +1,7 @@
-"""Which of n vectors count in a mean when outliers are left out, and how much one user can change it.
+"""Which of n vectors count in a mean if outliers are left out, and how much one user can change the mean.
 
-Both kinds serve `concentrated_mean`, which has the words: D and D' differ in user 1, C is the other n - 1 users, near
-is within tau, and a query is good where at most `far` ordered pairs of C are not near.
+Both kinds serve `concentrated_mean`, which defines the terms: D and D' differ in user 1, C is the other n - 1 users,
+near is within tau, and a query is good if at most `far` ordered pairs of C are not near.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rng = Entropy | SeededEntropy
 
 @dataclass(frozen=True)
 class WeightedMean:
-    """Each user weighs w(d), d the number of users far from it: 1 up to `full`, 0 from `zero`, linear between.
+    """Deterministic weights w(d), d the number of users far from a user: 1 up to `full`, 0 from `zero`, linear between.
 
     The mean is sum w_i x_i / sum w_i. Sensitivity at a good query, F <= `far` being the far pairs of C:
     1. zero < n/2 + 1, so two users with positive weights in D have more than n/2 users near each, and share one: any
@@ -38,10 +38,19 @@ class WeightedMean:
     5. With f_i the users of C that are far from i in C (sum f_i = F), i has f_i or f_i + 1 users far in D and in D'.
        Its weight changes by at most 1 / (zero - full), only where f_i >= full, so for N = min(n - 1, F / full) users at
        most, and d_i is f_i, as it weighs more there: B <= (N + F / U) / (zero - full).
-    6. u_i >= w(f_i + 1) >= 1 - f_i / (zero - 1), so U >= n - 1 - F / (zero - 1); A, B and the bound fall with U.
-    `full` is where the bound is least. Without outliers (F = 0) it is 2 tau / (n - 1), about, which a user at one end
-    and then at the other reaches; nothing is drawn, so nothing can fail. Nearness counts at tau, as in FriendlyCore
-    (Tsfadia et al. 2022), with whom two that are kept share a near one; the paper counts at 2 tau.
+    6. u_i >= w(f_i + 1) >= 1 - f_i / (zero - 1), so U >= n - 1 - F / (zero - 1); A, B and the bound fall with U. `full`
+    is where the bound is least. Without outliers (F = 0) it is 2 tau / (n - 1), about, which a user at one end and then
+    at the other reaches. Nothing is drawn, so nothing can fail. Nearness is within tau, as in FriendlyCore (Tsfadia et
+    al. 2022), in which two kept users share a near user; the paper uses 2 tau.
+
+    Parameters
+    ----------
+    users
+        n.
+    far
+        The largest number of far ordered pairs of C at a good query.
+    failure
+        0: there is no failure.
     """
 
     users: int
@@ -51,14 +60,17 @@ class WeightedMean:
 
     @property
     def zero(self) -> int:
+        """The least number of far users that gives weight 0: n/2, rounded up."""
         return (self.users + 1) // 2
 
     @cached_property
     def full(self) -> int:
+        """The largest number of far users that gives weight 1: of eleven candidates that with the least bound."""
         return min((max(1, self.zero * twentieths // 20) for twentieths in range(11)), key=self._moved)
 
     @property
     def sensitivity(self) -> float:
+        """The l2 sensitivity of the mean at a good query, as a multiple of tau."""
         return self._moved(self.full)
 
     def _moved(self, full: int) -> float:
@@ -74,13 +86,28 @@ class WeightedMean:
         return (2 * first + others) / common
 
     def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
+        """The weights (n,) of the users, from 0 to 1.
+
+        Parameters
+        ----------
+        points
+            (n, d), one vector for each user.
+        distance
+            tau.
+        near
+            (n,), the number of users within tau of each user, itself included.
+        rng
+            The source of randomness (not used).
+        """
         return np.clip((self.zero - (self.users - near)) / (self.zero - self.full), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class SampledMean:
-    """The paper's selection: user i counts with probability p(f_i), f_i the users within 2 tau of it; p is 0 up to n/2,
-    1 from 2n/3, linear between. The mean of the selected.
+    """The paper's selection: the mean of randomly selected users.
+
+    User i is selected with probability p(f_i), f_i the number of users within 2 tau of it. p is 0 up to n/2, 1 from
+    2n/3, and linear between.
 
     Sensitivity at a good query:
     1. Some x in C has at most far / (n - 1) users of C far from it, so K = n - 1 - floor(far / (n - 1)) within tau,
@@ -92,7 +119,16 @@ class SampledMean:
     3. As in `WeightedMean`, with 2 tau for tau: two users that can be selected in D have more than n/2 users within
        2 tau each, so they are within 4 tau. With m the mean of the U >= K selected in both draws, each is within
        r = 2 tau (1 + (n - 1) / (2 U)) of m, and the two means are within r (k + 2) / U.
-    A draw outside of that coupling has a probability of `failure` a query, which counts against delta like zeta.
+    A draw outside of that coupling has a probability of `failure` for each query, which counts against delta like zeta.
+
+    Parameters
+    ----------
+    users
+        n.
+    far
+        The largest number of far ordered pairs of C at a good query.
+    failure
+        In (0, 1): the probability of step 2 for each query.
     """
 
     users: int
@@ -102,17 +138,18 @@ class SampledMean:
 
     @property
     def core(self) -> int:
-        """K."""
+        """K of step 1."""
         return self.users - 1 - math.floor(self.far / max(1, self.users - 1))
 
     @property
     def differing(self) -> int:
-        """k."""
+        """k of step 2."""
         chance = min(1.0, 6 / self.users * (1 + 1e-9))
         return int(binom.isf(self.failure, self.users - 1 - self.core, chance))
 
     @property
     def sensitivity(self) -> float:
+        """The l2 sensitivity of the mean at a good query, as a multiple of tau; inf if the proof does not apply."""
         if self.far > (self.users / 3 - 1) * (self.users - 1):
             return math.inf
         return (2 + (self.users - 1) / self.core) * (self.differing + 2) / self.core
@@ -124,6 +161,19 @@ class SampledMean:
         return np.array([min(max(0, (6 * f - 3 * n) * 2**64 // n), 2**64 - 1) for f in range(n + 1)], dtype=np.uint64)
 
     def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
+        """The weights (n,) of the users, from 0 to 1.
+
+        Parameters
+        ----------
+        points
+            (n, d), one vector for each user.
+        distance
+            tau.
+        near
+            (n,), the number of users within tau of each user, itself included.
+        rng
+            The source of randomness.
+        """
         chances = self.chances[near_counts(points, 2 * distance)]
         out, done = np.zeros(self.users), 0
         with rng.lock:
@@ -136,8 +186,9 @@ class SampledMean:
 
 @compiled
 def _select(chances: np.ndarray, out: np.ndarray, words: np.ndarray) -> int:
-    """Write 1 into out (n,) with the probability chances (n,) 2^-64, never for 0 and always for 2^64 - 1. Returns how
-    many were done before `words` ran out.
+    """Write 1 into out (n,) with the probability chances (n,) 2^-64, never for 0 and always for 2^64 - 1.
+
+    Returns the number of finished entries if `words` ran out.
     """
     for i in range(chances.shape[0]):
         at = np.int64(words[0])
@@ -146,7 +197,7 @@ def _select(chances: np.ndarray, out: np.ndarray, words: np.ndarray) -> int:
         out[i] = 1.0 if chances[i] > 0 and words[at] <= chances[i] else 0.0
         if not use_words(words, at, at + 1):
             return i
-    return chances.shape[0]
+    return len(chances)
 
 
 Selection = WeightedMean | SampledMean

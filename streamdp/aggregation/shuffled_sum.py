@@ -1,19 +1,21 @@
-"""A private sum of vectors by shuffled bits: users, a shuffler and an analyzer that need not trust each other alike.
+"""A private sum of vectors by shuffled bits: users, a shuffler and an analyzer with different trust.
 
 Source: Cheu, Joseph, Mao, Peng, "Shuffle private stochastic convex optimization", 2022, Algorithms 1 and 2 (P_1D and
-P_vec). All agree on a `VectorSum`. Each user moves every coordinate of its vector to [0, g], rounds it at random to an
-integer, adds b fair bits of noise and sends that many ones among g + b bits (`LocalRandomizer`). The `Shuffler` mixes
-the bits of all users, a coordinate at a time, and forwards the whole batch or nothing. The `Analyzer` sees a row of
-bits per coordinate, so no more than its number of ones, and estimates the sum without bias.
+P_vec). All parties agree on a `VectorSum`. Each user moves every coordinate of its vector to [0, g], rounds it at
+random to an integer, adds b fair bits of noise and sends that many ones among g + b bits (`LocalRandomizer`). The
+`Shuffler` mixes the bits of all users, one coordinate at a time, and forwards the whole batch or nothing. The
+`Analyzer` sees a mixed row of bits for each coordinate, hence only the number of its ones, and estimates the sum
+without bias.
 
-Whom to trust. The guarantee is for what the shuffler forwards, to anyone, the analyzer included. The shuffler sees each
-user's own bits: it must not show them, but the bits' noise (b of them) is not meant to protect against it. Users must
-follow the protocol; those who do not cannot take more than their own noise away, and what is left is
-`VectorSum.guarantee_for(honest)`. With a secure aggregator in the shuffler's place users send the number of their ones
-(`LocalRandomizer.counts`), and it must show only the sum over users: same guarantee, other trust, log2(g + b) bits.
+**Trust.** The guarantee is for what the shuffler forwards, to anyone, including the analyzer. The shuffler sees each
+user's own bits. It must not show them; their noise (b bits) is not meant to protect against the shuffler. Users must
+follow the protocol. A user that does not can remove no more than its own noise; the rest protects the others by
+`VectorSum.guarantee_for(honest)`. With a secure aggregator in the place of the shuffler users send the number of their
+ones (`LocalRandomizer.counts`), log2(g + b) bits, and the aggregator must show only the sum over users. The guarantee
+is the same, the trust is not.
 
-Neighbours: one user's vector replaced by another; who answers is public. A user who joins several sums spends the
-budget in each.
+**Neighbours.** One user's vector is replaced by another. Which users answer is public. A user that takes part in
+several sums spends the budget in each. **Claim and proof.** `binomial`.
 
 >>> params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), bound=1.0, users=1000, d=2)
 >>> vectors = np.tile([0.6, -0.8], (1000, 1))
@@ -47,31 +49,32 @@ def _whole(name: str, value: object, least: int, most: int) -> None:
 
 @dataclass(frozen=True)
 class VectorSum:
-    """What all parties agree on before a sum; public. Make one by `calibrated`.
+    """The parameters on which all parties agree before a sum; public. Make one by `calibrated`.
 
     Parameters
     ----------
     budget
-        What one vector may spend, an `ApproxDP`: the guarantee when all users are honest.
+        What one vector may spend, an `ApproxDP`: the guarantee if all users are honest.
     bound
-        Delta2, from 1e-60 to 1e60: the l2 norm that no vector passes.
+        Delta2, the largest l2 norm of a vector, from 1e-60 to 1e60.
     users
-        n, from 1 to 10^9: how many are expected to answer.
+        n, the number of users that are expected to answer, from 1 to 10^9.
     d
-        Coordinates, from 1 to 10^6.
+        The number of coordinates, from 1 to 10^6.
     g, b
         The cells of the grid on [-bound, bound], and the fair bits that a user adds to each coordinate.
     calibration
-        "tight" or "paper": which proof the guarantee rests on (`binomial_sum`).
+        "tight" or "paper": the proof of the guarantee (`binomial`).
     sensitivity
-        The largest l2 distance of two vectors, at most 2 `bound`, which it is when None. The paper's calibration does
-        not use it.
+        The largest l2 distance of two vectors, at most 2 `bound`; None for 2 `bound`. The paper's calibration does not
+        use it.
     rounds
-        How many such sums the same users take part in, one after another; the budget is for all of them. More than one
-        with "tight" only.
+        The number of such sums in which the same users take part, one after another; the budget covers all of them.
+        More than one with "tight" only.
 
-    A `VectorSum` that does not keep its budget cannot be made, so a user who is sent one may rely on it: `BudgetError`
-    where g and b give too little noise or where the calibration does not serve the budget, `ConfigError` for the rest.
+    A `VectorSum` that does not keep its budget cannot be made, so a user that receives one may rely on it. Raises
+    `BudgetError` if g and b give too little noise or if the calibration does not serve the budget, and `ConfigError`
+    for other values out of range.
     """
 
     budget: ApproxDP
@@ -98,10 +101,10 @@ class VectorSum:
             g, _ = binomial.paper_parameters(self.users, self.d, self.budget, self.bound)
             kept = self.g >= g and self.b >= binomial.paper_bits(self.g, self.users, self.d, self.budget)
             if self.users * (self.g + self.b) >= 2**60:
-                raise BudgetError(f"{self.budget} takes more than 2^60 bits a coordinate in all")
+                raise BudgetError(f"{self.budget} takes more than 2^60 bits for each coordinate in all")
         else:
             if self.users * self.b > binomial.MOST_TRIALS:
-                raise BudgetError("the tight calibration serves up to 2^36 bits of noise a coordinate in all")
+                raise BudgetError("the tight calibration serves up to 2^36 bits of noise for each coordinate in all")
             N, T = self.users * self.b, binomial.shift_of(self.g, self.d, share)
             spent = binomial.spent_delta(N, T, self.d, self.budget.epsilon, self.budget.delta, self.rounds)
             kept = spent <= self.budget.delta
@@ -119,10 +122,17 @@ class VectorSum:
         sensitivity: float | None = None,
         rounds: int = 1,
     ) -> VectorSum:
-        """Parameters that keep the budget; those of the class say what is what.
+        """Parameters that keep the budget.
 
-        "tight" takes about the fewest bits for a variance within 5 % of the analytic Gaussian mechanism's, for epsilon
-        up to 100; "paper" is Theorem A.6, for epsilon up to 15, with 2e5 to 3e5 times the Gaussian's variance.
+        Parameters
+        ----------
+        budget, bound, users, d, sensitivity, rounds
+            As for the class.
+        calibration
+            "tight" takes about the fewest bits for a variance within 5 % of that of the analytic Gaussian mechanism,
+            for epsilon up to 100. "paper" is Theorem A.6, for epsilon up to 15, with 2e5 to 3e5 times that variance.
+
+        Raises `BudgetError` and `ConfigError` as the class does.
         """
         share = _check(budget, bound, users, d, calibration, sensitivity)
         assert isinstance(budget, ApproxDP)
@@ -139,43 +149,55 @@ class VectorSum:
 
     @property
     def message_bytes(self) -> int:
-        """One user's packed message: d rows of (g + b)/8 bytes, rounded up."""
-        return self.d * self._row_bytes
+        """The bytes of one user's packed message, d rows of `row_bytes`."""
+        return self.d * self.row_bytes
 
     @property
-    def _row_bytes(self) -> int:
+    def row_bytes(self) -> int:
+        """The bytes of one coordinate of a message: (g + b)/8, rounded up."""
         return (self.g + self.b + 7) // 8
 
     @property
     def cell(self) -> float:
-        """What a one stands for: 2 bound / g."""
+        """The value of a single one: 2 bound / g."""
         return 2 * self.bound / self.g
 
     @property
     def noise_variance(self) -> float:
-        """The binomial part of E||estimate - sum||^2 when all answer: d cell^2 n b / 4."""
+        """The binomial part of E||estimate - sum||^2 if all users answer: d cell^2 n b / 4."""
         return self.d * self.cell**2 * self.users * self.b / 4
 
     @property
     def variance(self) -> float:
-        """The most that E||estimate - sum||^2 can be when all answer: noise and rounding, d cell^2 n (b + 1) / 4."""
+        """The largest E||estimate - sum||^2 if all users answer, noise and rounding: d cell^2 n (b + 1) / 4."""
         return self.d * self.cell**2 * self.users * (self.b + 1) / 4
 
     def variance_for(self, vectors: np.ndarray) -> float:
-        """E||estimate - sum||^2 when these vectors (m, d) are the ones that are summed: it depends on the fractions."""
+        """E||estimate - sum||^2 for the sum of certain vectors; it depends on the fractions that are rounded.
+
+        Parameters
+        ----------
+        vectors
+            (m, d), of l2 norm at most `bound`.
+        """
         places = _places(self, vectors)
         fractions = places - np.floor(places)
         noise = places.size * self.b / 4
         return float(self.cell**2 * (noise + np.sum(fractions * (1 - fractions))))
 
     def guarantee_for(self, honest: int) -> ApproxDP:
-        """What protects an honest user when only this many users (itself among them) answered by the protocol.
+        """The guarantee of an honest user if only some users followed the protocol.
 
-        The others may have stayed away or may know and send what they like; delta stays. With "tight", epsilon is
-        solved for with the honest users' noise; with "paper", it is epsilon n / honest (Cheu et al. 2022, Claim A.8 and
-        Corollary A.9), which holds for epsilon up to 1 and at least a third honest.
+        The other users may not have answered, or may send anything; delta stays. With "tight", epsilon is solved for
+        with the noise of the honest users. With "paper", it is epsilon n / honest (Cheu et al. 2022, Claim A.8 and
+        Corollary A.9), which holds for epsilon up to 1 and at least a third honest users.
 
-        Raises `BudgetError` where nothing can be promised, `ConfigError` unless 1 <= honest <= users.
+        Parameters
+        ----------
+        honest
+            The number of users that followed the protocol, this user included, from 1 to n.
+
+        Raises `BudgetError` if there is no guarantee, `ConfigError` for a number out of range.
         """
         _whole("honest", honest, 1, self.users)
         if self.calibration == "tight":
@@ -190,7 +212,7 @@ class VectorSum:
 
 
 def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, sensitivity: float | None) -> float:
-    """Raise for what cannot be served; else the sensitivity over 2 bound."""
+    """The sensitivity over 2 bound. Raises for what cannot be served."""
     if not isinstance(budget, ApproxDP):
         raise BudgetError(f"a shuffled sum serves ApproxDP, got {type(budget).__name__}")
     check_serviceable(budget)
@@ -224,17 +246,19 @@ def _places(params: VectorSum, vectors: np.ndarray) -> np.ndarray:
 
 
 class LocalRandomizer:
-    """The user's part: randomises vectors before they leave the user's hands.
+    """The user's part: randomises vectors on the user's side.
 
     Parameters
     ----------
     params
         The agreed parameters.
     rng
-        Cryptographic randomness when None. A `SeededEntropy` is for tests: its messages protect nobody.
+        None for cryptographic randomness. A `SeededEntropy` is for tests: its messages are not private.
 
-    Sampling is exact: b fair bits are counted, and a place is rounded up with its fraction's probability to 2^-64. What
-    floating point does to the place itself (a relative 2^-51) is in the calibration.
+    Sampling is exact: b fair bits are counted, and a place is rounded up with the probability of its fraction to 2^-64.
+    The rounding error of the place itself (a relative 2^-51) is in the calibration.
+
+    Guarantee: see the head of this module. Source: Cheu et al. 2022, Algorithms 1 and 2.
     """
 
     def __init__(self, params: VectorSum, rng: Rng | None = None) -> None:
@@ -242,10 +266,16 @@ class LocalRandomizer:
         self.rng = Entropy() if rng is None else rng
 
     def counts(self, vectors: np.ndarray) -> np.ndarray:
-        """For a secure aggregator: how many ones each user would send, (d,) for one vector, (m, d) for rows.
+        """For a secure aggregator: the number of ones that each user would send, from 0 to g + b.
 
-        Whole numbers from 0 to g + b. The aggregator must show nothing but their sum over users. Raises `ConfigError`
-        where a row is longer than the bound or not finite, `SchemaError` for a wrong shape.
+        The aggregator must show only the sum over users.
+
+        Parameters
+        ----------
+        vectors
+            (d,) for one user, or (m, d); the result has the same shape.
+
+        Raises `ConfigError` if a row is longer than the bound or not finite, `SchemaError` for a wrong shape.
         """
         from streamdp.aggregation.kernels import noisy_counts
 
@@ -262,41 +292,56 @@ class LocalRandomizer:
         return out.reshape(np.shape(vectors))
 
     def messages(self, vectors: np.ndarray) -> np.ndarray:
-        """What users send: (d, w) packed bits (uint8) for one vector, (m, d, w) for rows; w = ceil((g + b)/8).
+        """What users send: packed bits (uint8) of shape (d, w) or (m, d, w), w = `row_bytes`.
 
-        A row is a coordinate's g + b messages of one bit, ones first: their order says no more than their number, as
-        the shuffler takes it away. Errors as in `counts`.
+        A row holds the g + b one-bit messages of a coordinate, ones first. Their order tells no more than their number,
+        because the shuffler removes it. Errors as in `counts`.
+
+        Parameters
+        ----------
+        vectors
+            As for `counts`.
         """
         from streamdp.aggregation.kernels import write_ones
 
         counts = self.counts(vectors)
-        out = np.zeros((counts.size, self.params._row_bytes), dtype=np.uint8)
+        out = np.zeros((counts.size, self.params.row_bytes), dtype=np.uint8)
         write_ones(counts.ravel(), out)
         return out.reshape(*counts.shape, -1)
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """What a shuffler forwards: bits (d, ceil(users (g + b)/8)), packed and mixed, and how many users answered."""
+    """What a shuffler forwards.
+
+    Parameters
+    ----------
+    bits
+        (d, ceil(users (g + b) / 8)) packed and mixed bits, uint8.
+    users
+        The number of users that answered.
+    """
 
     bits: np.ndarray
     users: int
 
 
 class Shuffler:
-    """The shuffler's part: keeps messages in memory until enough have come, mixes all, forwards all and forgets them.
+    """The shuffler's part: keeps messages in memory until there are enough, mixes and forwards all, and wipes them.
 
     Parameters
     ----------
     params
         The agreed parameters.
     minimum
-        How many users must have answered before anything is forwarded; all of them when None. With fewer than all, the
-        guarantee is `params.guarantee_for(minimum)`.
+        The least number of answers before anything is forwarded; None for all users. With fewer than all, the guarantee
+        is `params.guarantee_for(minimum)`.
     rng
         As for `LocalRandomizer`.
 
-    A coordinate's bits of all users are one batch of n' (g + b) bits (below 2^32), permuted uniformly.
+    The bits of all users for one coordinate are one batch of n' (g + b) bits (below 2^32), permuted uniformly.
+
+    Raises `ConfigError` for a minimum out of range and for larger batches.
     """
 
     def __init__(self, params: VectorSum, minimum: int | None = None, rng: Rng | None = None) -> None:
@@ -305,19 +350,24 @@ class Shuffler:
         _whole("minimum", self.minimum, 1, params.users)
         if params.users * (params.g + params.b) >= 2**32:
             raise ConfigError(
-                "a batch of 2^32 bits a coordinate or more cannot be shuffled: send counts, or use fewer users"
+                "a batch of 2^32 bits or more for each coordinate cannot be shuffled: send counts, or use fewer users"
             )
         self.rng = Entropy() if rng is None else rng
         self._batch: list[np.ndarray] = []
         self.answered = 0
 
     def collect(self, messages: np.ndarray) -> None:
-        """Take one user's message (d, w) or those of several users (m, d, w); they are copied.
+        """Take the messages of one or several users; they are copied.
 
-        Raises `SchemaError` for another shape or type or for ones past the g + b bits, `ConfigError` where more users
+        Parameters
+        ----------
+        messages
+            (d, w) or (m, d, w) uint8, w = `row_bytes`.
+
+        Raises `SchemaError` for another shape or type or for ones after the g + b bits, `ConfigError` if more users
         answer than were agreed on.
         """
-        width, d = self.params._row_bytes, self.params.d
+        width, d = self.params.row_bytes, self.params.d
         batch = np.array(messages, ndmin=3)
         if batch.dtype != np.uint8 or batch.ndim != 3 or batch.shape[1:] != (d, width):
             raise SchemaError(
@@ -325,7 +375,7 @@ class Shuffler:
             )
         spare = 8 * width - self.params.g - self.params.b
         if np.any(batch[:, :, -1] & ((1 << spare) - 1)):
-            raise SchemaError(f"a message has ones past its {self.params.g + self.params.b} bits a coordinate")
+            raise SchemaError(f"a message has ones after its {self.params.g + self.params.b} bits for each coordinate")
         if self.answered + len(batch) > self.params.users:
             raise ConfigError(f"more than the {self.params.users} users agreed on have answered")
         self._batch.append(batch)
@@ -334,7 +384,7 @@ class Shuffler:
     def forward(self) -> Shuffled:
         """All bits of all users, mixed within each coordinate; the messages are wiped.
 
-        Raises `NotAtBoundaryError`, and keeps the messages, where fewer than `minimum` users answered.
+        Raises `NotAtBoundaryError`, and keeps the messages, if fewer than `minimum` users answered.
         """
         if self.answered < self.minimum:
             raise NotAtBoundaryError(
@@ -367,26 +417,47 @@ class Shuffler:
 
 
 class Analyzer:
-    """The analyst's part: an unbiased estimate of the sum of the vectors of those who answered."""
+    """The analyzer's part: an unbiased estimate of the sum of the vectors of the users that answered.
+
+    Parameters
+    ----------
+    params
+        The agreed parameters.
+    """
 
     def __init__(self, params: VectorSum) -> None:
         self.params = params
 
     def sum(self, shuffled: Shuffled) -> np.ndarray:
-        """The estimate (d,) from shuffled bits. Raises `SchemaError` where they are not of these parameters."""
+        """The estimate (d,) from shuffled bits.
+
+        Parameters
+        ----------
+        shuffled
+            What the shuffler forwarded.
+
+        Raises `SchemaError` if the bits do not fit the agreed parameters.
+        """
         d, each = self.params.d, self.params.g + self.params.b
         width = (shuffled.users * each + 7) // 8
         if shuffled.bits.dtype != np.uint8 or shuffled.bits.shape != (d, width):
             raise SchemaError(f"expected packed bits of shape ({d}, {width}), got {shuffled.bits.shape}")
         if np.any(shuffled.bits[:, -1:] & ((1 << (8 * width - shuffled.users * each)) - 1)):
-            raise SchemaError(f"there are ones past the {shuffled.users * each} bits of a coordinate")
+            raise SchemaError(f"there are ones after the {shuffled.users * each} bits of a coordinate")
         return self.sum_of_counts([int(np.count_nonzero(np.unpackbits(row))) for row in shuffled.bits], shuffled.users)
 
     def sum_of_counts(self, ones: np.ndarray | list[int], users: int) -> np.ndarray:
-        """The estimate (d,) from each coordinate's number of ones (d,), summed over the users who answered.
+        """The estimate (d,) from the number of ones: cell (ones - users b / 2) - users bound.
 
-        cell (ones - users b / 2) - users bound. Raises `SchemaError` where the counts are not whole numbers from 0 to
-        users (g + b), `ConfigError` unless 1 <= users <= n.
+        Parameters
+        ----------
+        ones
+            (d,) the number of ones of each coordinate, summed over the users that answered.
+        users
+            The number of users that answered, from 1 to n.
+
+        Raises `SchemaError` if the counts are not whole numbers from 0 to users (g + b), `ConfigError` for a number of
+        users out of range.
         """
         _whole("users", users, 1, self.params.users)
         total = np.asarray(ones)

@@ -15,11 +15,23 @@ _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 @compiled
 def name_intervals(truth: np.ndarray, picks: int, keep: np.uint64, out: np.ndarray, words: np.ndarray) -> int:
-    """Write into each row of out (n, t) uint8, zeros so far, `picks` ones: the intervals that a report names.
+    """Write the intervals that reports name. Returns the number of finished rows.
 
-    The true one, truth (n,), is among them where the next word is below `keep`; the rest is a uniform choice of the
-    other t - 1 (Floyd 1987, with the draws rejected that would make it uneven, Lemire 2019). Returns how many rows were
-    done before `words` ran out.
+    The true interval is among them if the next word is below `keep`. The rest is a uniform choice of the other t - 1
+    (Floyd 1987); draws that would make it uneven are rejected (Lemire 2019).
+
+    Parameters
+    ----------
+    truth
+        (n,) true intervals.
+    picks
+        The number of intervals in a report.
+    keep
+        2^64 times the probability of naming the true interval.
+    out
+        (n, t) uint8, zeros before; ones are written for named intervals.
+    words
+        Random words.
     """
     t = out.shape[1]
     at, end = np.int64(words[0]), words.shape[0]
@@ -51,12 +63,18 @@ def name_intervals(truth: np.ndarray, picks: int, keep: np.uint64, out: np.ndarr
         if not use_words(words, start, at):
             out[i, :] = 0
             return i
-    return truth.shape[0]
+    return len(truth)
 
 
 @compiled
 def transform(V: np.ndarray) -> None:
-    """Multiply the rows of V (n, D), D a power of two, by the orthonormal Hadamard matrix, in place."""
+    """Multiply rows by the orthonormal Hadamard matrix, in place.
+
+    Parameters
+    ----------
+    V
+        (n, D), D a power of two.
+    """
     D = V.shape[1]
     scale = 1.0 / np.sqrt(D)
     for i in range(V.shape[0]):

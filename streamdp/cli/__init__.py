@@ -1,1 +1,1 @@
-"""The `streamdp` command."""
+"""The `streamdp` command: its options, messages and exit codes."""

@@ -1,12 +1,15 @@
-"""What the commands do for a job that reads Kafka: run a worker, produce a file, ask for the lag."""
+"""The work of the commands for Kafka: run a worker, send a file to a topic, ask for the lag."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from streamdp.cli.brokers import naming, need_clients
+from streamdp.cli.common import say
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
 from streamdp.store.snapshot import Snapshot
@@ -26,17 +29,29 @@ def run_worker(
     idle_seconds: float | None = None,
     metrics_port: int | None = None,
 ) -> None:
-    """Run one worker of the job's group, as `streamdp run` does, until it is told to stop or `idle_seconds` pass."""
+    """Run one worker of the job's group, as `streamdp run` does, until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    config
+        The job.
+    max_records
+        Stop after this many records. None: no limit.
+    idle_seconds
+        Stop after this many seconds without records. None: no limit.
+    metrics_port
+        Serve Prometheus metrics on this port of loopback; 0: any free port. None: no metrics.
+    """
     from streamdp.privacy.guarantees import amount, parse_budget
+    from streamdp.runtime.display import WorkerDisplay
     from streamdp.runtime.worker import Worker
-    from streamdp.runtime.worker_progress import worker_display
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
     from streamdp.store.store import Store
 
-    logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows what the worker gets over
+    logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows the retries
     kafka = kafka_source(config)
-    _need_clients()
+    need_clients()
     with ExitStack() as stack:
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(
@@ -50,10 +65,10 @@ def run_worker(
             )
         )
         if not config.build_estimator(store.ledger).guarantee.private:
-            _say("warning: this model is NOT private: it has a seed, or no mechanism")
+            say("warning: this model is NOT private: it has a seed, or no mechanism")
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
         source = _patiently_built(kafka, config, key_is_subject)
-        display = stack.enter_context(worker_display(source.lag))
+        display = stack.enter_context(WorkerDisplay(source.lag))
         observers: list[Any] = [display]
         if metrics_port is not None:
             from streamdp.runtime.prometheus import Metrics
@@ -96,31 +111,35 @@ def run_worker(
 
 
 def kafka_source(config: JobConfig) -> KafkaSourceConfig:
-    """The job's source; raises `ConfigError` where it is none of Kafka's."""
+    """The source of a job that reads Kafka.
+
+    Parameters
+    ----------
+    config
+        The job.
+
+    Raises `ConfigError` if the job has another source.
+    """
     from streamdp.config.kafka import KafkaSourceConfig
 
     if not isinstance(config.source, KafkaSourceConfig):
         if config.source.type == "shuffle":
-            raise ConfigError("a job with a source of type: shuffle is run by `streamdp shuffle`, see its --help")
+            raise ConfigError("use `streamdp shuffle` for a job with a source of type: shuffle; see its --help")
         raise ConfigError("expected a job with a source of type: kafka")
     return config.source
 
 
 def _patiently_built(kafka: KafkaSourceConfig, config: JobConfig, key_is_subject: bool) -> Any:
-    """The source, as soon as there is a broker: one that is down at the start is waited for."""
+    """Connect the source. Retry while the brokers are unavailable."""
     import time
 
     while True:
         try:
-            return kafka.build_source(config.job, config.build_schema(), key_is_subject)
+            with naming(kafka.servers):
+                return kafka.build_source(config.job, config.build_schema(), key_is_subject)
         except SourceUnavailableError as error:
-            _say(f"{_naming(error, kafka.servers)}; trying again")
+            say(f"{error}; trying again")
             time.sleep(1.0)
-
-
-def _naming(error: SourceUnavailableError, brokers: str) -> SourceUnavailableError:
-    """The error with where we looked, for the client does not say."""
-    return error if brokers in str(error) else SourceUnavailableError(f"{error}; brokers: {brokers}")
 
 
 def _to_topic(topic: Any) -> Any:
@@ -133,12 +152,12 @@ def _to_topic(topic: Any) -> Any:
 
 
 def _publish_whole(publisher: Publisher, config: JobConfig) -> None:
-    """The job's model over all shards, those of other workers too."""
+    """Publish the job's model over all shards, including those of other workers."""
     from streamdp.serving.snapshots import combined
     from streamdp.store.store import Store
 
     shown = None
-    for _ in range(3):  # another worker may have published meanwhile, and what it wrote would be replaced by older
+    for _ in range(3):  # another worker may have committed meanwhile: its newer file must not be replaced by ours
         snapshot = combined(Store.snapshots(config.store_path, config.job))
         if snapshot.seq == shown:
             return
@@ -146,43 +165,37 @@ def _publish_whole(publisher: Publisher, config: JobConfig) -> None:
         shown = snapshot.seq
 
 
-def _need_clients() -> None:
-    """Raises `ConfigError` where the extra `kafka` is not installed."""
-    from importlib.util import find_spec
-
-    if not all(map(find_spec, ("kafka", "tenacity", "prometheus_client"))):
-        raise ConfigError("Kafka needs further packages: pip install 'streamdp[kafka]'")
-
-
-def _say(message: str) -> None:
-    import sys
-
-    print(f"streamdp: {message}", file=sys.stderr, flush=True)
-
-
 def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Position]) -> dict[Shard, int]:
-    """How many records the broker has after these positions, and in all partitions of these topics that have none.
+    """Count the records that a job has not read yet.
 
-    Raises `SourceError` for positions in what is no topic of these brokers.
+    Parameters
+    ----------
+    brokers
+        `host:port[,host:port]`.
+    options
+        Options of `kafka.KafkaConsumer`.
+    positions
+        The committed position of each shard. A partition of these topics that is missing counts from its beginning.
+
+    Returns the number of records of each partition. Raises `SourceError` if the job does not read Kafka, or the brokers
+    do not have a topic.
     """
-    _need_clients()
+    need_clients()
     from kafka import TopicPartition
 
-    from connectors.kafka import connect, kafka_errors
+    from connectors.kafkaclient import connect, kafka_errors
 
     if any("offset" not in position for position in positions.values()):
         raise SourceError("this job does not read Kafka")
-    try:
+    with naming(brokers):
         consumer = connect(brokers, None, dict(options))
-    except SourceUnavailableError as error:
-        raise _naming(error, brokers) from None
     try:
         with kafka_errors():
             shards = set()
             for topic in {shard.topic for shard in positions}:
                 numbers = consumer.partitions_for_topic(topic)
                 if not numbers:
-                    raise SourceError(f"there is no topic {topic!r}, or we may not read it")
+                    raise SourceError(f"there is no topic {topic!r}, or this user may not read it")
                 shards |= {Shard(topic, number) for number in numbers}
             ends = consumer.end_offsets([TopicPartition(*shard) for shard in shards])
             new = [TopicPartition(*shard) for shard in shards - set(positions)]
@@ -196,20 +209,31 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
 def produce(
     path: str, topic: str, brokers: str, key: str | None, partitions: int | None = None, delimiter: str = ","
 ) -> int:
-    """Send the rows of a CSV file (`-`: standard input) as JSON objects of text; returns how many.
+    """Send the rows of a CSV file as JSON objects of text; return how many.
 
-    `key` names the column that becomes the message's key, so that a subject's records share a partition. Raises
-    `SchemaError` for a column that is not there or a row of another length.
+    Parameters
+    ----------
+    path
+        The file, or `-` for standard input. Empty lines are skipped.
+    topic, brokers
+        Where to send them; brokers as HOST:PORT[,HOST:PORT].
+    key
+        The column that becomes the message's key, so that a subject's records share a partition.
+    partitions
+        Make the topic first with so many partitions, if it does not exist.
+    delimiter
+        One ASCII character between fields.
+
+    Raises `SchemaError` for a column that is not there and for a row that is unusable by the rules of
+    `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be sent.
     """
-    _need_clients()
+    need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all
 
-    try:
+    with naming(brokers):
         if partitions is not None:
             make_topic(topic, brokers, partitions)
         writer = TopicWriter(topic, brokers)
-    except SourceUnavailableError as error:
-        raise _naming(error, brokers) from None
     try:
         return send_all(writer, _messages(path, key, delimiter))
     finally:
@@ -217,40 +241,29 @@ def produce(
 
 
 def _messages(path: str, key: str | None, delimiter: str) -> Iterator[tuple[bytes | None, bytes]]:
-    import csv
-    import sys
-
+    """Keys and values of messages. Rows are read by the rules of `connectors.csvrows`; an unusable one is an error."""
     import orjson
 
-    with ExitStack() as stack:
-        try:
-            where: Any = sys.stdin.fileno() if path == "-" else path
-            file = stack.enter_context(open(where, encoding="utf-8-sig", newline="", closefd=path != "-"))
-        except OSError as error:
-            raise SourceError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
-        csv.field_size_limit(2**31 - 1)
-        rows = csv.reader(file, delimiter=delimiter)
-        sent = 0
-        try:
-            header = [name.strip() for name in next(rows, [])]
-            if not header:
-                raise SourceError(f"{path}: expected a header line")
-            if len(set(header)) < len(header):
-                raise SchemaError(f"{path}: the header has a column twice")
-            if key is not None and key not in header:
-                raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
-            place = None if key is None else header.index(key)
-            for row in rows:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise SchemaError(
-                        f"{path}, line {rows.line_num}: expected {len(header)} fields, got {len(row)};"
-                        f" the {sent:,} records before it were sent"
-                    )
-                value = orjson.dumps(dict(zip(header, row, strict=True)))
-                yield None if place is None else row[place].encode(), value
-                sent += 1
-        except (csv.Error, UnicodeDecodeError) as error:
-            what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not CSV"
-            raise SourceError(f"{path}, after line {rows.line_num}: {what}; {sent:,} records were sent") from None
+    from connectors.csvrows import CSVRows
+
+    with closing(CSVRows(path, delimiter)) as rows:
+        names = rows.names
+        if len(set(names)) < len(names):
+            raise SchemaError(f"{path}: the header has a column twice")
+        if key is not None and key not in names:
+            raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
+        place = None if key is None else names.index(key)
+        for sent, (number, fields, reason) in enumerate(chain.from_iterable(rows)):
+            if reason is not None:
+                what = _UNUSABLE.get(reason, f"expected {len(names)} fields, got {len(fields)}")
+                raise SchemaError(f"{path}, row {number}: {what}; the {sent:,} records before it were sent")
+            value = orjson.dumps(dict(zip(names, fields, strict=True)))
+            yield None if place is None else fields[place].encode(), value
+
+
+_UNUSABLE = {
+    "not_utf8": "not UTF-8",
+    "malformed_quotes": "not CSV, as its quotes do not match",
+    "too_long": "longer than 1 MiB",
+}
+"""What `produce` says of rows that have these reasons; the others are about the number of fields."""

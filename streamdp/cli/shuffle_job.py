@@ -1,4 +1,4 @@
-"""What the commands of `streamdp shuffle` do: each plays one of the three parties until it is told to stop."""
+"""The work of the commands of `streamdp shuffle`: each runs one of the three parties until it is stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from streamdp.cli.kafka_job import _naming, _need_clients, _say
+from streamdp.cli.brokers import naming, need_clients
+from streamdp.cli.common import say
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
 from streamdp.privacy.guarantees import amount, parse_budget
@@ -24,13 +25,21 @@ Stopping = Callable[[], bool]
 
 
 def load(path: str) -> JobConfig:
-    """The job. Raises `ConfigError`, also where its parties do not meet over Kafka."""
+    """Read the job.
+
+    Parameters
+    ----------
+    path
+        The `job.yaml`.
+
+    Raises `ConfigError`, also if the source is not of type: shuffle, or no brokers are named.
+    """
     from streamdp.config.job import load_config
 
     config = load_config(path)
     source = _source(config)
-    _need_clients()
-    source.servers  # noqa: B018 - raises where nobody named the brokers
+    need_clients()
+    source.servers  # noqa: B018 - raises ConfigError if no brokers are named
     return config
 
 
@@ -41,18 +50,34 @@ def _source(config: JobConfig) -> ShuffleSourceConfig:
 
 
 def agreement(config: JobConfig) -> Agreement:
-    """What the parties of this job agree on. Raises `ConfigError`."""
+    """Derive what the parties of a job agree on.
+
+    Parameters
+    ----------
+    config
+        The job.
+
+    Raises `ConfigError` if the estimator cannot keep its promise for `minimum_share`.
+    """
     from streamdp.protocol.agreement import Agreement
 
     about = json.dumps([config.job, config.fingerprint()])
     estimator: Any = config.build_estimator()
     if not estimator.guarantee.private:
-        _say("warning: this job is NOT private: it has a seed")
+        say("warning: this job is NOT private: it has a seed")
     return Agreement(estimator, _source(config).minimum_share, about)
 
 
 def make_topics(config: JobConfig) -> None:
-    """One partition each; nothing is deleted for its age, as the shuffler deletes what it has forwarded."""
+    """Create the topics of a job that do not exist, with one partition each.
+
+    Messages have no time limit, because the shuffler deletes them after it has forwarded them.
+
+    Parameters
+    ----------
+    config
+        The job.
+    """
     from connectors.kafkasink import make_topic
 
     source = _source(config)
@@ -61,10 +86,8 @@ def make_topics(config: JobConfig) -> None:
         (source.messages, {"retention.ms": "-1"}),
         (source.shuffled, {"retention.ms": "-1"}),
     ):
-        try:
+        with naming(source.servers):
             make_topic(topic, source.servers, 1, source.security_options(), **settings)
-        except SourceUnavailableError as error:
-            raise _naming(error, source.servers) from None
 
 
 def run_devices(
@@ -75,19 +98,33 @@ def run_devices(
     per_batch: int | None = None,
     delimiter: str | None = None,
 ) -> None:
-    """Play the devices of the people in a file."""
-    from streamdp.config.file import FileSourceConfig
+    """Simulate the devices of the people in a file.
+
+    Parameters
+    ----------
+    config
+        The job.
+    data
+        The CSV or JSONL file.
+    notes
+        The file that records which people have answered. None: `<data>.answered`.
+    per_batch
+        How many of these people answer in a batch. None: as many as the batch needs.
+    delimiter
+        The character between CSV fields. None: a comma.
+    """
+    from streamdp.config.file import FileSourceConfig, file_type
     from streamdp.protocol.devices import DeviceSimulator, Notes
 
     if data == "-":
-        raise ConfigError("expected a file: who has answered is noted by its rows")
+        raise ConfigError("expected a file: the notes name the rows that have answered")
     source, agreed = _source(config), agreement(config)
-    lines = data.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
-    if lines and delimiter is not None:
+    kind = file_type(data)
+    if kind != "csv" and delimiter is not None:
         raise ConfigError("--delimiter is for CSV files")
-    file = FileSourceConfig(type="jsonl" if lines else "csv", path=data, delimiter=delimiter)
+    file = FileSourceConfig(type=kind, path=data, delimiter=delimiter)
     remembered = Notes(f"{data}.answered" if notes is None else notes, agreed)
-    file.build(config.build_schema()).close()  # what is wrong with it is said before anything is waited for
+    file.build(config.build_schema()).close()  # report errors of the file before waiting for brokers
 
     def attempt(stopping: Stopping) -> None:
         with ExitStack() as stack:
@@ -111,13 +148,21 @@ def run_devices(
 
 
 def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
-    """The shuffler, with a store of its own."""
+    """Run the shuffler, with its own store.
+
+    Parameters
+    ----------
+    config
+        The job.
+    idle_seconds
+        Stop after this many seconds without messages. None: run until a signal.
+    """
     from streamdp.protocol.shuffler import Mixer
     from streamdp.store.store import Store
 
     source, agreed = _source(config), agreement(config)
     path = source.shuffler_store
-    assert path is not None, "load_config fills it in"
+    assert path is not None, "load_config sets it"
     wait = math.inf if source.wait_seconds is None else source.wait_seconds
     with Store(path, config.job, agreed.digest) as store:
 
@@ -128,7 +173,7 @@ def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
                 mixer = Mixer(agreed, messages, shuffled, store, wait_seconds=wait, tell=_tell)
                 mixer.run(stopping, idle_seconds)
                 if not messages.forgets:
-                    _say("the broker does not let us delete forwarded messages: set the topic's retention")
+                    say("the broker does not let us delete forwarded messages: set the topic's retention")
                 last.update(waiting=mixer.waiting, late=mixer.counts.refused, dead=mixer.counts.dead)
 
         last: dict[str, int] = {}
@@ -138,7 +183,15 @@ def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
 
 
 def run_learner(config: JobConfig, idle_seconds: float | None = None) -> None:
-    """The learner, with the job's store."""
+    """Run the learner, with the job's store.
+
+    Parameters
+    ----------
+    config
+        The job.
+    idle_seconds
+        Stop after this many seconds without batches. None: run until a signal.
+    """
     from streamdp.protocol.learner import Learner
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
@@ -181,7 +234,7 @@ def _outlet(source: ShuffleSourceConfig, topic: str) -> TopicOutlet:
 
 
 def _patiently(source: ShuffleSourceConfig, attempt: Callable[[Stopping], None]) -> str:
-    """Try until it ends; a broker or a database that is away is waited for. Returns why it ended."""
+    """Run `attempt` until it ends. Retry while a broker or the database is unavailable. Returns why it ended."""
     stopped = False
 
     def stop() -> None:
@@ -191,16 +244,15 @@ def _patiently(source: ShuffleSourceConfig, attempt: Callable[[Stopping], None])
     with stopped_by_signals(stop, lambda: stopped):
         while not stopped:
             try:
-                attempt(lambda: stopped)
+                with naming(source.servers):
+                    attempt(lambda: stopped)
                 break
-            except SourceUnavailableError as error:
-                _say(f"{_naming(error, source.servers)}; trying again")
-            except StoreUnavailableError as error:
-                _say(f"{error}; trying again")
-            time.sleep(1.0)
+            except (SourceUnavailableError, StoreUnavailableError) as error:
+                say(f"{error}; trying again")
+                time.sleep(1.0)
     return "stopped" if stopped else "done"
 
 
 def _tell(event: str, **numbers: Any) -> None:
-    """One line of JSON."""
+    """Print an event as one line of JSON."""
     print(json.dumps({"event": event} | numbers), flush=True)

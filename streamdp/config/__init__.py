@@ -1,1 +1,1 @@
-"""The job configuration: YAML in, validated settings out, and the source, schema and estimator that they describe."""
+"""Job configurations: parsing and validation of `job.yaml`, and the objects that it describes."""

@@ -1,4 +1,4 @@
-"""The Kafka part of a job in writing, and what it builds. Secrets come from the environment or from files."""
+"""The source part of a job configuration that reads Kafka. Secrets come from the environment or from files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamdp.config.file import FileSourceConfig
+from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
 
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
     from streamdp.data.records import DeadLetter, Encoder, Shard
 
 BOOTSTRAP = "STREAMDP_KAFKA"
-"""The environment variable with the brokers of a job that names none."""
+"""The environment variable with the brokers of a job that does not name its brokers."""
 
 _SECRETS = ("password", "token", "secret")
 
 
 class KafkaClientConfig(Settings):
-    """How to reach the brokers."""
+    """How to connect to the brokers.
+
+    Parameters
+    ----------
+    brokers
+        `host:port[,host:port]`. None: the value of the environment variable STREAMDP_KAFKA.
+    options
+        Options of `kafka.KafkaConsumer`. A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
+    """
 
     brokers: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
@@ -41,45 +49,70 @@ class KafkaClientConfig(Settings):
                 if len(value) != 1 or not {"env", "file"}.issuperset(value):
                     problem = "expected a value, {env: NAME} or {file: PATH}"
             elif any(word in name.lower() for word in _SECRETS):
-                problem = "a secret must be {env: NAME} or {file: PATH}, not written here"
+                problem = "a secret must be {env: NAME} or {file: PATH}; do not write it here"
             if problem is not None:
                 detail = InitErrorDetails(type=PydanticCustomError("option", problem), loc=(name,), input=None)
-                raise ValidationError.from_exception_data("options", [detail])  # with the line of the option
+                raise ValidationError.from_exception_data("options", [detail])  # it locates the option
         return options
 
     @property
     def servers(self) -> str:
-        """The brokers. Raises `ConfigError` where nobody named them."""
+        """The brokers. Raises `ConfigError` if neither the job nor the environment names them."""
         found = self.brokers or os.environ.get(BOOTSTRAP)
         if not found:
-            raise ConfigError(f"source.brokers: missing setting; give it, or set {BOOTSTRAP} to host:port")
+            raise ConfigError(f"source.brokers: missing setting; add it, or set {BOOTSTRAP} to host:port")
         return found
 
     def client_options(self) -> dict[str, Any]:
-        """`options` with the secrets read. Raises `ConfigError` where one is not there."""
+        """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
         return {name: _secret(f"source.options.{name}", value) for name, value in self.options.items()}
 
     def security_options(self) -> dict[str, Any]:
-        """Those of `options` that producers need as well."""
+        """The part of `options` that producers need too."""
         shared = ("security_protocol", "sasl_", "ssl_", "client_id", "api_version")
         return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
 
     def for_file(self, path: str) -> FileSourceConfig:
-        """How a public file of the same records is read."""
-        lines = path.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
-        return FileSourceConfig(type="jsonl" if lines else "csv", path=path)
+        """See `FileSourceConfig.for_file`."""
+        return FileSourceConfig(type=file_type(path), path=path)
 
 
 class KafkaSourceConfig(KafkaClientConfig):
-    """A topic of JSON or Avro messages, read by a group of workers. See `connectors.kafka`.
+    """A topic of JSON or Avro messages that a group of workers reads. See `connectors.kafka`.
 
-    `brokers` is `host:port[,host:port]`, by default what STREAMDP_KAFKA says. `subject_from` says where the column
-    `schema.subject` is: the message's `key` (the default), or the field of that name in the `value`. `budget_header`
-    is a header with what the record may spend. `options` are those of `kafka.KafkaConsumer`; a value may be
-    `{env: NAME}` or `{file: PATH}`, and a password must be. `dead_letters` is a file, `dead_letter_topic` a topic;
-    `publish_topic` a compacted topic for the committed snapshots. With `format: avro`, `avro_schema` is the .avsc file
-    of the messages, and `avro_framing` says what stands before a value: nothing, or the 5 bytes that Confluent's
-    serializers write. See `connectors.avrorows`.
+    Parameters
+    ----------
+    brokers, options
+        See `KafkaClientConfig`.
+    topic
+        The topic.
+    group
+        The consumer group. None: `streamdp-<job>`.
+    subject_from
+        Where the subject is: in the message's `key`, or in the `value`, in the field that `schema.subject` names.
+    budget_header
+        The message header with the amount that the record may spend. None: no header.
+    start
+        Where a partition without a commit begins.
+    on_missing
+        What to do if the broker no longer has the next offset: `stop`, or continue at the `earliest` or `latest` one.
+    max_bad_share
+        Stop if the share of bad messages, from 0 to 1, is larger. None: no limit.
+    max_bad_in_a_row
+        Stop after this many consecutive bad messages. None: no limit.
+    dead_letters, dead_letter_topic
+        A file or a topic for the positions of bad messages. None: they are only counted.
+    keep_payload
+        Whether dead letters hold the raw bad messages, which are personal data.
+    publish_topic
+        A compacted topic for the committed snapshots. None: they are not published.
+    format
+        How values are encoded.
+    avro_schema
+        The .avsc file of the messages; only for `format: avro`.
+    avro_framing
+        What precedes an Avro value: nothing, or the 5 bytes that Confluent's serializers write. See
+        `connectors.avrorows`.
     """
 
     type: Literal["kafka"]
@@ -110,7 +143,7 @@ class KafkaSourceConfig(KafkaClientConfig):
     @classmethod
     def _has_place(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("dead_letters") is None and info.data.get("dead_letter_topic") is None:
-            raise ValueError("needs dead_letters or dead_letter_topic, to keep them in")
+            raise ValueError("needs dead_letters or dead_letter_topic for the payloads")
         return value
 
     @field_validator("avro_schema")
@@ -131,7 +164,19 @@ class KafkaSourceConfig(KafkaClientConfig):
         return value
 
     def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
-        """Connect. Raises as `connectors.kafka.KafkaSource` and `connectors.avrorows.AvroDecoder` do."""
+        """Connect to the brokers.
+
+        Parameters
+        ----------
+        job
+            The name of the job, for the default name of the group.
+        encoder
+            Converts raw columns to numbers.
+        key_is_subject
+            Whether the message's key is the subject of the record.
+
+        Raises the errors of `connectors.kafka.KafkaSource` and of `connectors.avrorows.AvroDecoder`.
+        """
         from connectors.kafka import KafkaSource
 
         other: dict[str, Any] = {}
@@ -154,7 +199,7 @@ class KafkaSourceConfig(KafkaClientConfig):
         )
 
     def build_dead_letters(self) -> DeadLetterTopic | ShardedLetterFile | None:
-        """Where dead letters go, if anywhere. Raises `SourceError` where it cannot be written."""
+        """The file or topic of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
         from connectors.files import DeadLetterFile
 
         if self.dead_letters is not None:
@@ -166,7 +211,7 @@ class KafkaSourceConfig(KafkaClientConfig):
         return None
 
     def build_snapshot_topic(self) -> SnapshotTopic | None:
-        """The topic of committed snapshots, if there is to be one."""
+        """The topic of committed snapshots. None if there is none."""
         from connectors.kafkasink import SnapshotTopic
 
         topic = self.publish_topic
@@ -174,7 +219,13 @@ class KafkaSourceConfig(KafkaClientConfig):
 
 
 class ShardedLetterFile:
-    """A file of dead letters for the shards of a topic; the workers of one machine may share it."""
+    """A file of dead letters for the shards of a topic; the workers on one machine may share it.
+
+    Parameters
+    ----------
+    file
+        The file. `close` closes it.
+    """
 
     def __init__(self, file: DeadLetterFile) -> None:
         self._file = file
@@ -182,11 +233,11 @@ class ShardedLetterFile:
         self._waiting: list[tuple[Sequence[DeadLetter], Shard]] = []
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        """Keep letters for `commit`."""
+        """See `ShardedDeadLetters.write`."""
         self._waiting.append((letters, shard))
 
     def commit(self) -> None:
-        """Write what waits, while no other worker does: the lines of two would run into each other."""
+        """Write the letters under a lock on the file, so that lines of two workers do not mix."""
         import fcntl
 
         if not self._waiting:
@@ -201,6 +252,7 @@ class ShardedLetterFile:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
         self._lock.close()
 

@@ -1,11 +1,12 @@
-"""What all parts of a job in writing have in common."""
+"""The base class of all parts of a job configuration."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Settings(BaseModel):
-    """Settings that know all their keys. Inputs stay out of error messages: a setting may be a secret, and the key and
-    the line find it.
+    """Immutable settings that refuse unknown keys.
+
+    Error messages do not show inputs, because a setting may be a secret. The key and the line locate the error.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)

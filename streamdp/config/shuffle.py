@@ -1,4 +1,4 @@
-"""The part of a job in writing that says how its three parties meet."""
+"""The source part of a job configuration for learning with a separate shuffler."""
 
 from __future__ import annotations
 
@@ -13,11 +13,26 @@ from streamdp.config.kafka import KafkaClientConfig
 class ShuffleSourceConfig(KafkaClientConfig):
     """Three topics of one partition each, between the devices, the shuffler and the learner. See `protocol`.
 
-    `brokers` is `host:port[,host:port]`, by default what STREAMDP_KAFKA says. A batch is forwarded when all of its
-    people have answered, or `wait_seconds` after the first of them did if at least `minimum_share` of them have. The
-    share is part of what people are promised: all parties must have the same, and it cannot change later. The
-    shuffler's store is `shuffler_store`, `<job>-shuffler.db` by default. `options` are those of `kafka.KafkaConsumer`;
-    a value may be `{env: NAME}` or `{file: PATH}`, and a password must be.
+    The shuffler forwards a batch when all its devices have answered. If `minimum_share` is below 1, it also forwards
+    a batch `wait_seconds` after the first answer, if at least this share of the devices has answered. The share is
+    part of the promise to the devices: all parties must use the same value, and it cannot change later.
+
+    Parameters
+    ----------
+    brokers, options
+        See `KafkaClientConfig`.
+    points
+        The topic from the learner to the devices.
+    messages
+        The topic from the devices to the shuffler.
+    shuffled
+        The topic from the shuffler to the learner.
+    minimum_share
+        See above; above 0 and at most 1.
+    wait_seconds
+        See above; set if and only if `minimum_share` is below 1.
+    shuffler_store
+        The file of the shuffler's store. None: `<job>-shuffler.db`.
     """
 
     type: Literal["shuffle"]

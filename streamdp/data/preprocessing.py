@@ -1,4 +1,4 @@
-"""River transformers that learn nothing from the stream, and a warning for those that do."""
+"""River transformers that learn nothing from the stream, and a warning for transformers that do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from river import base
 
-from streamdp.data.schema import Bounds, declared_bounds, declared_categories, scale_to_bounds
+from streamdp.data.columns import scale_to_bounds
+from streamdp.data.schema import Bounds, declared_bounds, declared_categories
 from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PrivacyWarning(UserWarning):
-    """A pipeline releases something that no guarantee covers."""
+    """A pipeline releases statistics of the records that no guarantee covers."""
 
 
 class BoundsScaler(base.MiniBatchTransformer):
@@ -25,7 +26,7 @@ class BoundsScaler(base.MiniBatchTransformer):
     Parameters
     ----------
     bounds
-        Public (low, high) by feature; values outside are clipped. Features without bounds pass unchanged.
+        Public (low, high) by feature. Values outside are clipped. Features without bounds stay unchanged.
 
     Examples
     --------
@@ -44,7 +45,13 @@ class BoundsScaler(base.MiniBatchTransformer):
         yield {"bounds": {"feature": (0.0, 1.0)}}
 
     def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
-        """A new dict with the bounded features scaled."""
+        """Return a new dict with the bounded features scaled.
+
+        Parameters
+        ----------
+        x
+            The features of a record by name.
+        """
         out = dict(x)
         for name, (low, high) in self._checked.items():
             if name in out:
@@ -52,7 +59,13 @@ class BoundsScaler(base.MiniBatchTransformer):
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """A new DataFrame with the bounded features scaled."""
+        """Return a new DataFrame with the bounded features scaled.
+
+        Parameters
+        ----------
+        X
+            The features of records as columns.
+        """
         return X.assign(
             **{n: scale_to_bounds(X[n].to_numpy(float), *b) for n, b in self._checked.items() if n in X.columns}
         )
@@ -61,14 +74,14 @@ class BoundsScaler(base.MiniBatchTransformer):
 class CategoryEncoder(base.MiniBatchTransformer):
     """Encodes categories from public lists as 0/1 features; a River transformer that learns nothing.
 
-    The first category of a list is the base level and gets no feature, so that an intercept is identifiable. River's
-    OneHotEncoder would release which values have occurred.
+    The first category of a list is the base level and gets no feature, so that the intercept is identifiable. River's
+    OneHotEncoder, in contrast, releases which values have occurred.
 
     Parameters
     ----------
     categories
-        Public list of texts by feature. A value that is not in its list raises `SchemaError`; features without a
-        list pass unchanged.
+        Public list of texts by feature. A value that is not in its list raises `SchemaError`. Features without a list
+        stay unchanged.
 
     Examples
     --------
@@ -87,7 +100,13 @@ class CategoryEncoder(base.MiniBatchTransformer):
         yield {"categories": {"feature": ["a", "b"]}}
 
     def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
-        """A new dict with 0/1 features in place of the listed ones."""
+        """Return a new dict with 0/1 features in place of the declared ones.
+
+        Parameters
+        ----------
+        x
+            The features of a record by name.
+        """
         out = {name: value for name, value in x.items() if name not in self._checked}
         for name, listed in self._checked.items():
             if name in x:
@@ -97,7 +116,13 @@ class CategoryEncoder(base.MiniBatchTransformer):
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """A new DataFrame with 0/1 columns in place of the listed ones."""
+        """Return a new DataFrame with 0/1 columns in place of the declared ones.
+
+        Parameters
+        ----------
+        X
+            The features of records as columns.
+        """
         out = X.drop(columns=[n for n in self._checked if n in X.columns])
         for name, listed in self._checked.items():
             if name in X.columns:
@@ -108,11 +133,16 @@ class CategoryEncoder(base.MiniBatchTransformer):
 
 
 def warn_data_dependent(pipeline: base.Estimator) -> tuple[str, ...]:
-    """Warn (`PrivacyWarning`) for every step of a River pipeline that learns from the records without noise.
+    """Warn (`PrivacyWarning`) about each step of a River pipeline that learns from the records without noise.
 
-    A step does so if its class overrides `learn_one` of River's Transformer, which does nothing; a target scaler does
-    so by its nature. Unions, groupers and pipelines in pipelines are looked into; the last step, the estimator, is
-    not. Returns the class names of the steps warned about, in order.
+    A step learns if its class overrides `learn_one` of River's Transformer, which does nothing, or if it is a scaler of
+    the target. Unions, groupers and nested pipelines are searched. The last step, the estimator, is not checked.
+    Returns the class names of the steps, in order.
+
+    Parameters
+    ----------
+    pipeline
+        A River pipeline or a single step.
 
     >>> from river.preprocessing import StandardScaler
     >>> from river.linear_model import LinearRegression
@@ -134,7 +164,7 @@ def warn_data_dependent(pipeline: base.Estimator) -> tuple[str, ...]:
 
 
 def _data_dependent(step: Any) -> Iterator[Any]:
-    from river import compose, preprocessing  # here: they take a second to load, and only pipelines need them
+    from river import compose, preprocessing  # here, because they take a second to load and only pipelines need them
 
     if isinstance(step, compose.Pipeline):
         for inner in step.steps.values():

@@ -1,6 +1,6 @@
-"""What crosses the border between sources and learner: records, batches, positions, dead letters.
+"""The values and protocols between sources and learners: records, batches, positions, dead letters.
 
-Connectors depend on this module and on nothing else of streamdp but its errors.
+Connectors depend on this module, and on nothing else of streamdp but its errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ Subject = str | bytes
 
 
 def subject_bytes(subject: Subject | None) -> bytes | None:
-    """A subject as the ledger tells them apart. Raises `SchemaError` for what is neither text, bytes nor None."""
+    """Return the bytes by which the ledger tells subjects apart: text as UTF-8, None for None.
+
+    Parameters
+    ----------
+    subject
+        The subject; None for a record without one.
+
+    Raises `SchemaError` for a subject that is not str, bytes or None.
+    """
     if subject is None or isinstance(subject, bytes):
         return subject
     if isinstance(subject, str):
@@ -29,11 +37,11 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
 
 
 Position = dict[str, Any]
-"""Where in a source, as plain JSON values. Only the source that made it can read it."""
+"""A position in a source, as plain JSON values. Only the source that made it can read it."""
 
 
 class Shard(NamedTuple):
-    """A part of a source that is read in order by one worker at a time; its text is `topic/partition`."""
+    """A part of a source that one worker at a time reads in order. Its text is `topic/partition`."""
 
     topic: str = ""
     partition: int = 0
@@ -48,10 +56,20 @@ WHOLE = Shard()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One person's contribution: encoded features, target, who it is about, what it may spend, where it stood.
+    """One person's contribution.
 
-    `x` maps every declared feature to a float, `y` is a float (a class index for classifiers), `budget` is the
-    number of the job's budget kind (epsilon or mu; None for the default), `position` is the source's row or offset.
+    Parameters
+    ----------
+    x
+        Every declared feature as a finite float, by name.
+    y
+        The target as a finite float; a class index for classifiers.
+    subject
+        The person; None if the record names none.
+    budget
+        What the record may spend, as the number of the job's budget kind (epsilon or mu); None for the default.
+    position
+        The row or offset of the record in its source.
     """
 
     x: Mapping[str, float]
@@ -63,22 +81,48 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be decoded: where it stood and why, never what it said."""
+    """A record that could not be decoded: its position and the reason, never its values.
+
+    Parameters
+    ----------
+    position
+        The row or offset of the record in its source.
+    reason
+        A short code, such as `missing`.
+    column
+        The column that could not be decoded; None if the record as a whole could not.
+    payload
+        The raw bytes of the record, only if the user opted in.
+    """
 
     position: int
     reason: str
     column: str | None = None
     payload: bytes | None = None
-    """The raw bytes, only where the user opted in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Decoded records as columns, with the position that follows the last of them.
+    """Decoded records as columns, with the position after the last of them. Iteration yields `Record` values.
 
-    `X` is (n, p) float64 and finite, `y` is (n,) float64 and finite, `positions` is (n,) int64. `subjects` has n
-    entries or is None, `budgets` is (n,) float64 with NaN where a record brings none, or None. `dead` holds the
-    letters met on the way. Iterating gives `Record` values.
+    Parameters
+    ----------
+    features
+        The names of the p features.
+    X, y
+        (n, p) and (n,) float64, finite.
+    positions
+        (n,) int64, the row or offset of each record.
+    position
+        The source's position after the last record.
+    subjects
+        n subjects; None if the schema has no subject.
+    budgets
+        (n,) float64, NaN for a record without its own budget; None if the schema has no budget.
+    dead
+        The records of the same stretch of the source that could not be decoded.
+    timestamps
+        (n,) int64, milliseconds since 1970 (UTC); None if the source has none.
     """
 
     features: tuple[str, ...]
@@ -90,7 +134,6 @@ class Batch:
     budgets: np.ndarray | None = None
     dead: list[DeadLetter] = field(default_factory=list)
     timestamps: np.ndarray | None = None
-    """(n,) int64, milliseconds since 1970 (UTC), where the source has them."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -108,92 +151,165 @@ class Batch:
 
 
 class Encoder(Protocol):
-    """Turns raw columns into the numbers a model learns from. `streamdp.data.schema.Schema` is the one there is.
+    """Turns raw columns into the numbers that a model learns from. `streamdp.data.schema.Schema` implements it.
 
-    Sources take one so that they need not know what a feature is.
+    Sources take an encoder, so that they do not depend on the declaration of features.
     """
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The raw column names that must be there, target, subject and budget included."""
+        """The names of the raw columns that a record must have, including target, subject and budget."""
 
     @property
     def numeric_columns(self) -> tuple[str, ...]:
-        """Those of `columns` that a source may hand over as Float64 already; the others it hands over as String."""
+        """The names of `columns` that a source may provide as Float64. It provides the others as String."""
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
-        """Encode n raw records; what cannot be encoded goes to `Batch.dead`.
+        """Encode n raw records. Records that cannot be encoded go to `Batch.dead`.
 
-        `frame` has every name of `columns`, as String (null or "" is missing) or, for a numeric column, Float64 (null
-        is missing). `positions` is (n,) int64, `position` what follows the last record.
+        Parameters
+        ----------
+        frame
+            n rows with every name of `columns`: String (null or "" is missing), or Float64 (null is missing) for a
+            numeric column.
+        positions
+            (n,) int64, the row or offset of each record.
+        position
+            The source's position after the last record.
         """
 
 
 @runtime_checkable
 class Source(Protocol):
-    """A stream of records that can be sought: five verbs.
-
-    `finished` turns True when the stream has ended and every record of it was polled.
-    """
+    """A stream of records with a position that can be set."""
 
     @property
     def position(self) -> Position:
         """The position after the last polled record."""
 
     @property
-    def finished(self) -> bool: ...
+    def finished(self) -> bool:
+        """Whether the stream has ended and all its records were polled."""
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
-        """At most `max_records` records (dead letters included); an empty batch after `timeout_s` without any."""
+        """Return the next records; an empty batch if none came in time.
+
+        Parameters
+        ----------
+        max_records
+            The most records to return, including dead letters; at least 1.
+        timeout_s
+            How long to wait for the first record, in seconds.
+        """
 
     def seek(self, position: Position) -> None:
-        """Continue at `position`, which an earlier run of the same source gave."""
+        """Continue at a position.
+
+        Parameters
+        ----------
+        position
+            A position that the same source gave, in this run or an earlier one.
+        """
 
     def commit(self, position: Position) -> None:
-        """Called after the store has committed `position`; a source may tell its broker."""
+        """Note that the store has committed a position. A source may tell its broker.
 
-    def close(self) -> None: ...
+        Parameters
+        ----------
+        position
+            The committed position.
+        """
+
+    def close(self) -> None:
+        """Release files and connections."""
 
 
 class RebalanceListener(Protocol):
-    """Who must know which shards are taken away. Called from within `ShardedSource.poll`."""
+    """What to do with shards that are taken away. `ShardedSource.poll` calls it."""
 
     def revoked(self, shards: set[Shard]) -> None:
-        """They go to others in an orderly way: commit what was learned of them."""
+        """Commit what was learned from these shards: they go to other workers in an orderly way.
+
+        Parameters
+        ----------
+        shards
+            The shards, which are still assigned to this worker.
+        """
 
     def lost(self, shards: set[Shard]) -> None:
-        """Others have them already: forget what was learned of them."""
+        """Discard what was learned from these shards: other workers already have them.
+
+        Parameters
+        ----------
+        shards
+            The shards, which are no longer assigned to this worker.
+        """
 
 
 class ShardedSource(Protocol):
-    """A stream in shards that a group of workers shares out among itself. `connectors.kafka.KafkaSource` is one."""
+    """A stream in shards that the workers of a group divide. `connectors.kafka.KafkaSource` implements it."""
 
     def subscribe(self, listener: RebalanceListener) -> None:
-        """Join the group."""
+        """Join the group.
+
+        Parameters
+        ----------
+        listener
+            Is told about shards that are taken away.
+        """
 
     def assigned(self) -> list[Shard]:
-        """The shards that came since the last call; each waits for `start`."""
+        """Return the shards that were assigned since the last call. Each waits for `start`."""
 
     def start(self, shard: Shard, position: Position | None) -> Position | None:
-        """Read a shard on from `position` (None: from its start), the first time or after what was read is forgotten.
+        """Read a shard from a position, for the first time or after a rollback.
 
-        Returns where it goes on; None, and nothing happens, where the shard is no longer ours.
+        Returns the position at which reading continues; None, without any effect, if the shard is no longer assigned.
+
+        Parameters
+        ----------
+        shard
+            The shard.
+        position
+            The position; None for the start of the shard.
         """
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
-        """At most `max_records` records, as they came; none after `timeout_s` seconds without any."""
+        """Return the next raw records by shard; none if none came in time.
+
+        Parameters
+        ----------
+        max_records
+            The most records to return.
+        timeout_s
+            How long to wait for the first record, in seconds.
+        """
 
     def decode(self, shard: Shard, raw: Sequence[Any]) -> Batch:
-        """The records and dead letters of what `poll` gave. Another thread may call it, while this one polls on."""
+        """Return the records and dead letters of raw records. May run in another thread than `poll`.
+
+        Parameters
+        ----------
+        shard
+            The shard of the records.
+        raw
+            What `poll` returned for it.
+        """
 
     def pause(self) -> None:
-        """From now on, `poll` brings nothing, and only keeps us in the group."""
+        """Let `poll` return no records from now on; it only keeps the membership in the group."""
 
     def resume(self) -> None:
-        """End `hold`."""
+        """End `pause`."""
 
     def commit(self, positions: Mapping[Shard, Position]) -> None:
-        """Called after the store has committed; a source may tell its broker."""
+        """Note that the store has committed positions. A source may tell its broker.
+
+        Parameters
+        ----------
+        positions
+            The committed position of each shard.
+        """
 
     def close(self) -> None:
         """Leave the group."""

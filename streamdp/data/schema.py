@@ -1,29 +1,41 @@
-"""From raw columns to bounded features, by what is public only: declared bounds and declared categories.
+"""The declared public schema of a stream: raw columns become bounded features by declared constants only.
 
-Scaling by statistics of the stream (a running mean, a running maximum) would release them without noise. Here every
-constant comes from the declaration, so encoding one record depends on no other record.
+Scaling by statistics of the stream (a running mean, a running maximum) would release these statistics without noise.
+Here every constant comes from the declaration, so the encoding of a record depends on no other record.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from streamdp.data.columns import Faults, blank, codes, numbers, scale_to_bounds, text_series
 from streamdp.data.records import Batch, DeadLetter, Position, Subject
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
 
 Bounds = tuple[float, float]
+"""The least and the largest value of a number."""
 
 _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 
 
 def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
-    """Two finite numbers, the lower first; `SchemaError` otherwise."""
+    """Return public bounds as two finite numbers, the lower one first.
+
+    Parameters
+    ----------
+    name
+        The column, for messages.
+    bounds
+        The declaration.
+
+    Raises `SchemaError` if it is not that.
+    """
     try:
         low, high = (float(b) for b in bounds)
     except (TypeError, ValueError):
@@ -34,7 +46,17 @@ def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
 
 
 def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]:
-    """Two or more distinct texts; `SchemaError` otherwise."""
+    """Return public categories as two or more distinct, non-empty texts.
+
+    Parameters
+    ----------
+    name
+        The column, for messages.
+    categories
+        The declaration.
+
+    Raises `SchemaError` if it is not that.
+    """
     listed = tuple(categories)
     if not all(isinstance(c, str) and c for c in listed):
         raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
@@ -45,7 +67,7 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
 
 
 def _declared(name: str, declaration: Sequence[Any]) -> Bounds | tuple[str, ...]:
-    """What a feature was declared as: bounds, where both entries are numbers, or else categories."""
+    """The declaration of a feature: categories if it contains a text, else bounds."""
     if isinstance(declaration, str) or not isinstance(declaration, Iterable):
         raise SchemaError(f"{name!r}: expected bounds (low, high) or a list of categories")
     values = list(declaration)
@@ -55,20 +77,35 @@ def _declared(name: str, declaration: Sequence[Any]) -> Bounds | tuple[str, ...]
 
 
 class Schema:
-    """The declared public schema of a stream: which columns there are and what their values may be.
+    """The declared public schema of a stream: its columns, and which values they may have.
 
-    * A numeric feature with bounds (low, high) is clipped to them and scaled to [-1, 1]; it keeps its name.
-    * A categorical feature with the list (a, b, c) becomes the 0/1 columns `name=b` and `name=c`. The first category
-      is the base level and has no column: with all three, the columns would add up to the intercept, and no stream
-      could tell the weights apart.
-    * `target` is a number, clipped to `target_bounds` where given, then divided by the public constant
-      `target_scale`; or, with `classes`, the index of its label in `classes`. Labels are compared as text. Where the
-      two classes are some spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
-    * `subject` names the column with the person's identifier, `budget` the column with what the record allows (an
-      epsilon or mu within `guarantees.SERVICEABLE`; blank means the job's default).
+    * A numeric feature with the bounds (low, high) is clipped to them and scaled to [-1, 1]. It keeps its name.
+    * A categorical feature with the list (a, b, c) becomes the 0/1 columns `name=b` and `name=c`. The first category is
+      the base level and has no column: with a column for each category, the columns would add up to the intercept, and
+      no stream could identify the weights.
 
-    Text is compared exactly, blanks included; numbers may have blanks around them. Raises `SchemaError` for a
-    declaration that contradicts itself.
+    Text is compared exactly, including blanks. Numbers may have blanks around them.
+
+    Parameters
+    ----------
+    features
+        Bounds (low, high) or a list of categories for each feature.
+    target
+        The column of the target.
+    target_bounds
+        The target is clipped to these bounds.
+    target_scale
+        The target is divided by this public constant, after it was clipped. Positive.
+    classes
+        The labels of a classification, compared as text. The target is the index of the label. If the two classes are
+        a spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
+    subject
+        The column with the identifier of the person.
+    budget
+        The column with what a record may spend: an epsilon or mu within `guarantees.SERVICEABLE`. Blank means the
+        job's default.
+
+    Raises `SchemaError` for a declaration that contradicts itself.
 
     >>> schema = Schema({"age": (18, 90), "sex": ["f", "m"]}, target="wage", target_bounds=(0, 100), target_scale=100)
     >>> schema.feature_names
@@ -116,29 +153,29 @@ class Schema:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The raw columns that must be there: features, target, subject, budget."""
+        """The raw columns that a record must have: features, target, subject, budget."""
         return self._columns
 
     @property
     def numeric_columns(self) -> tuple[str, ...]:
-        """The raw columns that are numbers in every good record. A budget may be blank, so it is not among them."""
+        """The raw columns that are numbers in every valid record. The budget is not included: it may be blank."""
         names = [c for c, d in self.features.items() if not isinstance(d[0], str)]
         return tuple(names if self.classes is not None else [*names, self.target])
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
-        """Encode n raw records; see `records.Encoder`. What cannot be encoded becomes a dead letter.
+        """As `records.Encoder.encode`. A record that cannot be encoded becomes a dead letter.
 
-        Reasons: `missing`, `not_a_number`, `not_finite`, `unknown_category`, `unknown_class`, `bad_budget`; the
+        Its reason is `missing`, `not_a_number`, `not_finite`, `unknown_category`, `unknown_class` or `bad_budget`. Its
         column is the first bad one in the order of `columns`.
         """
-        faults = _Faults(frame.height)
+        faults = Faults(frame.height)
         X = self._features(frame, faults)
         y = self._target(frame.get_column(self.target), faults)
         subjects: list[Subject | None] | None = None
         budgets = None
         if self.subject is not None:
             subjects = frame.get_column(self.subject).to_list()
-            faults.add(_blank(frame.get_column(self.subject)), "missing", self.subject)
+            faults.add(blank(frame.get_column(self.subject)), "missing", self.subject)
         if self.budget is not None:
             budgets = self._budgets(frame.get_column(self.budget), faults)
         if not faults.found:
@@ -156,160 +193,86 @@ class Schema:
         )
 
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:
-        """Encode the features only, for predictions: (n, p) float64.
+        """Return the encoded features only, (n, p) float64, for predictions.
 
-        Raises `SchemaError` that names the column, if a column is missing or any value does not fit.
+        Parameters
+        ----------
+        frame
+            n rows with the raw columns of the features.
+
+        Raises `SchemaError` that names the column if a column is missing or a value does not fit.
         """
         absent = [c for c in self.features if c not in frame.columns]
         if absent:
             raise SchemaError(f"missing columns: {', '.join(map(repr, absent))}")
-        faults = _Faults(frame.height)
+        faults = Faults(frame.height)
         X = self._features(frame, faults)
         faults.refuse()
         return X
 
     def encode_one(self, raw: Mapping[str, Any]) -> tuple[dict[str, float], float | None]:
-        """Encode one record, of text or JSON values: encoded features by name, and y or None where no target came.
+        """Return the encoded features of one record by name, and its target, or None if it has no target.
 
-        Raises `SchemaError` that names the column where a value does not fit.
+        Parameters
+        ----------
+        raw
+            Text or JSON values by column. Missing columns are None.
+
+        Raises `SchemaError` that names the column if a value does not fit.
         """
-        frame = pl.DataFrame([_text_series(c, raw.get(c)) for c in (*self.features, self.target)])
+        frame = pl.DataFrame([text_series(c, raw.get(c)) for c in (*self.features, self.target)])
         x = dict(zip(self.feature_names, self.encode_features(frame)[0].tolist(), strict=True))
         if frame.item(0, self.target) is None:
             return x, None
-        faults = _Faults(1)
+        faults = Faults(1)
         y = self._target(frame.get_column(self.target), faults)
         faults.refuse()
         return x, float(y[0])
 
-    def _features(self, frame: pl.DataFrame, faults: _Faults) -> np.ndarray:
+    def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
         X = np.empty((frame.height, len(self.feature_names)))
         j = 0
         for name, declared in self.features.items():
             column = frame.get_column(name)
             if isinstance(declared[0], str):
-                codes = _codes(column, {c: i for i, c in enumerate(declared)})
-                faults.add(_blank(column), "missing", name)
-                faults.add(codes < 0, "unknown_category", name)
+                found = codes(column, {c: i for i, c in enumerate(declared)})
+                faults.add(blank(column), "missing", name)
+                faults.add(found < 0, "unknown_category", name)
                 for level in range(1, len(declared)):
-                    X[:, j] = codes == level
+                    X[:, j] = found == level
                     j += 1
             else:
-                X[:, j] = scale_to_bounds(_numbers(column, faults), *declared)
+                X[:, j] = scale_to_bounds(numbers(column, faults), *declared)
                 j += 1
         return X
 
-    def _target(self, column: pl.Series, faults: _Faults) -> np.ndarray:
+    def _target(self, column: pl.Series, faults: Faults) -> np.ndarray:
         if self.classes is None:
-            y = _numbers(column, faults)
+            y = numbers(column, faults)
             if self.target_bounds is not None:
                 y = np.clip(y, *self.target_bounds)
             return y / self.target_scale if self.target_scale != 1.0 else y
-        codes = _codes(column, _class_spellings(self.classes))
-        faults.add(_blank(column), "missing", self.target)
-        faults.add(codes < 0, "unknown_class", self.target)
-        return codes.astype(np.float64)
+        found = codes(column, _class_spellings(self.classes))
+        faults.add(blank(column), "missing", self.target)
+        faults.add(found < 0, "unknown_class", self.target)
+        return found.astype(np.float64)
 
-    def _budgets(self, column: pl.Series, faults: _Faults) -> np.ndarray:
+    def _budgets(self, column: pl.Series, faults: Faults) -> np.ndarray:
         text = column.cast(pl.String).str.strip_chars()
-        amounts = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
-        blank = _blank(text)
+        amounts: np.ndarray = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
         least, largest = SERVICEABLE
-        faults.add(~blank & ~((amounts >= least) & (amounts <= largest)), "bad_budget", column.name)
+        faults.add(~blank(text) & ~((amounts >= least) & (amounts <= largest)), "bad_budget", column.name)
         return amounts
 
 
-def _encoded_names(column: str, declared: Bounds | tuple[str, ...]) -> Iterator[str]:
-    if isinstance(declared[0], str):
-        yield from (f"{column}={category}" for category in declared[1:])
-    else:
-        yield column
+def _encoded_names(column: str, declared: Bounds | tuple[str, ...]) -> list[str]:
+    return [f"{column}={category}" for category in declared[1:]] if isinstance(declared[0], str) else [column]
 
 
 def _class_spellings(classes: tuple[str, ...]) -> dict[str, int]:
-    """Class index by label; for a false/true pair, by every spelling of it."""
+    """The class index by label; for a pair of false and true, by each of their spellings."""
     if len(classes) == 2:
         for first, second in ((_FALSE, _TRUE), (_TRUE, _FALSE)):
             if classes[0] in first and classes[1] in second:
                 return dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
     return {label: i for i, label in enumerate(classes)}
-
-
-def _text_series(name: str, value: Any) -> pl.Series:
-    """One JSON scalar as the text that a CSV file would hold, null for None; `SchemaError` for anything nested."""
-    match value:
-        case None | str():
-            text = value
-        case bool() | np.bool_():
-            text = "true" if value else "false"
-        case int() | float() | np.number():
-            text = repr(value.item() if isinstance(value, np.number) else value)
-        case _:
-            raise SchemaError(f"column {name!r}: nested")
-    return pl.Series(name, [text], dtype=pl.String)
-
-
-def _blank(column: pl.Series) -> np.ndarray:
-    """(n,) bool: null or empty."""
-    blank = column.is_null()
-    return (blank | (column == "").fill_null(False) if column.dtype == pl.String else blank).to_numpy()
-
-
-def _codes(column: pl.Series, codes: Mapping[str, int]) -> np.ndarray:
-    """(n,) int32: the code of each text, -1 where it has none."""
-    levels = list(codes)
-    code_of_level = np.array([*codes.values(), -1], dtype=np.int32)
-    physical = column.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
-    return code_of_level[physical.fill_null(-1).to_numpy()]
-
-
-def _numbers(column: pl.Series, faults: _Faults) -> np.ndarray:
-    """(n,) float64; what is not a finite number is a fault, and its value here means nothing."""
-    values = column
-    if column.dtype == pl.String:
-        text = column.str.strip_chars()
-        values = text.cast(pl.Float64, strict=False)
-        if values.null_count():
-            faults.add(_blank(text), "missing", column.name)
-            faults.add(values.is_null().to_numpy(), "not_a_number", column.name)
-    elif values.null_count():
-        faults.add(values.is_null().to_numpy(), "missing", column.name)
-    array = (values.fill_null(0.0) if values.null_count() else values).to_numpy()
-    finite = np.isfinite(array)
-    if not finite.all():
-        faults.add(~finite, "not_finite", column.name)
-    return array
-
-
-def scale_to_bounds(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """(n,) values mapped linearly from [low, high] to [-1, 1], and clipped."""
-    with np.errstate(over="ignore"):  # far outside the bounds: infinite, then clipped
-        scaled = values - low
-        scaled /= high - low
-        scaled *= 2.0
-        scaled -= 1.0
-        return np.clip(scaled, -1.0, 1.0, out=scaled)
-
-
-class _Faults:
-    """The first fault of each of n records."""
-
-    def __init__(self, n: int) -> None:
-        self.good = np.ones(n, dtype=bool)
-        self.found: list[tuple[np.ndarray, str, str]] = []
-
-    def add(self, where: np.ndarray, reason: str, column: str) -> None:
-        """Note a fault (`where` is (n,) bool) of the records that have none yet."""
-        if where.any():
-            rows = np.flatnonzero(where & self.good)
-            if len(rows):
-                self.found.append((rows, reason, column))
-                self.good[rows] = False
-
-    def found_by_row(self) -> list[tuple[int, str, str]]:
-        return sorted((i, reason, column) for rows, reason, column in self.found for i in rows.tolist())
-
-    def refuse(self) -> None:
-        """Raise `SchemaError` for the first fault, if there is one."""
-        for _, reason, column in self.found[:1]:
-            raise SchemaError(f"column {column!r}: {reason}")

@@ -1,4 +1,4 @@
-"""What `store` needs of a database: seven verbs, so that nothing there is particular to SQLite or PostgreSQL."""
+"""The interface of a database that a store uses: nothing above it depends on SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from typing import Protocol
 
 from sqlalchemy import Connection, MetaData
 
+from streamdp.errors import StoreDamagedError, StoreVersionError
+
 
 @dataclass(frozen=True)
 class Format:
-    """What a database holds: a name for messages, SQLite's `application_id`, a version, tables, migrations.
+    """The format of a database: its tables, its version and the migrations from older versions.
 
-    `migrations[v]` takes it from version v to v + 1 within the one transaction that takes it to `version`.
+    Parameters
+    ----------
+    name
+        The kind of database, for messages and for PostgreSQL's `format` table.
+    application_id
+        The number in the header of an SQLite file that tells this kind from others.
+    version
+        The version that this program writes, from 1.
+    tables
+        The tables. One whose `info` has the entry `only` is created in databases of that dialect alone.
+    migrations
+        `migrations[v]` takes version v to v + 1, inside the one transaction that takes the database to `version`.
     """
 
     name: str
@@ -24,16 +37,56 @@ class Format:
     migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
 
     def create_tables(self, connection: Connection) -> None:
-        """All but those whose `info` says that they are `only` for the other kind of database."""
+        """Create the tables of the connection's dialect.
+
+        Parameters
+        ----------
+        connection
+            A connection to an empty database.
+        """
         here = connection.dialect.name
         tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
         self.tables.create_all(connection, tables)
 
+    def check_version(self, name: str, version: int) -> None:
+        """Refuse a database of another version, unless it can be migrated.
+
+        Parameters
+        ----------
+        name
+            The database, for messages.
+        version
+            The version that the database says it has.
+
+        Raises `StoreVersionError` for a newer version and `StoreDamagedError` for one that never existed.
+        """
+        if version > self.version:
+            raise StoreVersionError(
+                f"{name} has format {version}, but this program knows formats up to {self.version}; use a newer"
+                " streamdp"
+            )
+        if any(step not in self.migrations for step in range(version, self.version)):
+            raise StoreDamagedError(f"{name} says format {version}, which does not exist")
+
+    def migrate(self, connection: Connection, version: int) -> None:
+        """Take the tables to this format's version, inside the caller's transaction.
+
+        Parameters
+        ----------
+        connection
+            The database.
+        version
+            The version that it has.
+        """
+        for step in range(version, self.version):
+            self.migrations[step](connection)
+
 
 class Lock(Protocol):
-    """Who may write; released by `release` and by the process's death."""
+    """The right to write, held until `release` or until the process dies."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Give the lock up."""
 
 
 class Database(Protocol):
@@ -41,31 +94,76 @@ class Database(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages and for `StoreError`s; without any password."""
+        """The name for messages, without any password."""
 
     @property
     def key_file(self) -> str | None:
-        """Where the subject key may live beside the database; None where there is no such place."""
+        """The path of the subject key beside the database; None if the database is on a server."""
 
     def lock(self, shared: bool) -> Lock:
-        """For one process, or (`shared`) for the workers of one group. Raises `StoreBusyError`."""
+        """Take the lock that a writer needs.
+
+        Parameters
+        ----------
+        shared
+            Whether the other workers of a group may hold it too.
+
+        Raises `StoreBusyError` if another holder excludes this one.
+        """
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
-        """Make the tables and what `fill` writes, whole or not at all; False where they are there already.
+        """Create the tables and write their first rows, or nothing; False if the tables exist already.
 
-        Only for the holder of the lock, of either kind.
+        Only for the holder of the lock, shared or not.
+
+        Parameters
+        ----------
+        form
+            The format to create.
+        fill
+            Writes the first rows, inside the transaction that creates the tables.
         """
 
     def reading(self, form: Format) -> AbstractContextManager[Connection]:
-        """A connection that cannot write and sees the last commit. Needs no lock."""
+        """Return a connection that cannot write and that sees the last commit. No lock is needed.
+
+        Parameters
+        ----------
+        form
+            The format that the database must have, in this version or an older one.
+
+        Raises `StoreError` if there is no such database, `StoreDamagedError` if it has another format, and
+        `StoreVersionError` if it has a newer version.
+        """
 
     def check(self, connection: Connection) -> None:
-        """Let the database look for damage in itself; raises `StoreDamagedError`."""
+        """Let the database look for damage in its files.
+
+        Parameters
+        ----------
+        connection
+            A connection from `reading`.
+
+        Raises `StoreDamagedError` if it finds any.
+        """
 
     def open_for_writing(self, form: Format) -> Connection:
-        """A connection whose commits are on disk when they return, to tables of `form.version`."""
+        """Migrate the tables to `form.version` and return a connection whose commits are on disk when they return.
+
+        Parameters
+        ----------
+        form
+            The format of the database.
+        """
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn the driver's errors into `StoreError` and its kinds."""
 
-    def close(self, connection: Connection) -> None: ...
+    def close(self, connection: Connection) -> None:
+        """Close a connection.
+
+        Parameters
+        ----------
+        connection
+            A connection from `open_for_writing`.
+        """

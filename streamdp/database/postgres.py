@@ -1,7 +1,7 @@
-"""One job's namespace in a PostgreSQL database: the verbs of `database.Database`.
+"""One job's tables in a PostgreSQL database.
 
-Each job has a PostgreSQL schema of its own, `streamdp_<job>`, so that its tables are those of the SQLite file, and
-`DROP SCHEMA` is all it takes to forget a job. DDL is transactional there: the tables are made whole or not at all.
+Each job has its own PostgreSQL schema, `streamdp_<job>`. Its tables have the same names as in an SQLite file, and
+`DROP SCHEMA` deletes the job. DDL is transactional in PostgreSQL: the tables are created whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,27 +23,40 @@ from streamdp.errors import (
     StoreDamagedError,
     StoreError,
     StoreUnavailableError,
-    StoreVersionError,
 )
 
 PREFIX = "streamdp_"
 LONGEST_NAME = 63
-"""Bytes of a PostgreSQL identifier; a longer one would be cut, and two jobs might meet."""
+"""Bytes of a PostgreSQL identifier. PostgreSQL cuts a longer one, and two jobs could get the same name."""
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_MS = 15_000
-"""A server that has not acknowledged for so long is taken to be gone."""
+"""A server that has not acknowledged data for this long is treated as unreachable."""
 
 _LOCKED = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
-# Connection exceptions, shutdown, too many connections, a standby that is read-only, a name that another just made.
+# Connection exception, shutdown, too many connections, a read-only standby, a name that another process just created.
 _UNAVAILABLE = ("08", "57", "53", "25006", "23505")
-_DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a table or a column that is not there
+_DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing table; a missing column
 
 
 class PostgresLock:
-    """An advisory lock of one connection's session, which its end releases; the work is fenced by epochs as well.
+    """An advisory lock of a database session: PostgreSQL releases it when the session ends.
 
-    PostgreSQL keeps them apart by database, so the schema names it: the host may have several names.
+    A session can end while its process lives on, so commits are fenced by epochs as well. PostgreSQL keeps advisory
+    locks apart by database, and the lock is named after the schema: the names of the host do not matter.
+
+    Parameters
+    ----------
+    engine
+        The engine of the database. The lock holds one connection of it.
+    schema
+        The job's schema.
+    name
+        The database, for messages.
+    shared
+        Whether other holders that ask for a shared lock are allowed.
+
+    Raises `StoreBusyError` if another holder excludes this one.
     """
 
     def __init__(self, engine: Engine, schema: str, name: str, shared: bool) -> None:
@@ -52,18 +65,29 @@ class PostgresLock:
         try:
             got = self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": schema})
             if not got.scalar():
-                raise StoreBusyError(f"{name} is in use; stop the other one, or wait for it to end")
+                raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
             self._connection.commit()
         except BaseException:
             self.release()
             raise
 
     def release(self) -> None:
+        """See `Lock.release`."""
         self._connection.close()
 
 
 class PostgresNamespace:
-    """The verbs of `database.Database` for one job in the database at `url`. Raises `ConfigError` for a long name."""
+    """See `interface.Database`; its tables are in one schema of the PostgreSQL database at `url`.
+
+    Parameters
+    ----------
+    url
+        The database.
+    job
+        The name of the job, which names the schema: at most 54 bytes of UTF-8.
+
+    Raises `ConfigError` if the name is too long or if psycopg is not installed.
+    """
 
     key_file: str | None = None
 
@@ -76,7 +100,7 @@ class PostgresNamespace:
             self._engine = create_engine(
                 url.set(drivername="postgresql+psycopg"),
                 poolclass=NullPool,
-                hide_parameters=True,  # an error's text would show states, settings and spends
+                hide_parameters=True,  # otherwise the text of an error contains states, settings and spends
                 connect_args={
                     "connect_timeout": CONNECT_TIMEOUT_S,
                     "tcp_user_timeout": ANSWER_TIMEOUT_MS,
@@ -93,11 +117,12 @@ class PostgresNamespace:
         driver.autocommit = True
         driver.execute(f"SET search_path TO {quoted}")
         driver.execute("SET synchronous_commit TO on")
-        # A worker that is stopped within a transaction must not hold its rows for ever.
+        # A worker that is suspended inside a transaction must not keep its rows locked.
         driver.execute(f"SET idle_in_transaction_session_timeout TO {ANSWER_TIMEOUT_MS}")
         driver.autocommit = False
 
     def lock(self, shared: bool) -> PostgresLock:
+        """See `Database.lock`."""
         with self.errors():
             return PostgresLock(self._engine, self._schema, self.name, shared)
 
@@ -118,24 +143,25 @@ class PostgresNamespace:
 
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
+        """See `Database.reading`."""
         with self.errors(), self._engine.connect() as connection:
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             if not _exists(connection):
                 raise StoreError(f"{self.name} has no such job")
-            self._check_version(connection, form)
+            self._checked_version(connection, form)
             yield connection
 
     def check(self, connection: Connection) -> None:
-        """Nothing: the server watches over its own files."""
+        """See `Database.check`. Nothing to do: the server checks its own files."""
 
     def open_for_writing(self, form: Format) -> Connection:
+        """See `Database.open_for_writing`."""
         with self.errors():
             connection = self._engine.connect()
             try:
                 with connection.begin():
-                    version = self._check_version(connection, form)
-                    for step in range(version, form.version):
-                        form.migrations[step](connection)
+                    version = self._checked_version(connection, form)
+                    form.migrate(connection, version)
                     if version < form.version:
                         connection.execute(text("UPDATE format SET version = :version"), {"version": form.version})
             except BaseException:
@@ -143,32 +169,31 @@ class PostgresNamespace:
                 raise
             return connection
 
-    def _check_version(self, connection: Connection, form: Format) -> int:
+    def _checked_version(self, connection: Connection, form: Format) -> int:
         rows = connection.execute(text("SELECT name, version FROM format")).all()
         if len(rows) != 1 or rows[0].name != form.name:
             raise StoreDamagedError(f"{self.name} is not a streamdp {form.name}")
         version: int = rows[0].version
-        if version > form.version:
-            raise StoreVersionError(
-                f"{self.name} has format {version}, this program knows up to {form.version}; use a newer streamdp"
-            )
+        form.check_version(self.name, version)
         return version
 
     @contextmanager
     def errors(self) -> Iterator[None]:
+        """See `Database.errors`."""
         try:
             yield
         except DBAPIError as error:
             code = getattr(error.orig, "sqlstate", None) or ""
-            # Without a code, there was no server to give one: it could not be reached, went away, or let us not in.
-            away = isinstance(error, OperationalError | InterfaceError) and not code
-            if error.connection_invalidated or away or code.startswith(_UNAVAILABLE) or code in _LOCKED:
-                raise StoreUnavailableError(f"{self.name} gives no answer ({code or _refusal(error)})") from error
+            # An error without a code does not come from the server: it was unreachable, or it refused the connection.
+            unreachable = isinstance(error, OperationalError | InterfaceError) and not code
+            if error.connection_invalidated or unreachable or code.startswith(_UNAVAILABLE) or code in _LOCKED:
+                raise StoreUnavailableError(f"{self.name} does not answer ({code or _refusal(error)})") from error
             if code.startswith(_DAMAGED):
                 raise StoreDamagedError(f"{self.name} is damaged: PostgreSQL says {code}") from error
             raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error.orig).strip()}") from error
 
     def close(self, connection: Connection) -> None:
+        """See `Database.close`."""
         connection.close()
         self._engine.dispose()
 
@@ -178,6 +203,6 @@ def _exists(connection: Connection) -> bool:
 
 
 def _refusal(error: DBAPIError) -> str:
-    """Why the server let us not in, as in `password authentication failed for user "me"`, where it said so."""
+    """Why the server refused the connection, such as `password authentication failed for user "me"`, if it said so."""
     _, said, reason = str(error.orig).partition("FATAL:")
     return reason.strip().partition("\n")[0] if said else "no connection"

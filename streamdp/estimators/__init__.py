@@ -1,6 +1,6 @@
-"""Private online estimators."""
+"""Private online estimators, each for River and for arrays: one folder or module for each kind of trust."""
 
-from streamdp.estimators.ldp.learner import (
+from streamdp.estimators.ldp.estimators import (
     LDPASGDClassifier,
     LDPASGDRegressor,
     LDPSGDClassifier,
@@ -8,10 +8,11 @@ from streamdp.estimators.ldp.learner import (
 )
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
-from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
-from streamdp.estimators.user.public import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
+from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
+from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
-from streamdp.estimators.windowed.public import WindowedClassifier, WindowedRegressor
+from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
 
 __all__ = [
     "LDPASGDClassifier",

@@ -1,78 +1,80 @@
-"""Estimators that learn batch by batch with accelerated steps: batches, phases, epochs, and when the state may leave.
+"""Estimators that learn batch by batch with accelerated steps: batches, phases, epochs, and boundaries.
 
-Within a batch the state holds contributions that are not released yet; between batches it holds only what was. So a
-state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundaryError` within a batch, and a
-copy or pickle holds the state of the last boundary. A subclass brings `_open`, `_add` and `_close`, and `_noise`.
+Within a batch the state holds contributions that are not released yet; between batches it holds only what was released.
+So a state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundaryError` within a batch,
+and a copy or pickle holds the state of the last boundary. A subclass defines `_open`, `_add`, `_close`, `_empty` and
+`_noise`.
 
 A person's records in different batches are protected by different noises, and their spends compose. k records in one
 batch are not k mechanisms but one with k times the sensitivity: k mu and not sqrt(k) mu, and k epsilon only at a delta
-of more than k delta. So where there is a ledger, a second record of a subject within a batch is refused and counted.
+of more than k delta. So with a ledger, a second record of a subject within a batch is refused and counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from streamdp.data.records import subject_bytes
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
-from streamdp.estimators.bounded import DEFAULT_BUDGET, BoundedModel
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.bounded import BoundedModel
+from streamdp.estimators.linear import MOST_RECORDS, finite_array
 from streamdp.optim.ac_sa import Accelerated, Phase, Problem, plan
 from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
-_STATE_FORMAT = 1
-_MOST_RECORDS = 10**18
+_MOST_EPOCHS = 64
 
 FIRST_EPOCH = 1024
 """Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
 
 
 class BatchedModel(BoundedModel):
-    """Batches, the plan and the state. See the module's text."""
+    """Batches, the plan and the state: see the text of the module."""
 
     horizon: int | None
     batch_size: int | None
     _walk_kind: type[Accelerated] = Accelerated
+    _taken = 0
+    """Records of the open batch."""
 
-    def _set_up_batches(self, budget: Budget | str | None) -> None:
+    def _set_up(self) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if value is not None and not (whole and 1 <= value <= _MOST_RECORDS):
-                raise ConfigError(f"{name}: expected a whole number from 1 to {_MOST_RECORDS}, or None")
-        self._set_up_bounded()
-        self._members: set[bytes] = set()  # whose records are in the batch, where a ledger counts them
-        self._set_up(DEFAULT_BUDGET if budget is None else budget)
+            if value is not None and not (whole and 1 <= value <= MOST_RECORDS):
+                raise ConfigError(f"{name}: expected a whole number from 1 to {MOST_RECORDS}, or None")
+        super()._set_up()
+        self._members: set[bytes] = set()  # with a ledger: the subjects with a record in the open batch
 
-    # -- what subclasses bring --------------------------------------------------------------------------------------
+    # -- what subclasses define -------------------------------------------------------------------------------------
 
     def _noise(self, batch: int) -> float:
         """The variance E||.||^2 that privacy adds to the average gradient of a batch."""
         raise NotImplementedError
 
     def _spread(self) -> float | None:
-        """The root mean square distance of what a batch averages from its mean, where it is less than the bound."""
+        """The root mean square distance of what a batch averages from its mean; None: only the bound is known."""
         return None
 
     def _open(self) -> None:
-        """A batch begins."""
+        """Begin a batch."""
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Take up rows of the batch that is open, at `self._middle`."""
+        """Add rows to the open batch, with gradients at `self._middle`."""
         raise NotImplementedError
 
     def _close(self, records: int) -> np.ndarray:
-        """The noisy gradient (d,) of the batch, from so many records, over the batch size."""
+        """The noisy sum of the gradients of a batch with so many records, divided by the planned batch size (d,)."""
         raise NotImplementedError
 
     def _empty(self) -> dict[str, np.ndarray]:
-        """What the attributes that hold a batch are where none is open, by name."""
+        """Initial values of the attributes that hold an open batch, by name."""
         raise NotImplementedError
 
     # -- set-up -----------------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ class BatchedModel(BoundedModel):
         self._begin_phase()
 
     def _plan_of(self, epoch: int) -> list[Phase]:
-        """The phases of an epoch; where the loss is strongly convex each epoch starts nearer than the last one."""
+        """The phases of an epoch; if the loss is strongly convex, each epoch starts nearer to the optimum."""
         records = self.horizon or FIRST_EPOCH
         if self.strong_convexity == 0:
             return plan(self._problem, records * 2**epoch, self.batch_size)
@@ -105,7 +107,7 @@ class BatchedModel(BoundedModel):
 
     @property
     def phase(self) -> Phase:
-        """The batch size and the steps at present. Raises `NotAvailableError` before features are known."""
+        """The present phase: its batch size and steps. Raises `NotAvailableError` before the features are known."""
         self._need_features("phase")
         return self._plan[self._phase_number]
 
@@ -120,18 +122,17 @@ class BatchedModel(BoundedModel):
     # -- learning ---------------------------------------------------------------------------------------------------
 
     @property
-    def at_boundary(self) -> bool:
-        """Whether no batch is open, so that the state may leave memory."""
-        return not self._names or self._taken == 0
+    def _pending(self) -> int:
+        return self._taken
 
     @property
     def to_boundary(self) -> int:
-        """How many records to learn to come to a boundary; 0 at one."""
+        """How many records are missing from the open batch; 0 if none is open."""
         return 0 if self.at_boundary else self.phase.batch - self._taken
 
     def boundary_within(self, records: int) -> int:
-        """How many of the next `records` to learn so as to end at a boundary; all where there is none among them."""
-        if not self._names:
+        """See `StreamEstimator.boundary_within`."""
+        if self._features is None:
             return records
         left = self.phase.batch - self._taken
         if left > records:
@@ -148,9 +149,9 @@ class BatchedModel(BoundedModel):
         return self._plan[self._phase_number + 1 :]
 
     def close_batch(self) -> None:
-        """End the batch that is open with the records it has, so that the state may leave memory.
+        """End the open batch with the records that it has, so that the state may leave memory.
 
-        Privacy is that of a full batch; the gradient is taken over the planned size, so the step is a shorter one.
+        Privacy is that of a full batch; the sum is divided by the planned size, so the step is shorter.
         """
         with self._rng.lock:
             if not self.at_boundary:
@@ -166,7 +167,7 @@ class BatchedModel(BoundedModel):
             if self._taken == 0:
                 self._open()
             taken = min(left, self._batch - self._taken)
-            self._taken += taken  # before they are learned: an interruption may lose records, but count none too few
+            self._taken += taken  # before they are learned: an interruption may lose records, but never a count
             self._seen[0] += taken
             if taken == left:
                 self._add(X, y)
@@ -181,7 +182,7 @@ class BatchedModel(BoundedModel):
         self._move(gradient)
 
     def _move(self, gradient: np.ndarray) -> None:
-        """One step with the noisy gradient of a batch, and on to the next phase or epoch where it was the last."""
+        """Make one step with the noisy gradient of a batch; after the last step of a phase begin the next one."""
         self._walk.move(gradient, self.phase.modulus)
         if self._walk.step >= self.phase.steps:
             self._walk.restart()
@@ -200,13 +201,14 @@ class BatchedModel(BoundedModel):
         budget: Budget | str | None = None,
         subject: Subject | None = None,
     ) -> None:
-        """Learn one record. As for every estimator, but that a record whose `budget` allows less than this estimator
-        spends is refused and counted, and one that allows more spends the estimator's.
+        """As `StreamEstimator.learn_one`, except that all records spend the estimator's budget.
 
-        Raises `SchemaError` for a bad record that is not refused and `BudgetError` for a budget of another kind.
+        A record whose `budget` allows less is refused and counted. With a ledger, so is the second record of a subject
+        within a batch. Raises `SchemaError` for a bad record that is not refused, and `BudgetError` for a budget of
+        another kind.
         """
         if not self._looked:
-            self._look_upstream()  # here, where the caller is the pipeline
+            self._look_upstream()  # in this method, because its caller is the pipeline
         member = None if self.ledger is None else subject_bytes(subject)
         with self._rng.lock:
             if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:
@@ -220,16 +222,15 @@ class BatchedModel(BoundedModel):
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
-        """Learn records that all spend the estimator's budget; as `_learn_batch`."""
         if self.ledger is None or subjects is None:
             return super()._learn_shared(X, y, subjects)
         if len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
-        self._check_rows(X, y)  # all, before the first is learned
+        self._check_rows(X, y)  # all of them, before the first one is learned
         members = [subject_bytes(subject) for subject in subjects]
-        self.ledger.prepare(subjects)  # what may fail comes first: after it, nothing of this was learned or spent
+        self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent
         done, learned = 0, np.zeros(len(X), dtype=bool)
-        while done < len(X):  # part by part: what the ledger refuses does not fill a batch
+        while done < len(X):  # part by part, because refused records do not fill a batch
             if self._taken >= self._batch:
                 self._finish()
             part = slice(done, done + self._batch - self._taken)
@@ -238,7 +239,7 @@ class BatchedModel(BoundedModel):
         return None if learned.all() else learned
 
     def _learn_part(self, X: np.ndarray, y: np.ndarray, members: list[bytes | None]) -> np.ndarray:
-        """Learn rows that do not go beyond this batch, each subject once; which ones were learned."""
+        """Learn rows that do not go beyond this batch, each subject once; return the mask of those learned."""
         once = np.ones(len(X), dtype=bool)
         met = set(self._members)
         for i, member in enumerate(members):
@@ -257,7 +258,7 @@ class BatchedModel(BoundedModel):
     # -- state ------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy holds the state of the last boundary: what a batch has taken up since is not in it."""
+        """A copy holds the state of the last boundary: the contributions of an open batch are not in it."""
         with self._rng.lock:
             state = super().__getstate__()
             if not self.at_boundary:
@@ -265,7 +266,7 @@ class BatchedModel(BoundedModel):
         return state
 
     def _discard(self) -> None:
-        """Forget the batch that is open."""
+        """Discard the open batch."""
         for name, value in self._empty().items():
             getattr(self, name)[:] = value
         self._taken = 0
@@ -280,96 +281,50 @@ class BatchedModel(BoundedModel):
         planned = (horizon, size, self._beta, float(self.strong_convexity), self._place)
         return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain numbers, text and arrays. No generator and nothing of an unfinished batch is in it.
+    def _learned(self) -> dict[str, Any]:
+        return {"state": self._walk.points.copy(), "place": [self._epoch, self._phase_number, self._walk.step]}
 
-        Raises `NotAtBoundaryError` within a batch.
-        """
-        self._need_features("state_dict")
-        with self._rng.lock:
-            if not self.at_boundary:
-                raise NotAtBoundaryError(
-                    f"{self._taken} records of an unfinished batch are in the state: learn the "
-                    f"{self.to_boundary} that are missing, or call close_batch()"
-                )
-            return {
-                "format": _STATE_FORMAT,
-                **self._model(),
-                "state": self._walk.points.copy(),
-                "place": [self._epoch, self._phase_number, self._walk.step],
-                "n_seen": self.n_seen,
-                "n_refused": self.n_refused,
-                "spent": [str(budget) for budget in self._spent],
-                "private": self.private,
-            }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; what a batch has taken up until now is forgotten.
-
-        Raises `ConfigError`, changing nothing, where it is of another model, plan or format, or outside the domain.
-        """
-        try:
-            taken = self._taker(state, _STATE_FORMAT)
-            points = np.array(state["state"], dtype=float)
-            spent = [parse_budget(text) for text in state["spent"]]
-            counts = int(state["n_seen"]), int(state["n_refused"])
-            epoch, phase, step = (int(number) for number in state["place"])
-            private = bool(state["private"])
-        except KeyError as missing:
-            raise ConfigError(f"state: lacks {missing}") from None
-        except (ConfigError, BudgetError):
-            raise
-        except (TypeError, ValueError, OverflowError):
-            raise ConfigError("state: expected what state_dict returns") from None
-        if points.shape != taken._walk.points.shape or not np.isfinite(points).all():
-            raise ConfigError(f"state: expected finite numbers of shape {taken._walk.points.shape}, got {points.shape}")
-        if not all(0 <= n <= _MOST_RECORDS for n in counts):
-            raise ConfigError(f"state: expected counts from 0 to {_MOST_RECORDS}, got {counts}")
-        planned = taken._plan_of(epoch) if 0 <= epoch < 64 else []
-        if not (0 <= phase < len(planned) and 0 <= step < planned[phase].steps):
-            raise ConfigError("state: its place in the plan is out of range")
+    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        points = finite_array(state, "state", self._walk.points.shape)
+        plan, (epoch, phase, step) = self._planned(state["place"])
         for theta in points:
-            taken._check_theta(theta)
-        with self._rng.lock:
-            if not self._names:
-                self._declare(taken._names)
+            self._check_theta(theta)
+
+        def take_over() -> None:
             self._discard()
-            self._set_spent(spent)
-            self._tainted = not private
             self._walk.points[:] = points
             self._epoch, self._phase_number, self._walk.step = epoch, phase, step
-            self._plan = planned
-            self.n_seen, self.n_refused = counts
+            self._plan = plan
             self._begin_phase()
 
-    def merged(self, *others: Self) -> Self:
-        """A new estimator: the average of this and others, weighted by records, for learners of disjoint records.
+        return take_over
 
-        Unfinished batches are left out. The guarantee is the widest of theirs (parallel composition), provided the
-        records are disjoint; a person with records in several composes. It goes on with the longest epoch of theirs.
-        Raises `ConfigError` where models differ.
-        """
-        parts = (self, *others)
-        result = self._union(parts, "type, loss, domain, budget, plan, features and classes")
-        seen = [part.n_seen - part._taken for part in parts]
-        result.n_seen = sum(seen)
-        if result.n_seen:
-            output = sum(part._walk.points[1] * (n / result.n_seen) for part, n in zip(parts, seen, strict=True))
-            result._walk.points[:] = output
-        result._epoch = max(part._epoch for part in parts)
-        result._plan = result._plan_of(result._epoch)
-        result._begin_phase()
-        return result
+    def _planned(self, place: Iterable[Any]) -> tuple[list[Phase], tuple[int, int, int]]:
+        """The plan of the epoch of a place (epoch, phase, step). Raises `ConfigError` if the plan has no such place."""
+        epoch, phase, step = (int(number) for number in place)
+        plan = self._plan_of(epoch) if 0 <= epoch < _MOST_EPOCHS else []
+        if not (0 <= phase < len(plan) and 0 <= step < plan[phase].steps):
+            raise ConfigError("state: its place in the plan is out of range")
+        return plan, (epoch, phase, step)
+
+    def _start_from_average(self, parts: Sequence[Self]) -> None:
+        super()._start_from_average(parts)
+        self._epoch = max(part._epoch for part in parts)  # noqa: SLF001 - the same class
+        self._plan = self._plan_of(self._epoch)
+        self._begin_phase()
+
+    def _start_from(self, numbers: np.ndarray) -> None:
+        self._walk.points[:] = numbers
 
     def _caveats(self) -> list[str]:
         several = (
             "spends of a person's records add up so over different batches only: k in one batch share its noise and "
             "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
         )
-        once = "a second record of a person within a batch is refused, for both would share its noise"
+        once = "a second record of a person within a batch is refused, because both would share its noise"
         return [
             several if self.ledger is None else once,
             f"theta is kept in {self._domain}",
-            "after a crash the records of the unfinished batch are learned again: whoever saw the state before the "
-            "crash and sees the model after it has seen these records spend twice",
+            "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
+            "before the crash and sees the model after it, these records spend twice",
         ]

@@ -1,14 +1,14 @@
-"""Linear models in a bounded domain, whose steps are planned from its size and from what the loss promises.
+"""Linear models in a bounded domain, whose steps are planned from its size and from the constants of the loss.
 
-All records of such a model get the same guarantee, for its noise is shared: a record that allows more is learned and
-spends the estimator's budget; one that allows less is refused and counted.
+All records of such a model get the same guarantee, because they share its noise: a record that allows more is learned
+and spends the estimator's budget; one that allows less is refused and counted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,22 +21,22 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, amount
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
-_LARGEST = 1e60  # the largest size of a domain: far from where squares leave the doubles
-
-DEFAULT_BUDGET = ApproxDP(1.0, 1e-6)
-DEFAULT_DOMAIN = L2Ball(5.0)
+_LARGEST = 1e60  # the largest size of a domain; squares of larger numbers could leave the doubles
 
 
 class BoundedModel(LinearModel):
-    """The domain, its projection and size, the loss's smoothness, and one budget for all records."""
+    """The domain, its projection and size, the smoothness of the loss, and one budget for all records."""
 
+    per_record_budgets = False
+    _default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    _default_domain: ClassVar[Domain] = L2Ball(5.0)
     smoothness: float | None
     strong_convexity: float
 
-    def _set_up_bounded(self) -> None:
-        self._set_up_model(DEFAULT_DOMAIN)
+    def _set_up(self) -> None:
+        super()._set_up()
         if not isinstance(self._domain, L2Ball | Box):
-            raise ConfigError("domain: expected an L2Ball or a bounded Box, for steps are planned from its size")
+            raise ConfigError("domain: expected an L2Ball or a bounded Box, because steps are planned from its size")
         if not (_corner(self._domain) <= _LARGEST and _width(self._domain) >= 1 / _LARGEST):
             raise ConfigError(f"domain: expected a size from {1 / _LARGEST:g} to {_LARGEST:g}, got {self._domain}")
         self._beta = self._smoothness()
@@ -49,7 +49,7 @@ class BoundedModel(LinearModel):
             )
 
     def _smoothness(self) -> float:
-        """The loss's constant or the user's; inf: to be smoothed by a Moreau envelope."""
+        """The parameter, or the constant of the loss; inf: the loss must be smoothed."""
         if self.smoothness is not None:
             if not (is_number(self.smoothness) and 0 < self.smoothness < math.inf):
                 raise ConfigError(f"smoothness: expected a positive finite number, got {self.smoothness!r}")
@@ -71,11 +71,11 @@ class BoundedModel(LinearModel):
 
     @property
     def _place(self) -> dict[str, list[float]]:
-        """The domain in plain words and numbers, for states: 5 is 5.0."""
+        """The domain as plain text and floats, for states: 5 and 5.0 are equal."""
         return {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}
 
     def _reach(self, start: np.ndarray) -> float:
-        """How far the optimum can be from the start."""
+        """The largest distance of a point of the domain from the start."""
         free = start[:-1] if isinstance(self._loss, Huber) else start
         if isinstance(self._domain, L2Ball):
             square = (self._domain.radius + float(np.linalg.norm(free))) ** 2
@@ -104,7 +104,7 @@ class BoundedModel(LinearModel):
             return self._learn_shared(X, y, subjects)
         if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):
             raise SchemaError(f"y, subjects: expected {len(X)} of each")
-        self._check_rows(X, y)  # those that are refused too
+        self._check_rows(X, y)  # the refused ones, too
         mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
         learned = self._learn_shared(X[allowed], y[allowed], mine)
         self.n_refused += len(X) - int(np.count_nonzero(allowed))
@@ -125,6 +125,13 @@ class BoundedModel(LinearModel):
 
 
 def is_number(value: Any) -> bool:
+    """Return whether a parameter is a number, and not a truth value.
+
+    Parameters
+    ----------
+    value
+        Any value.
+    """
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 

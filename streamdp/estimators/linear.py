@@ -1,24 +1,41 @@
-"""What all linear estimators share: loss, domain, the numbers that describe both to the compiled loops, and reading.
+"""What all linear estimators share: loss, domain, the numbers that describe both to the compiled loops, and the state.
 
-A subclass brings `_estimate`, the vector (d,) that answers: coefficients by feature, the intercept, Huber's scale; K
-blocks for K classes.
+A subclass defines `_estimate`, the vector (d,) that predicts: coefficients by feature, the intercept, Huber's scale; K
+blocks for K classes. For its state it defines `_learned`, which writes what was learned, and `_read`, which checks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.errors import ConfigError, NotAvailableError
-from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
-from streamdp.optim.domains import Box, Domain, L2Ball
-from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, loss_for
+from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError
+from streamdp.estimators.base import StreamEstimator
+from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
+from streamdp.optim.losses import Huber, Loss, Softmax, Squared, loss_for
+from streamdp.privacy.guarantees import parse_budget
+
+_STATE_FORMAT = 1
+MOST_RECORDS = 10**18
+"""The largest count of records: far beyond any stream, and exact in 64 bits."""
 
 
 def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The (n, d) gradients of n records at one point."""
+    """Return the gradients (n, d) of n records at one point.
+
+    Parameters
+    ----------
+    spec
+        The loss and the model as numbers for the compiled loops.
+    loss
+        The loss.
+    point
+        (d,), where the gradients are taken.
+    X, y
+        (n, p) features and (n,) encoded targets.
+    """
     from streamdp.optim import loops
 
     out = np.empty((len(X), len(point)))
@@ -27,17 +44,21 @@ def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y:
 
 
 class LinearModel(StreamEstimator):
-    """Loss, domain and weights of a linear predictor."""
+    """Loss, domain, weights and state of a linear predictor."""
 
     _losses: ClassVar[tuple[type[Loss], ...]]
+    _default_domain: ClassVar[Domain] = RealSpace()
+    _counts: ClassVar[tuple[str, ...]] = ("n_seen", "n_refused")
+    """The attributes that count, in the order of the state."""
 
     loss: str | Loss
     domain: Domain | None
     intercept: bool
 
-    def _set_up_model(self, default_domain: Domain) -> None:
+    def _set_up(self) -> None:
+        super()._set_up()
         self._loss = self._resolve_loss()
-        self._domain = default_domain if self.domain is None else self.domain
+        self._domain = self._default_domain if self.domain is None else self.domain
         if isinstance(self._loss, Squared) and self._loss.radius is not None:
             radius = self._domain.radius if isinstance(self._domain, L2Ball) else np.inf
             if radius > self._loss.radius:
@@ -55,14 +76,17 @@ class LinearModel(StreamEstimator):
     def _outputs(self) -> int:
         return 1
 
+    def _size(self, p: int) -> int:
+        """The number of parameters for p features."""
+        return self._loss.size(p + int(self.intercept), self._outputs())
+
     def _describe(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        """(spec, box) of the model for p features: see `kernels`."""
+        """(spec, box) of the model for p features: see `loops`."""
         from streamdp.optim import loops as k
 
-        d = self._loss.size(p + int(self.intercept), self._outputs())
         spec = self._loss.spec()
         spec[k.INTERCEPT] = bool(self.intercept)
-        box = np.empty((2, d))
+        box = np.empty((2, self._size(p)))
         box[0], box[1] = -np.inf, np.inf
         if isinstance(self._domain, L2Ball):
             spec[k.DOMAIN], spec[k.RADIUS] = k.BALL, self._domain.radius
@@ -72,18 +96,20 @@ class LinearModel(StreamEstimator):
             box[:, -1] = self._loss.sigma_min, np.inf
         return spec, box
 
+    # -- reading ------------------------------------------------------------------------------------------------
+
     def _estimate(self) -> np.ndarray:
         raise NotImplementedError
 
     def _need_features(self, what: str) -> None:
-        if not self._names:
+        if self._features is None:
             raise NotAvailableError(f"{what}: declare `features` first, or learn a record")
 
     @property
     def theta(self) -> np.ndarray:
         """A copy of the estimate (d,): coefficients by feature, the intercept, Huber's scale; K blocks for K classes.
 
-        Raises `NotAvailableError` before features are known.
+        Raises `NotAvailableError` before the features are known.
         """
         self._need_features("theta")
         return self._estimate().copy()
@@ -92,9 +118,9 @@ class LinearModel(StreamEstimator):
     def weights(self) -> dict[Any, Any]:
         """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".
 
-        For more than two classes a dict by class of dicts by name.
+        For more than two classes a dict by class of dicts by name. Empty before the features are known.
         """
-        if not self._names:
+        if self._features is None:
             return {}
         names = [*self._names, *(["(intercept)"] if self.intercept else [])]
         return self._named(self.theta, names)
@@ -105,10 +131,15 @@ class LinearModel(StreamEstimator):
         return dict(zip(names, theta.tolist(), strict=True))
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
+        """The linear predictors of X (n, p): (n, K) for K > 2 classes, else (n, 1)."""
         q = X.shape[1] + int(self.intercept)
         blocks = self._estimate()[: q * self._outputs()].reshape(-1, q)
-        scores = X @ blocks[:, : X.shape[1]].T
-        return scores + blocks[:, -1] if self.intercept else scores
+        scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
+        if self.intercept:
+            scores += blocks[:, -1]
+        return scores
+
+    # -- state --------------------------------------------------------------------------------------------------
 
     def _model(self) -> dict[str, Any]:
         """What two estimators must share for their states to mean the same."""
@@ -119,34 +150,81 @@ class LinearModel(StreamEstimator):
             "intercept": bool(self.intercept),
         }
 
-    def _taker(self, state: Mapping[str, Any], form: int) -> Self:
-        """Who can take over this state: this estimator, or an empty one with the state's features where it has none.
+    def _learned(self) -> dict[str, Any]:
+        """What was learned, as plain values and new arrays for the state."""
+        raise NotImplementedError
 
-        Raises `ConfigError` where the state is of another format or model, and `KeyError` where it lacks something.
-        """
-        if state["format"] != form:
-            raise ConfigError(f"state: expected format {form}, got {state['format']}")
-        taker = self if self._names else self.clone({"features": list(state["features"])})
-        for what, mine in taker._model().items():
-            if state[what] != mine:
-                raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
-        return taker
+    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Check what was learned by another estimator of this model; return the function that takes it over.
 
-    def _union(self, parts: Sequence[Self], same: str) -> Self:
-        """A new estimator with the refusals and spends of these, private where all of them are; theirs to fill in is
-        what they learned. Raises `ConfigError`, which says what must be the `same`, where models differ.
+        Nothing changes before that function is called; it also discards an open batch. Raises `ConfigError` for values
+        out of range; `KeyError`, `TypeError`, `ValueError` and `OverflowError` mean that this is no state.
         """
-        for part in parts:
-            part._need_features("merged")
-            if (part._model(), part._domain) != (self._model(), self._domain):
-                raise ConfigError(f"merged: expected one {same}")
-        result = self.clone()
-        if not result._names:
-            result._declare(self._names)
-        result.n_refused = sum(part.n_refused for part in parts)
-        result._tainted = not all(part.private for part in parts)
-        result._set_spent(budget for part in parts for budget in part._spent)
-        return result
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as plain numbers, text and arrays. No random words and no raw records are in it.
+
+        Raises `NotAvailableError` before the features are known, and `NotAtBoundaryError` unless `at_boundary`.
+        """
+        self._need_features("state_dict")
+        with self._rng.lock:
+            if not self.at_boundary:
+                raise NotAtBoundaryError(
+                    f"{self._pending} records of an unfinished batch or open window are in memory: learn the "
+                    f"{self.to_boundary} that are missing, or call close_batch()"
+                )
+            return {
+                "format": _STATE_FORMAT,
+                **self._model(),
+                **self._learned(),
+                **{name: getattr(self, name) for name in self._counts},
+                "spent": [str(budget) for budget in self._spent],
+                "private": self.private,
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; an open batch, window or user is discarded.
+
+        An estimator without features takes those of the state. A state that was learned without privacy stays so:
+        `guarantee.private` is False from then on.
+
+        Parameters
+        ----------
+        state
+            What `state_dict` of an estimator with the same parameters returned.
+
+        Raises `ConfigError`, changing nothing, for a state of another format or model, and for values out of range;
+        `BudgetError` for spends that cannot be read.
+        """
+        with self._rng.lock:
+            try:
+                if state["format"] != _STATE_FORMAT:
+                    raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state['format']}")
+                if self._features is None:
+                    names = list(state["features"])
+                    self.clone({"features": names, "ledger": None}).load_state_dict(state)  # raises what this would
+                    self._declare(names)
+                for what, mine in self._model().items():
+                    if state[what] != mine:
+                        raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+                spent = [parse_budget(text) for text in state["spent"]]
+                counts = {name: int(state[name]) for name in self._counts}
+                private = bool(state["private"])
+                take_over = self._read(state)
+            except KeyError as missing:
+                raise ConfigError(f"state: lacks {missing}") from None
+            except StreamDPError:
+                raise
+            except (TypeError, ValueError, OverflowError):
+                raise ConfigError("state: expected what state_dict returns") from None
+            if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
+                raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
+            self._set_spent(spent)
+            self._tainted = not private
+            take_over()
+            for name, n in counts.items():
+                setattr(self, name, n)
 
     def _check_theta(self, theta: np.ndarray) -> None:
         """Raise `ConfigError` for a theta outside the domain."""
@@ -155,38 +233,78 @@ class LinearModel(StreamEstimator):
         if not np.allclose(self._domain.project(free), free, rtol=1e-9, atol=0.0):
             raise ConfigError(f"state: theta is outside {self._domain}")
 
+    # -- merging ------------------------------------------------------------------------------------------------
 
-class LinearRegressor(LinearModel, RegressorFace):
-    """Numbers as targets."""
+    _weighed_by: ClassVar[str] = "n_seen"
+    """The count that `merged` weighs by."""
 
-    _losses = (Huber, Squared, Quantile)
+    def merged(self, *others: Self) -> Self:
+        """Return a new estimator, the average of this one and others, for learners of disjoint records.
+
+        The average is weighted by records (by users for windows). Open batches, windows and users are left out.
+
+        The guarantee is the widest of theirs (parallel composition: each record entered one of them) if the records are
+        disjoint; the spends of a person with records in several compose. What is lost against one pass over all
+        records: each part keeps the bias of a shorter run, and there is no interval.
+
+        Parameters
+        ----------
+        others
+            Estimators of the same model, that is with the same parameters and features.
+
+        Raises `ConfigError` if models differ, and `NotAvailableError` before the features are known.
+        """
+        result = self.clone()
+        result._start_from_average((self, *others))  # noqa: SLF001 - the same class
+        return result
+
+    def _start_from_average(self, parts: Sequence[Self]) -> None:
+        models, counts, numbers = zip(*(part._contribution() for part in parts), strict=True)  # noqa: SLF001 - the same class
+        for what, agreed in models[0].items():
+            if any(model.get(what) != agreed for model in models):
+                raise ConfigError(f"merged: expected one {what}, got {agreed} and others")
+        if self._features is None:
+            self._declare(models[0]["features"])
+        self._tainted = not all(part.private for part in parts)
+        self._set_spent(budget for part in parts for budget in part.guarantee.budgets)
+        for name in self._counts:
+            setattr(self, name, sum(count[name] for count in counts))
+        weights = [count[self._weighed_by] for count in counts]
+        if any(weights):
+            total = sum(weights)
+            self._start_from(sum(part * (weight / total) for part, weight in zip(numbers, weights, strict=True)))
+
+    def _contribution(self) -> tuple[dict[str, Any], dict[str, int], np.ndarray]:
+        """The model, the counts and the numbers that `merged` takes, all of the last boundary."""
+        self._need_features("merged")
+        counts = {name: getattr(self, name) for name in self._counts}
+        counts["n_seen"] -= self._pending
+        return self._model() | {"domain": self._domain}, counts, self._numbers()
+
+    def _numbers(self) -> np.ndarray:
+        """What `merged` averages."""
+        return self._estimate()
+
+    def _start_from(self, numbers: np.ndarray) -> None:
+        """Go on from these numbers, in an estimator that has learned nothing."""
+        raise NotImplementedError
 
 
-class LinearClassifier(LinearModel, ClassifierFace):
-    """Classes as targets; call `_set_up_classes` before `_set_up_model`."""
+def finite_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return an entry of a state as a new array of floats.
 
-    _losses = (Logistic, Softmax, Hinge)
+    Parameters
+    ----------
+    state
+        The state.
+    name
+        The entry.
+    shape
+        The shape that it must have.
 
-    def _resolve_loss(self) -> Loss:
-        loss = super()._resolve_loss()
-        self._probabilistic = not isinstance(loss, Hinge)
-        if self._multiclass and isinstance(loss, Logistic):
-            return Softmax(clip=loss.clip)  # multinomial logistic is the logistic loss of many classes
-        if self._multiclass and not isinstance(loss, Softmax):
-            raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
-        return loss
-
-    def _model(self) -> dict[str, Any]:
-        return super()._model() | {"classes": [repr(label) for label in self._labels]}
-
-    def _outputs(self) -> int:
-        return len(self._labels) if isinstance(self._loss, Softmax) else 1
-
-    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
-        if self._outputs() == 1:
-            return super()._named(theta, names)
-        blocks = theta.reshape(self._outputs(), -1)
-        return {
-            label: dict(zip(names, block.tolist(), strict=True))
-            for label, block in zip(self._labels, blocks, strict=True)
-        }
+    Raises `KeyError` if there is no such entry, `ConfigError` unless it has this shape and finite numbers.
+    """
+    numbers = np.array(state[name], dtype=float)
+    if numbers.shape != shape or not np.isfinite(numbers).all():
+        raise ConfigError(f"state: {name}: expected finite numbers of shape {shape}, got shape {numbers.shape}")
+    return numbers

@@ -6,34 +6,46 @@ For each batch of b records (Cheu, Joseph, Mao, Peng 2022, Appendix C, Algorithm
 
 with Z_a and Z_b from N(0, zeta^2 I), the least zeta for which either of them alone protects a sum whose sensitivity is
 S, the largest distance of two gradients (analytic calibration; the paper's 8 L^2 ln(2/delta) / eps^2 holds for eps < 1
-and is larger). The steps are `acceleration`'s.
+and is larger). The steps are those of `ac_sa`.
 
-The argument. Neighbours: replace one record, say record i of batch t. Whom to trust: the operator while the record
-passes through memory, and nobody afterwards. The adversary sees the whole state once, at a moment of its choice, all
-states at boundaries (whatever is saved or served), and the output. Earlier batches do not depend on the record.
-Break-in before it: the state is independent of it; what follows is computed from A + Z_b of batch t, of which Z_b is
-fresh. Break-in after it but within the batch: A is a Gaussian mechanism with Z_a, and everything later is computed from
-A, other records and fresh noise. Break-in later: what is seen is computed from A + Z_b. In each case all that is seen
-is post-processing of one Gaussian mechanism with sensitivity S: the record's budget, (epsilon, delta) or mu.
+Neighbours: replace one record, say record i of batch t.
 
-What follows for the code: noise is drawn from the operating system when it is needed and wiped when it is added, and
-no generator, key or noise is kept; the sum lives on a grid of integers (see `entropy`: rounding every gradient moves
-two of them apart by at most sqrt(d) h, which the calibration counts); a record's gradient is wiped when it is added;
-the state leaves memory at boundaries only (tests/statistical/test_intruder.py). Two break-ins within a batch are not
-covered, and a fork of the process within one is a second copy of the sum. Nor is the process around the estimator:
-benchmarks/memory_dump.md measures what fetch buffers and freed memory still hold of raw records.
+Trust: the operator while the record passes through memory, and nobody afterwards. The adversary sees the whole state
+once, at a moment of its choice, all states at boundaries (whatever is saved or served), and the output.
+
+Claim: each record has its budget, (epsilon, delta) or mu.
+
+Proof. Earlier batches do not depend on the record.
+* Break-in before the record: the state is independent of it; what follows is computed from A + Z_b of batch t, and Z_b
+  is fresh.
+* Break-in after the record but within the batch: A is a Gaussian mechanism with Z_a, and everything later is computed
+  from A, other records and fresh noise.
+* Break-in later: what is seen is computed from A + Z_b.
+In each case all that is seen is post-processing of one Gaussian mechanism with sensitivity S.
+
+Consequences for the code:
+* Noise is drawn from the operating system when it is needed and overwritten when it is added; no generator, key or
+  noise is kept.
+* The sum lives on a grid of integers (see `entropy`: rounding moves two gradients apart by at most sqrt(d) h, which the
+  calibration counts). A record's gradient is overwritten when it is added.
+* The state leaves memory at boundaries only (tests/statistical/test_intruder.py).
+
+Limits. Two break-ins within a batch are not covered, and a fork of the process within a batch is a second copy of the
+sum. The process around the estimator is not covered either: benchmarks/memory_dump.md measures what fetch buffers and
+freed memory still hold of raw records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.batched import BatchedModel
-from streamdp.estimators.linear import LinearClassifier, LinearRegressor
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss, Softmax
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
@@ -47,7 +59,7 @@ _MECHANISMS = ("auto", "gaussian", "none")
 
 
 class _PanPrivate(BatchedModel):
-    """The sum of a batch between its two noises."""
+    """The sum of a batch between the noise that opens it and the noise that closes it."""
 
     trust = (
         "the operator while a record passes through memory; afterwards nobody: it protects against one break-in into "
@@ -55,13 +67,14 @@ class _PanPrivate(BatchedModel):
     )
 
     mechanism: str
+    _rng: FreshWords | SeededEntropy
 
-    def _set_up_pan(self, budget: Budget | str | None) -> None:
+    def _set_up(self) -> None:
         if self.mechanism not in _MECHANISMS:
             raise ConfigError(f"mechanism: expected one of {', '.join(_MECHANISMS)}, got {self.mechanism!r}")
-        self._rng: Any = FreshWords() if self.seed is None else SeededEntropy(self.seed)
-        self._set_up_batches(budget)
-        self._calibration()
+        self._rng = FreshWords() if self.seed is None else SeededEntropy(self.seed)
+        super()._set_up()
+        self._calibration()  # a budget that cannot be served is an error now
 
     def _calibration(self) -> Gaussian:
         return Gaussian(self._budget, self._loss.bound, self._loss.sensitivity)
@@ -70,7 +83,7 @@ class _PanPrivate(BatchedModel):
         from streamdp.optim import loops
         from streamdp.privacy import samplers
 
-        d = self._loss.size(p + int(self.intercept), self._outputs())
+        d = self._size(p)
         row = self._calibration().rows(d)[0]
         self._cells = 1 / row[samplers.GRID]
         self._scale = 0.0 if self.mechanism == "none" else float(row[samplers.SCALE] * self._cells)
@@ -81,10 +94,12 @@ class _PanPrivate(BatchedModel):
 
     @property
     def private(self) -> bool:
+        """False with a seed or without noise, and after a state was loaded that is not private."""
         return super().private and self.mechanism != "none"
 
     def _noise(self, batch: int) -> float:
-        return 2 * len(self._total) * (self._scale / self._cells / batch) ** 2
+        variance: float = 2 * len(self._total) * (self._scale / self._cells / batch) ** 2
+        return variance
 
     def _open(self) -> None:
         self._add_noise()
@@ -101,13 +116,13 @@ class _PanPrivate(BatchedModel):
         return {"_total": np.zeros_like(self._total), "_room": np.zeros_like(self._room)}
 
     def _add_noise(self) -> None:
-        """Add fresh noise to the sum. It is wiped, for who finds it in memory that was freed can take it off again."""
+        """Add fresh noise to the sum, then overwrite the noise: if left in freed memory, it could be subtracted."""
         noise = self._noises()
         self._total += noise
         noise[:] = 0
 
     def _noises(self) -> np.ndarray:
-        """N(0, zeta^2 I) in cells of the grid, from words that nobody keeps."""
+        """N(0, zeta^2 I) in cells of the grid; the random words are overwritten."""
         from streamdp.privacy.samplers import normals
 
         out = np.zeros(len(self._total), dtype=np.int64)
@@ -125,60 +140,34 @@ class _PanPrivate(BatchedModel):
         return ["two break-ins within one batch are not covered", *super()._caveats()]
 
 
-_PARAMETERS = """
-
-    Parameters
-    ----------
-    loss
-        A name or a `Loss`: {losses}. A non-smooth one is replaced by its Moreau envelope; one that clips
-        gradients and is none of these needs `smoothness`.
-    budget
-        What every record spends: ApproxDP or GaussianDP; ApproxDP(1, 1e-6) when None. Text like "mu=1" works.
-    mechanism
-        "auto" or "gaussian", or "none" (NOT private, for comparisons).
-    domain
-        Where theta is kept: `L2Ball` or a bounded `Box`; L2Ball(5) when None. Steps are planned from its size.
-    features
-        The declared public schema: feature names. Without it the names of the first record are taken, sorted.
-    intercept
-        Whether to add a constant 1 to x.
-    ledger
-        A `Ledger` that caps what each subject spends.
-    seed
-        For tests only: reproducible noise, and a statement that says "not private".
-    horizon
-        How many records the stream will have; batches and steps are planned for it. None: in epochs, of 1024 records
-        and then each of twice as many. Either way learning may go on beyond it.
-    batch_size
-        Records of a batch, or all of a shorter epoch or phase; None: what minimises the error bound, see
-        `acceleration`.
-    smoothness
-        The loss's smoothness constant, where you know a smaller one than the loss does.
-    strong_convexity
-        lambda >= 0 of the expected loss, where you know one: learning goes in phases then.{classes}
-
-    Raises `ConfigError` and `BudgetError` for parameters out of range.
-
+_GUARANTEE = """
     Guarantee: each record has `budget`, against everyone who sees the state once at any moment and everything that is
     ever saved or served, for neighbours that differ in that record. Source: Cheu, Joseph, Mao, Peng 2022, Algorithm 6,
     Theorem C.3; the argument is in `streamdp.estimators.pan`.
 
+    Raises `ConfigError` and `BudgetError` for parameters out of range."""
+
+_PARAMETERS = {
+    "budget": """
+        What each record spends: ApproxDP or GaussianDP; ApproxDP(1, 1e-6) if None. Text such as "mu=1" is accepted.""",
+    "mechanism": '"auto" or "gaussian", or "none" (NOT private, for comparisons).',
+}
+_LOSS = """
+    A name or a `Loss`: {}.
+    A non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs `smoothness`."""
+
+
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+class PanPrivateRegressor(_PanPrivate, LinearRegressor):
+    """Regression by pan-private accelerated SGD.
+
     Examples
     --------
-    >>> model = {example}
-    >>> model.learn_one({{"a": 1.0, "b": -1.0}}, {y})
+    >>> model = PanPrivateRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
     >>> model.n_seen, str(model.guarantee), model.at_boundary
     (1, 'eps=1,delta=1e-06', False)
     """
-
-
-class PanPrivateRegressor(_PanPrivate, LinearRegressor):
-    __doc__ = "Regression by pan-private accelerated SGD." + _PARAMETERS.format(
-        losses='"huber", "quantile" or `Squared(clip=None, target_bound=..., radius=...)`',
-        classes="",
-        example='PanPrivateRegressor(features=["a", "b"])',
-        y="0.5",
-    )
 
     def __init__(
         self,
@@ -195,28 +184,20 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
     ) -> None:
-        self.loss = loss
-        self.budget = budget
-        self.mechanism = mechanism
-        self.domain = domain
-        self.features = features
-        self.intercept = intercept
-        self.ledger = ledger
-        self.seed = seed
-        self.horizon = horizon
-        self.batch_size = batch_size
-        self.smoothness = smoothness
-        self.strong_convexity = strong_convexity
-        self._set_up_pan(budget)
+        self._construct(locals())
 
 
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
 class PanPrivateClassifier(_PanPrivate, LinearClassifier):
-    __doc__ = "Classification by pan-private accelerated SGD." + _PARAMETERS.format(
-        losses='"logistic", "softmax" or "hinge"',
-        classes="\n    classes\n        The public labels; (False, True) when None. Others raise `SchemaError`.",
-        example='PanPrivateClassifier(features=["a", "b"])',
-        y="True",
-    )
+    """Classification by pan-private accelerated SGD.
+
+    Examples
+    --------
+    >>> model = PanPrivateClassifier(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, True)
+    >>> model.n_seen, str(model.guarantee), model.at_boundary
+    (1, 'eps=1,delta=1e-06', False)
+    """
 
     def __init__(
         self,
@@ -234,18 +215,4 @@ class PanPrivateClassifier(_PanPrivate, LinearClassifier):
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
     ) -> None:
-        self.loss = loss
-        self.budget = budget
-        self.mechanism = mechanism
-        self.domain = domain
-        self.features = features
-        self.intercept = intercept
-        self.ledger = ledger
-        self.seed = seed
-        self.horizon = horizon
-        self.batch_size = batch_size
-        self.smoothness = smoothness
-        self.strong_convexity = strong_convexity
-        self.classes = classes
-        self._set_up_classes()
-        self._set_up_pan(budget)
+        self._construct(locals())

@@ -1,8 +1,4 @@
-"""The compiled loop that admits spends against a cap. `ledger` states the rules; here they are arithmetic.
-
-A subject's row holds `ROW` float64 numbers: the four sums of a `Spend`, its number of records, and the cap of its own
-as (CAP, CAP_DELTA), zeros where it has the ledger's.
-"""
+"""The compiled loop that admits spends against caps. `ledger.Ledger` states the rules; this is their arithmetic."""
 
 from __future__ import annotations
 
@@ -11,55 +7,67 @@ import math
 import numpy as np
 from numba import njit
 
-EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CAP, CAP_DELTA = range(7)
-ROW = 7
-
-PURE, APPROX, GAUSSIAN = range(3)
-"""The kinds of cap: (PURE, E, 0), (APPROX, E, D), (GAUSSIAN, M squared, -1); the last number tells them apart."""
+from streamdp.ledger.rows import (
+    CAP,
+    CAP_DELTA,
+    DELTA,
+    EPSILON,
+    GAUSSIAN,
+    MU_SQUARED,
+    PURE,
+    PURE_MU_SQUARED,
+    RECORDS,
+    CapNumbers,
+    Sums,
+)
 
 TOLERANCE = 1e-9
 """Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3."""
 
 
 @njit(cache=True, nogil=True)
-def log_ndtr(x: float) -> float:
-    """Logarithm of the normal distribution function, to a relative 1e-10 for x <= 0."""
+def _log_ndtr(x: float) -> float:
+    """Logarithm of the normal distribution function, with a relative error of 1e-10 for x <= 0."""
     if x > -25.0:
         return math.log(0.5 * math.erfc(-x / math.sqrt(2.0)))
-    z = 1 / (x * x)  # below, erfc runs out of floats: its asymptotic series, whose next term is under 1e-11
+    # Further out, erfc underflows. Its asymptotic series, of which the next term is below 1e-11.
+    z = 1 / (x * x)
     series = 1 - z * (1 - z * (3 - z * (15 - z * (105 - z * 945))))
     return -0.5 * x * x - math.log(-x) - 0.5 * math.log(2 * math.pi) + math.log(series)
 
 
 @njit(cache=True, nogil=True)
 def gdp_delta(mu_squared: float, epsilon: float) -> float:
-    """`guarantees.gdp_delta` for the compiled loop: delta of sqrt(mu_squared)-GDP at epsilon >= 0."""
+    """Return the delta of sqrt(mu_squared)-GDP at epsilon: `guarantees.gdp_delta` for compiled code.
+
+    Source: Corollary 1, Dong, Roth, Su 2022.
+
+    Parameters
+    ----------
+    mu_squared
+        Positive; infinite gives 1.
+    epsilon
+        At least 0.
+    """
     if mu_squared == math.inf:
         return 1.0
     mu = math.sqrt(mu_squared)
     first = 0.5 * math.erfc((epsilon / mu - mu / 2) / math.sqrt(2.0))
-    return max(0.0, first - math.exp(min(0.0, epsilon + log_ndtr(-epsilon / mu - mu / 2))))
+    return max(0.0, first - math.exp(min(0.0, epsilon + _log_ndtr(-epsilon / mu - mu / 2))))
 
 
 @njit(cache=True, nogil=True)
-def fits(
-    epsilon: float,
-    delta: float,
-    mu_squared: float,
-    pure_mu_squared: float,
-    kind: int,
-    cap: float,
-    cap_delta: float,
-) -> bool:
-    """Whether these sums stay within the cap; see `ledger.Ledger` for the derivation."""
+def _fits(sums: Sums, cap: CapNumbers) -> bool:
+    """Whether these sums stay within the cap; `caps` has the proofs."""
     slack = 1 + TOLERANCE
-    if kind == PURE:
-        return epsilon <= cap * slack and delta == 0 and mu_squared == 0
-    if kind == GAUSSIAN:
-        return mu_squared + pure_mu_squared <= cap * slack * slack and delta == 0
-    if mu_squared == 0:
-        return epsilon <= cap * slack and delta <= cap_delta * slack
-    return epsilon == 0 and delta == 0 and gdp_delta(mu_squared, cap * slack) <= cap_delta * slack
+    if cap.kind == PURE:
+        return sums.epsilon <= cap.most * slack and sums.delta == 0 and sums.mu_squared == 0
+    if cap.kind == GAUSSIAN:
+        return sums.mu_squared + sums.pure_mu_squared <= cap.most * slack * slack and sums.delta == 0
+    if sums.mu_squared == 0:
+        return sums.epsilon <= cap.most * slack and sums.delta <= cap.most_delta * slack
+    alone = sums.epsilon == 0 and sums.delta == 0
+    return alone and gdp_delta(sums.mu_squared, cap.most * slack) <= cap.most_delta * slack
 
 
 @njit(cache=True, nogil=True)
@@ -67,15 +75,27 @@ def admit_in_order(
     slots: np.ndarray,
     terms: np.ndarray,
     rows: np.ndarray,
-    touched: np.ndarray,
+    pending: np.ndarray,
     kind: int,
-    cap: float,
-    cap_delta: float,
+    most: float,
+    most_delta: float,
 ) -> np.ndarray:
-    """Admit record after record; a refused one adds nothing, so that a later smaller one may still fit.
+    """Admit records in order; a refused record adds nothing, so that a later, smaller one may still fit.
 
-    `slots` (n,) are row numbers, -1 where there is nobody to charge; `terms` (n, 4) or (1, 4) are what each
-    record adds; `rows` (m, ROW) and `touched` (m,) change in place. Returns (n,) booleans.
+    Returns (n,) bool.
+
+    Parameters
+    ----------
+    slots
+        (n,) int64, the row of each record's subject; -1 for a record without a subject, which is admitted.
+    terms
+        (n, 4), or (1, 4) if all records spend the same: what each record adds to the four sums.
+    rows
+        (m, ROW). Changed in place.
+    pending
+        (m,) bool. Set for the rows that change.
+    kind, most, most_delta
+        The ledger's cap, as the fields of a `CapNumbers`. They are scalars because a call with a tuple costs 5 us more.
     """
     admitted = np.ones(len(slots), dtype=np.bool_)
     step = 0 if len(terms) == 1 else 1
@@ -83,51 +103,18 @@ def admit_in_order(
         if slots[i] < 0:
             continue
         row, term = rows[slots[i]], terms[i * step]
-        epsilon, delta = row[EPSILON] + term[EPSILON], row[DELTA] + term[DELTA]
-        mu_squared = row[MU_SQUARED] + term[MU_SQUARED]
-        pure_mu_squared = row[PURE_MU_SQUARED] + term[PURE_MU_SQUARED]
-        most, most_delta = (row[CAP], row[CAP_DELTA]) if row[CAP] > 0 else (cap, cap_delta)
-        if fits(epsilon, delta, mu_squared, pure_mu_squared, kind, most, most_delta):
-            row[EPSILON], row[DELTA] = epsilon, delta
-            row[MU_SQUARED], row[PURE_MU_SQUARED] = mu_squared, pure_mu_squared
+        after = Sums(
+            row[EPSILON] + term[EPSILON],
+            row[DELTA] + term[DELTA],
+            row[MU_SQUARED] + term[MU_SQUARED],
+            row[PURE_MU_SQUARED] + term[PURE_MU_SQUARED],
+        )
+        own = row[CAP] > 0
+        cap = CapNumbers(kind, row[CAP] if own else most, row[CAP_DELTA] if own else most_delta)
+        if _fits(after, cap):
+            row[EPSILON], row[DELTA], row[MU_SQUARED], row[PURE_MU_SQUARED] = after
             row[RECORDS] += 1
-            touched[slots[i]] = True
+            pending[slots[i]] = True
         else:
             admitted[i] = False
     return admitted
-
-
-@njit(cache=True, nogil=True)
-def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """The `check_word` (n,) of each row; `keys` (n, 2) and `words` (n, ROW) are uint64 views."""
-    out = np.empty(len(words), dtype=np.uint64)
-    for i in range(len(words)):
-        out[i] = check_word(keys[i], words[i])
-    return out
-
-
-@njit(cache=True, nogil=True)
-def check_in_place(which: np.ndarray, keys: np.ndarray, words: np.ndarray, checks: np.ndarray) -> None:
-    """The checks of the rows at these places, without a copy of millions of rows."""
-    for i in which:
-        checks[i] = check_word(keys[i], words[i])
-
-
-@njit(cache=True, nogil=True)
-def check_word(key: np.ndarray, words: np.ndarray) -> np.uint64:
-    """A 64-bit check of a row and whose it is, so that a damaged page cannot hand out a new budget unnoticed.
-
-    A cap counts where there is one. Multiply and shift, the mixing step of splitmix64: any one changed bit changes the
-    result. It guards against decay, not against a forger, who could as well delete the file.
-    """
-    mixed = mix(mix(np.uint64(0x9E3779B97F4A7C15), key[0]), key[1])
-    for j in range(ROW if words[CAP] != 0 else CAP):
-        mixed = mix(mixed, words[j])
-    return mixed
-
-
-@njit(cache=True, nogil=True)
-def mix(mixed: np.uint64, word: np.uint64) -> np.uint64:
-    """One step of the check."""
-    mixed = (mixed ^ word) * np.uint64(0xBF58476D1CE4E5B9)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -1,34 +1,46 @@
-"""Caps and spends as the numbers of `admission`'s compiled loop, and why caps are privacy filters.
+"""Caps and spends as numbers for the compiled loop of `admission`, and the proof that caps are privacy filters.
 
-A filter refuses what would take a subject over its cap, and so holds although each amount may be chosen with a view to
-all that was released before (Rogers, Roth, Ullman, Vadhan 2016; for each person's own spends Feldman, Zrnic 2021).
-For one subject, all that others contribute is the same in neighbouring streams, given what was released. So let its
-admitted records be answered by mechanisms 1, 2, ..., each chosen by what came before, with privacy losses L1, L2, ...
+A privacy filter refuses a record that would take its subject over the cap.
 
-* PureDP(E): on every path L1 + L2 + ... <= epsilon1 + epsilon2 + ... <= E.
-* GaussianDP(M): fix any epsilon, and let V(loss, left) be the delta of sqrt(left)-GDP at epsilon - loss. When a
-  mechanism of mu <= sqrt(left) is chosen, the mean of V(loss + L, left - mu^2) over its loss is the delta of that
-  mechanism composed with sqrt(left - mu^2)-GDP, which is at most V(loss, left) (Dong, Roth, Su 2022, Corollary 2). So V
-  falls in the mean along every path, and it ends at no less than (1 - e^(epsilon - loss))+, whose mean is the delta of
-  the whole; thus that is at most V(0, M^2), for every epsilon: the whole is M-GDP. The argument asks of a mechanism
-  only that it is mu-GDP, so PureDP counts by `GaussianDP.from_pure`. Smith, Thakurta 2022 and Koskela, Tobaben, Honkela
-  2023 prove it for adaptive and for each person's own mu.
-* ApproxDP(E, D) where a subject's first spend is PureDP or ApproxDP, and so all are: the same with V of (left epsilon,
-  left delta); this is the filter by basic composition of Rogers et al. Where it is GaussianDP: gdp_delta(mu, E) <= D
-  holds up to a certain mu, and that is the cap of the filter before. Either V begins at D, and the first spend is
-  chosen before there is a loss to choose by, so who picks between them gains nothing.
-* A subject that mixed GaussianDP with the others under ApproxDP(E, D) would have no filter, which is why it may not.
-  What is left is then no single curve: after a GDP spend, either some epsilon would fit or some mu, and who picks by
-  the loss so far gets the larger of two deltas on each path, with a mean above D (`tests/unit/ledger/test_filters.py`
-  has numbers).
+Claim: the records of a subject that a cap admits have, together, the guarantee that the cap names, although each amount
+may depend on everything that was released before (Rogers, Roth, Ullman, Vadhan 2016; for the spends of each person
+Feldman, Zrnic 2021).
 
-There is no cap by Renyi divergence at an order (Feldman, Zrnic 2021). It would be a filter for PureDP with GaussianDP
-spends as well, but so is a GaussianDP cap, which is exact for Gaussian spends where the conversion from one order is
-not; it would be the better only for many small PureDP spends, by less than the factor 1.26 in epsilon (mu = 1.253
-epsilon against 1 by the variance of the loss), for an order to be chosen in advance, a guarantee that is no `Budget`,
-and a sum more a subject.
+Neighbours: streams that differ in the records of one subject. Given the releases so far, the contributions of all other
+subjects are the same in both streams.
 
-A cap is raised by `Ledger.set_cap` at whoever's will: what is promised to a subject is the largest cap that it may get.
+Assumptions: mechanisms 1, 2, ... answer the admitted records of the subject. Each is chosen by what was released before
+it. Their privacy losses are L1, L2, ...
+
+Proof, for each kind of cap:
+
+* PureDP(E): on every path, L1 + L2 + ... <= epsilon1 + epsilon2 + ... <= E.
+* GaussianDP(M): fix any epsilon. Let V(loss, left) be the delta of sqrt(left)-GDP at epsilon - loss. When a mechanism
+  with mu <= sqrt(left) is chosen, the mean of V(loss + L, left - mu^2) over its loss L is the delta of that mechanism
+  composed with sqrt(left - mu^2)-GDP. This is at most V(loss, left) (Dong, Roth, Su 2022, Corollary 2). So V decreases
+  in the mean along every path. At the end, V is at least (1 - e^(epsilon - loss))+, and the mean of that is the delta
+  of the whole. Thus the delta of the whole is at most V(0, M^2), for every epsilon: the whole is M-GDP. The proof uses
+  of a mechanism only that it is mu-GDP, so PureDP counts by `GaussianDP.from_pure`. Smith, Thakurta 2022 and Koskela,
+  Tobaben, Honkela 2023 prove the claim for adaptive mu and for the mu of each person.
+* ApproxDP(E, D), if a subject's first spend is PureDP or ApproxDP, and therefore all its spends are: the same proof,
+  with V of (left epsilon, left delta). This is the filter by basic composition of Rogers et al. If the first spend is
+  GaussianDP: gdp_delta(mu, E) <= D holds up to a certain mu, and the cap at that mu is the filter above. Both V start
+  at D, and the first spend is chosen before there is any loss to choose by, so the choice between the two gains
+  nothing.
+
+Counterexample: a subject that mixes GaussianDP with the other kinds under ApproxDP(E, D) would have no filter, so this
+mix is refused. What is left is then not one curve: after a GDP spend, either some epsilon or some mu would fit. A
+choice by the loss so far gets the larger of two deltas on each path, and the mean of that is above D
+(`tests/unit/ledger/test_filters.py` has numbers).
+
+Not implemented: a cap by Renyi divergence at one order (Feldman, Zrnic 2021). It would be a filter for PureDP and
+GaussianDP spends together. But a GaussianDP cap is one too, and it is exact for Gaussian spends, while the conversion
+from one order is not. The Renyi cap would be better only for many small PureDP spends, by a factor below 1.26 in
+epsilon (mu = 1.253 epsilon, against 1 by the variance of the loss). It would need an order that is chosen in advance, a
+guarantee that is not a `Budget`, and one more sum for each subject.
+
+Trust: the operator can raise a cap at any time (`Ledger.set_cap`). The promise to a subject is the largest cap that it
+ever gets.
 """
 
 from __future__ import annotations
@@ -39,48 +51,85 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from streamdp.errors import BudgetError, StoreMismatchError
+from streamdp.ledger.rows import APPROX, CAP, CAP_DELTA, GAUSSIAN, PURE, CapNumbers
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
 
 
-def cap_numbers(cap: Budget) -> tuple[int, float, float]:
-    """The kind of a cap and its two numbers; the second one's sign tells the kind."""
-    from streamdp.ledger import admission
+def cap_numbers(cap: Budget) -> CapNumbers:
+    """Return a cap as numbers.
 
+    Parameters
+    ----------
+    cap
+        A cap of any kind.
+    """
     match cap:
         case PureDP(epsilon):
-            return admission.PURE, epsilon, 0.0
+            return CapNumbers(PURE, epsilon, 0.0)
         case ApproxDP(epsilon, delta):
-            return admission.APPROX, epsilon, delta
+            return CapNumbers(APPROX, epsilon, delta)
         case GaussianDP(mu):
-            return admission.GAUSSIAN, mu * mu, -1.0
+            return CapNumbers(GAUSSIAN, mu * mu, -1.0)
 
 
-def cap_of_numbers(cap: float, cap_delta: float) -> Budget:
-    """The cap with these two numbers."""
-    if cap_delta == 0:
-        return PureDP(cap)
-    return ApproxDP(cap, cap_delta) if cap_delta > 0 else GaussianDP(math.sqrt(cap))
+def cap_of_numbers(most: float, most_delta: float) -> Budget:
+    """Return the cap that has these numbers.
+
+    Parameters
+    ----------
+    most, most_delta
+        See `CapNumbers`.
+    """
+    if most_delta == 0:
+        return PureDP(most)
+    return ApproxDP(most, most_delta) if most_delta > 0 else GaussianDP(math.sqrt(most))
 
 
 def check_counts(cap: Budget, budget: Budget) -> None:
-    """Raise `BudgetError` where a cap cannot count this kind of budget."""
+    """Raise `BudgetError` if a cap cannot count spends of a budget's kind.
+
+    Parameters
+    ----------
+    cap, budget
+        The cap and the budget.
+    """
     match cap, budget:
         case (PureDP(), PureDP()) | (ApproxDP(), _) | (GaussianDP(), PureDP() | GaussianDP()):
             return
-    raise BudgetError(f"a cap of {cap} cannot count {type(budget).__name__}; one of ApproxDP (eps=E,delta=D) can")
+    raise BudgetError(f"a cap of {cap} cannot count {type(budget).__name__}; a cap of ApproxDP (eps=E,delta=D) can")
 
 
 def check_kinds(cap: Budget, rows: np.ndarray) -> None:
-    """Raise `StoreMismatchError` where one of these rows (n, ROW) has a cap of its own that is of another kind."""
-    from streamdp.ledger import admission
+    """Raise `StoreMismatchError` if a subject's own cap is of another kind than the ledger's.
 
-    marks = np.sign(rows[rows[:, admission.CAP] > 0, admission.CAP_DELTA])
-    if np.any(marks != np.sign(cap_numbers(cap)[2])):
+    Parameters
+    ----------
+    cap
+        The ledger's cap.
+    rows
+        (n, ROW), the rows of the subjects.
+    """
+    marks = np.sign(rows[rows[:, CAP] > 0, CAP_DELTA])
+    if np.any(marks != np.sign(cap_numbers(cap).most_delta)):
         raise StoreMismatchError(f"subjects have caps of another kind than the ledger's, which is {cap}")
 
 
 def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:
-    """`composition.spend_terms` for n records: (n, 4), or (1, 4) where all spend the same."""
+    """Return what n records add to the four sums of a `Spend`: (n, 4), or (1, 4) if all spend the same.
+
+    As `composition.spend_terms`, for arrays.
+
+    Parameters
+    ----------
+    budget
+        What a record spends if it has no amount.
+    amounts
+        (n,) float64: the epsilon or mu of each record, NaN for the budget's. None if no record has an amount.
+    n
+        The number of records.
+
+    Raises `BudgetError` for amounts that are not positive and finite or not n numbers.
+    """
     values = np.array([amount(budget)] if amounts is None else amounts, dtype=np.float64)
     if amounts is not None and values.shape != (n,):
         raise BudgetError(f"expected {n} amounts for {n} subjects, got an array of shape {values.shape}")
@@ -88,10 +137,10 @@ def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndar
     if not np.all((values > 0) & (values < np.inf)):
         raise BudgetError("amounts must be positive and finite")
     terms = np.zeros((len(values), 4))
-    with np.errstate(over="ignore"):  # a square may well be infinite: it fits no cap
+    with np.errstate(over="ignore"):  # a square may be infinite: it fits no cap
         match budget:
             case PureDP():
-                # mu = -2 Phi^-1(1 / (1 + e^eps)) loses its digits near 0; its tangent there lies above it.
+                # mu = -2 Phi^-1(1 / (1 + e^eps)) loses precision near 0. The tangent at 0 is above it.
                 mu = np.where(values < 1e-4, np.sqrt(np.pi / 2) * values, -2 * ndtri(expit(-values)))
                 terms[:, 0], terms[:, 3] = values, mu**2
             case ApproxDP(_, delta):

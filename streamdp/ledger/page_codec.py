@@ -1,106 +1,171 @@
-"""A page of spends as words: compiled code that packs and unpacks rows of subjects, finds and changes them.
+"""Pages of spends as bytes: compiled code that packs and unpacks rows of subjects, finds them and replaces them.
 
-A page (and an entry of the log) is little-endian words of 64 bits: a check over all that follows and the page's number;
-a mask; the hashes, two words each; and for each bit of the mask the numbers of that column of `admission`'s rows. A
-column that is zero for all is left out. No words at all are a page of nobody.
+A page, and an entry of the log, is a sequence of little-endian words of 64 bits:
 
-Pages come many at once: their numbers, all their words in one array, and `bounds`, where each begins and the last ends.
-Rows are handed over as words (their uint64 view). Plain loops, as slices take several times as long to compile.
+1. a check word over the page's number and all words that follow;
+2. a mask with one bit for each column of a row (see `rows`);
+3. two words for each subject: its keyed hash;
+4. for each bit of the mask that is set, that column: one word for each subject. The other columns are zero for all.
+
+A page without any words has no subjects. Inside compiled code, rows are words too: their uint64 view. The code uses
+plain loops because slices take several times as long to compile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from streamdp.ledger.admission import ROW, check_word, mix
+from streamdp.ledger.check_words import START, check_word, mix
+from streamdp.ledger.rows import ROW, Expected
 from streamdp.ledger.sql import conflict, damaged
 
-_FINE, _DAMAGED, _CONFLICT = range(3)
+
+class Group(NamedTuple):
+    """Some pages in ascending order, and which rows belong to each.
+
+    Parameters
+    ----------
+    pages
+        (p,) int64, the numbers of the pages.
+    starts
+        (p + 1,) int64: the rows of page i are at the places `order[starts[i] : starts[i + 1]]`.
+    order
+        (m,) int64, places in arrays of keys and rows.
+    """
+
+    pages: np.ndarray
+    starts: np.ndarray
+    order: np.ndarray
 
 
-def joined(blobs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds and words of these pages. Raises `StoreDamagedError`."""
-    lengths = np.fromiter(map(len, blobs), dtype=np.int64, count=len(blobs))
-    if np.any(lengths % 8):
-        raise damaged()
-    bounds = np.zeros(len(blobs) + 1, dtype=np.int64)
-    np.cumsum(lengths // 8, out=bounds[1:])
-    return bounds, np.frombuffer(b"".join(blobs), dtype="<u8").astype(np.uint64, copy=False)
+class _Content(NamedTuple):
+    """The words of many pages; those of page i are `words[bounds[i] : bounds[i + 1]]`."""
+
+    bounds: np.ndarray
+    words: np.ndarray
+
+
+class _Rows(NamedTuple):
+    """Keys (n, 2) and rows (n, ROW), both uint64."""
+
+    keys: np.ndarray
+    words: np.ndarray
+
+
+_ANYTHING = Expected(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.bool_))
 
 
 def pack(page: int, keys: np.ndarray, rows: np.ndarray) -> bytes:
-    """One page of these keys (n, 2) and rows (n, ROW)."""
+    """Return one page.
+
+    Parameters
+    ----------
+    page
+        The number of the page; 0 for an entry of the log.
+    keys
+        (n, 2) uint64.
+    rows
+        (n, ROW) float64.
+    """
     out = np.empty(2 + (2 + ROW) * len(keys), dtype=np.uint64)
-    used = _pack_into(np.uint64(page), len(keys), keys, rows.view(np.uint64), out, 0)
-    return out[:used].astype("<u8", copy=False).tobytes()
+    end = _pack_into(np.uint64(page), len(keys), _Rows(keys, rows.view(np.uint64)), out, 0)
+    return out[:end].astype("<u8", copy=False).tobytes()
 
 
 def unpack(pages: Sequence[int], blobs: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """All keys (n, 2) and rows (n, ROW) of these pages. Raises `StoreDamagedError`."""
-    numbers, (bounds, words) = np.array(pages, dtype=np.int64), joined(blobs)
-    sizes = np.empty(len(numbers), dtype=np.int64)
-    if not _sizes(numbers, bounds, words, sizes):
-        raise damaged()
+    """Return all keys (n, 2) uint64 and rows (n, ROW) float64 of some pages.
+
+    Parameters
+    ----------
+    pages, blobs
+        The numbers of the pages, and the pages.
+
+    Raises `StoreDamagedError` if a page fails its check.
+    """
+    content = _content(blobs)
+    sizes = _sizes(np.array(pages, dtype=np.int64), content)
     n = int(sizes.sum())
     keys, rows = np.empty((n, 2), dtype=np.uint64), np.empty((n, ROW))
-    _unpack_all(bounds, words, sizes, keys, rows.view(np.uint64))
+    _unpack_all(content, sizes, _Rows(keys, rows.view(np.uint64)))
     return keys, rows
 
 
-def pick(
-    pages: np.ndarray,
-    blobs: Sequence[bytes],
-    starts: np.ndarray,
-    order: np.ndarray,
-    keys: np.ndarray,
-    rows: np.ndarray,
-    found: np.ndarray,
-) -> None:
-    """Find keys in their pages: those of page p are at the places `order[starts[p] : starts[p + 1]]`.
+def pick(group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+    """Read the rows of some subjects from their pages.
 
-    Fills `rows` (n, ROW) and `found` (n,) there. Raises `StoreDamagedError`.
+    Parameters
+    ----------
+    group
+        The pages, and the places of the subjects in `keys`.
+    blobs
+        The pages of the group.
+    keys
+        (n, 2) uint64.
+    rows, found
+        (n, ROW) float64 and (n,) bool. Filled at the places of the subjects that are in their pages.
+
+    Raises `StoreDamagedError` if a page fails its check.
     """
-    if not _pick(pages, *joined(blobs), starts, order, keys, rows.view(np.uint64), found):
-        raise damaged()
+    content = _content(blobs)
+    _pick(group, content, _sizes(group.pages, content), _Rows(keys, rows.view(np.uint64)), found)
 
 
 def merge(
-    pages: np.ndarray,
-    blobs: Sequence[bytes],
-    starts: np.ndarray,
-    order: np.ndarray,
-    keys: np.ndarray,
-    rows: np.ndarray,
-    compare: tuple[np.ndarray, np.ndarray] | None,
+    group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarray, expected: Expected | None
 ) -> tuple[list[bytes], np.ndarray]:
-    """The pages with these rows in them (places as in `pick`), and how many subjects each has.
+    """Return the pages with some rows replaced or added, and the number of subjects (p,) int64 of each.
 
-    `compare`: the check words (n,) of what should be there, and who (n,) should not; raises `LedgerConflictError` where
-    it is not so. Raises `StoreDamagedError`.
+    Parameters
+    ----------
+    group
+        The pages, and the places of their new rows in `keys` and `rows`.
+    blobs
+        The pages of the group.
+    keys, rows
+        (n, 2) uint64 and (n, ROW) float64.
+    expected
+        What the pages must have at the places of the group. None replaces any row.
+
+    Raises `LedgerConflictError` if the pages do not have what is expected, and `StoreDamagedError` if a page fails its
+    check.
     """
-    bounds, words = joined(blobs)
-    sizes = np.empty(len(pages), dtype=np.int64)
-    if not _sizes(pages, bounds, words, sizes):
-        raise damaged()
-    most = sizes + np.diff(starts)
+    content = _content(blobs)
+    sizes = _sizes(group.pages, content)
+    most = sizes + np.diff(group.starts)
     out = np.empty(int(np.sum(2 + (2 + ROW) * most)), dtype=np.uint64)
-    ends, n = np.empty(len(pages), dtype=np.int64), int(most.max())
-    page_keys, page_rows = np.empty((n, 2), dtype=np.uint64), np.empty((n, ROW), dtype=np.uint64)
-    checks, fresh = compare or (np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.bool_))
-    old, new = (bounds, words, sizes, page_keys, page_rows), (starts, order, keys, rows.view(np.uint64))
-    if not _merge(pages, *old, *new, checks, fresh, compare is not None, out, ends):
+    ends = np.empty(len(sizes), dtype=np.int64)
+    new = _Rows(keys, rows.view(np.uint64))
+    if not _merge(group, content, sizes, new, expected or _ANYTHING, out, ends):
         raise conflict()
     packed, cut = out[: ends[-1]].astype("<u8", copy=False).tobytes(), [0, *(8 * ends).tolist()]
     return [packed[a:b] for a, b in pairwise(cut)], sizes
 
 
+def _content(blobs: Sequence[bytes]) -> _Content:
+    lengths = np.fromiter(map(len, blobs), dtype=np.int64, count=len(blobs))
+    if np.any(lengths % 8):
+        raise damaged()
+    bounds = np.zeros(len(blobs) + 1, dtype=np.int64)
+    np.cumsum(lengths // 8, out=bounds[1:])
+    return _Content(bounds, np.frombuffer(b"".join(blobs), dtype="<u8").astype(np.uint64, copy=False))
+
+
+def _sizes(pages: np.ndarray, content: _Content) -> np.ndarray:
+    """The number of rows (p,) of each page. Raises `StoreDamagedError` if a page fails its check."""
+    sizes = np.empty(len(pages), dtype=np.int64)
+    if not _count(pages, content, sizes):
+        raise damaged()
+    return sizes
+
+
 @njit(cache=True, nogil=True)
 def _width(mask: np.uint64) -> int:
-    """How many words of a page a subject takes."""
+    """The number of words that a subject takes in a page with this mask."""
     width = 2
     for column in range(ROW):
         if mask >> np.uint64(column) & np.uint64(1):
@@ -110,15 +175,16 @@ def _width(mask: np.uint64) -> int:
 
 @njit(cache=True, nogil=True)
 def _check(page: np.uint64, words: np.ndarray, start: int, end: int) -> np.uint64:
-    mixed = mix(np.uint64(0x9E3779B97F4A7C15), page)
+    mixed = mix(np.uint64(START), page)
     for i in range(start + 1, end):
         mixed = mix(mixed, words[i])
     return mixed
 
 
 @njit(cache=True, nogil=True)
-def _sizes(pages: np.ndarray, bounds: np.ndarray, words: np.ndarray, sizes: np.ndarray) -> bool:
-    """How many rows each page has; False where one is damaged."""
+def _count(pages: np.ndarray, content: _Content, sizes: np.ndarray) -> bool:
+    """Fill `sizes` with the number of rows of each page; False if a page is damaged."""
+    bounds, words = content.bounds, content.words
     for p in range(len(pages)):
         start, end = bounds[p], bounds[p + 1]
         sizes[p] = 0
@@ -134,8 +200,9 @@ def _sizes(pages: np.ndarray, bounds: np.ndarray, words: np.ndarray, sizes: np.n
 
 
 @njit(cache=True, nogil=True)
-def _unpack_into(words: np.ndarray, start: int, n: int, keys: np.ndarray, rows: np.ndarray, first: int) -> None:
-    """The n keys and rows from `first` on become those of the page at `start`."""
+def _unpack_into(words: np.ndarray, start: int, n: int, out: _Rows, first: int) -> None:
+    """Copy the n rows of the page that begins at `start` to `out`, from the row `first`."""
+    keys, rows = out.keys, out.words
     for i in range(n):
         keys[first + i, 0], keys[first + i, 1] = words[start + 2 + 2 * i], words[start + 3 + 2 * i]
     at = start + 2 + 2 * n
@@ -147,16 +214,17 @@ def _unpack_into(words: np.ndarray, start: int, n: int, keys: np.ndarray, rows: 
 
 
 @njit(cache=True, nogil=True)
-def _unpack_all(bounds: np.ndarray, words: np.ndarray, sizes: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+def _unpack_all(content: _Content, sizes: np.ndarray, out: _Rows) -> None:
     first = 0
     for p in range(len(sizes)):
-        _unpack_into(words, bounds[p], sizes[p], keys, rows, first)
+        _unpack_into(content.words, content.bounds[p], sizes[p], out, first)
         first += sizes[p]
 
 
 @njit(cache=True, nogil=True)
-def _pack_into(page: np.uint64, n: int, keys: np.ndarray, rows: np.ndarray, out: np.ndarray, start: int) -> int:
-    """Write a page of the first n keys and rows to `out` from `start` on; returns its end."""
+def _pack_into(page: np.uint64, n: int, source: _Rows, out: np.ndarray, start: int) -> int:
+    """Write a page of the first n rows of `source` to `out` from `start`; returns the end of the page."""
+    keys, rows = source.keys, source.words
     mask, at = np.uint64(0), start + 2 + 2 * n
     for i in range(n):
         out[start + 2 + 2 * i], out[start + 3 + 2 * i] = keys[i, 0], keys[i, 1]
@@ -175,23 +243,13 @@ def _pack_into(page: np.uint64, n: int, keys: np.ndarray, rows: np.ndarray, out:
 
 
 @njit(cache=True, nogil=True)
-def _pick(
-    pages: np.ndarray,
-    bounds: np.ndarray,
-    words: np.ndarray,
-    starts: np.ndarray,
-    order: np.ndarray,
-    keys: np.ndarray,
-    rows: np.ndarray,
-    found: np.ndarray,
-) -> bool:
-    sizes = np.empty(len(pages), dtype=np.int64)
-    if not _sizes(pages, bounds, words, sizes):
-        return False
-    for p in range(len(pages)):
-        start, n = bounds[p], sizes[p]
-        for place in range(starts[p], starts[p + 1]):
-            i = order[place]
+def _pick(group: Group, content: _Content, sizes: np.ndarray, wanted: _Rows, found: np.ndarray) -> None:
+    """See `pick`."""
+    words, keys, rows = content.words, wanted.keys, wanted.words
+    for p in range(len(sizes)):
+        start, n = content.bounds[p], sizes[p]
+        for place in range(group.starts[p], group.starts[p + 1]):
+            i = group.order[place]
             for j in range(n):
                 if words[start + 2 + 2 * j] == keys[i, 0] and words[start + 3 + 2 * j] == keys[i, 1]:
                     found[i] = True
@@ -201,49 +259,45 @@ def _pick(
                             rows[i, column] = words[at]
                             at += n
                     break
-    return True
 
 
 @njit(cache=True, nogil=True)
 def _merge(
-    pages: np.ndarray,
-    bounds: np.ndarray,
-    words: np.ndarray,
+    group: Group,
+    content: _Content,
     sizes: np.ndarray,
-    page_keys: np.ndarray,
-    page_rows: np.ndarray,
-    starts: np.ndarray,
-    order: np.ndarray,
-    keys: np.ndarray,
-    rows: np.ndarray,
-    checks: np.ndarray,
-    fresh: np.ndarray,
-    compare: bool,
+    new: _Rows,
+    expected: Expected,
     out: np.ndarray,
     ends: np.ndarray,
 ) -> bool:
-    """See `merge`; `sizes` become the new ones. False where there is not what should be."""
-    end = 0
-    for p in range(len(pages)):
+    """See `merge`. Fills `out` with the pages and `ends` with their ends, and updates `sizes`; False for a conflict."""
+    most = 0
+    for p in range(len(sizes)):
+        most = max(most, sizes[p] + group.starts[p + 1] - group.starts[p])
+    page = _Rows(np.empty((most, 2), dtype=np.uint64), np.empty((most, ROW), dtype=np.uint64))
+    keys, rows = page.keys, page.words
+    compare, end = len(expected.checks) > 0, 0
+    for p in range(len(sizes)):
         before = n = sizes[p]
-        _unpack_into(words, bounds[p], n, page_keys, page_rows, 0)
-        for place in range(starts[p], starts[p + 1]):
-            i, j = order[place], 0
-            while j < before and not (page_keys[j, 0] == keys[i, 0] and page_keys[j, 1] == keys[i, 1]):
+        _unpack_into(content.words, content.bounds[p], n, page, 0)
+        for place in range(group.starts[p], group.starts[p + 1]):
+            i, j = group.order[place], 0
+            while j < before and not (keys[j, 0] == new.keys[i, 0] and keys[j, 1] == new.keys[i, 1]):
                 j += 1
             known = j < before
             if compare:
-                if known == fresh[i]:
+                if known == expected.absent[i]:
                     return False
-                if known and check_word(page_keys[j], page_rows[j]) != checks[i]:
+                if known and check_word(keys[j], rows[j]) != expected.checks[i]:
                     return False
             if not known:
                 j = n
                 n += 1
-                page_keys[j, 0], page_keys[j, 1] = keys[i, 0], keys[i, 1]
+                keys[j, 0], keys[j, 1] = new.keys[i, 0], new.keys[i, 1]
             for column in range(ROW):
-                page_rows[j, column] = rows[i, column]
+                rows[j, column] = new.words[i, column]
         sizes[p] = n
-        end = _pack_into(np.uint64(pages[p]), n, page_keys, page_rows, out, end)
+        end = _pack_into(np.uint64(group.pages[p]), n, page, out, end)
         ends[p] = end
     return True

@@ -1,4 +1,10 @@
-"""Spends in a PostgreSQL database: one row for each subject, read and written by the thousand."""
+"""Spends in a PostgreSQL database: a table with one row for each subject, read and written in bulk.
+
+The table has the keyed hash of a subject and its packed spend: the numbers of its row (see `rows`) as little-endian
+float64, without the last two if the subject has the ledger's cap, and a 64-bit check word over them and the hash. That
+is 48 bytes, or 64 with a cap. One packed column is used instead of eight because the conversion of 10,000 rows of eight
+columns to Python objects and back costs more than the search for them.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +14,28 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.ledger import admission
+from streamdp.ledger.check_words import check_words
+from streamdp.ledger.rows import CAP, ROW, Expected
 from streamdp.ledger.sql import conflict, damaged, fetch, transaction
 
 
 class SpendRows:
-    """The table of a server: rows of (keyed hash of a subject, its spend).
+    """See `spends.Spends`. The head of this module describes the table. There is no log."""
 
-    A spend is the numbers of a row as little-endian float64, without the last two where there is no cap, and a 64-bit
-    check over them and the hash (`admission.check_word`): 48 bytes, or 64 with a cap. One packed column and not eight,
-    because turning 10,000 rows of columns into Python objects and back costs more than finding them.
-    """
+    log = None
 
     def count(self, connection: Connection) -> int:
+        """See `Spends.count`."""
         with transaction(connection):
             ((n,),) = fetch(connection, "SELECT count(*) FROM spends")
         return int(n)
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Spends.read`."""
         subjects = _hashes(keys)
         with transaction(connection):
             found = fetch(connection, "SELECT subject, spend FROM spends WHERE subject = ANY(%s)", (subjects,))
-        rows, there = np.zeros((len(keys), admission.ROW)), np.zeros(len(keys), dtype=np.bool_)
+        rows, there = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         if found:
             place = {subject: i for i, subject in enumerate(subjects)}
             places = [place[subject] for subject, _ in found]
@@ -37,22 +43,18 @@ class SpendRows:
         return rows, there
 
     def write(
-        self,
-        connection: Connection,
-        which: np.ndarray,
-        keys: np.ndarray,
-        rows: np.ndarray,
-        checks: np.ndarray,
-        fresh: np.ndarray,
+        self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray, expected: Expected
     ) -> None:
-        new, old = which[fresh[which]], which[~fresh[which]]
+        """See `Spends.write`."""
+        is_new = expected.absent[places]
+        new, old = places[is_new], places[~is_new]
         self._execute(
             connection,
             "INSERT INTO spends (subject, spend) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
             " ON CONFLICT (subject) DO NOTHING",
             sorted(zip(_hashes(keys[new]), _packed(keys[new], rows[new]), strict=True)),
         )
-        packed = checks[old].astype("<u8").tobytes()
+        packed = expected.checks[old].astype("<u8").tobytes()
         before = [packed[i : i + 8] for i in range(0, len(packed), 8)]
         self._execute(
             connection,
@@ -63,14 +65,12 @@ class SpendRows:
             sorted(zip(_hashes(keys[old]), before, _packed(keys[old], rows[old]), strict=True)),
         )
 
-    log = None
-
-    def settle(self, connection: Connection) -> None:
-        """Nothing: there is no log."""
+    def checkpoint(self, connection: Connection) -> None:
+        """See `Spends.checkpoint`. Nothing to do: there is no log."""
 
     @staticmethod
     def _execute(connection: Connection, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
-        """Write all the rows, sorted by subject so that each page is visited once, or raise `LedgerConflictError`."""
+        """Write all rows, which are sorted by subject so that each page is visited once; or `LedgerConflictError`."""
         if not rows:
             return
         written = connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True)))).rowcount
@@ -79,8 +79,16 @@ class SpendRows:
 
 
 def unpack(found: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
-    """Keys and rows of (hash, packed spend); raises `StoreDamagedError`."""
-    with_cap, without = 8 * admission.ROW + 8, 8 * admission.CAP + 8
+    """Return the keys (n, 2) uint64 and rows (n, ROW) float64 of packed spends.
+
+    Parameters
+    ----------
+    found
+        n pairs of a hash and a packed spend.
+
+    Raises `StoreDamagedError` if a spend fails its check.
+    """
+    with_cap, without = 8 * ROW + 8, 8 * CAP + 8
     wide = [
         spend if len(spend) == with_cap else spend[:-8] + bytes(with_cap - without) + spend[-8:] for _, spend in found
     ]
@@ -90,19 +98,19 @@ def unpack(found: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
     words = np.frombuffer(packed, dtype="<u8").reshape(len(found), -1).astype(np.uint64)
     keys = np.frombuffer(b"".join([subject for subject, _ in found]), dtype="<u8").reshape(-1, 2).astype(np.uint64)
     rows = np.ascontiguousarray(words[:, :-1]).view(np.float64)
-    if not np.array_equal(words[:, -1], admission.check_words(keys, rows.view(np.uint64))):
+    if not np.array_equal(words[:, -1], check_words(keys, rows.view(np.uint64))):
         raise damaged()
     return keys, rows
 
 
 def _packed(keys: np.ndarray, rows: np.ndarray) -> list[bytes]:
     words = np.ascontiguousarray(rows).view(np.uint64)
-    wide = np.column_stack([words, admission.check_words(np.ascontiguousarray(keys), words)]).astype("<u8")
+    wide = np.column_stack([words, check_words(np.ascontiguousarray(keys), words)]).astype("<u8")
     size = 8 * wide.shape[1]
     packed = wide.tobytes()
     spends = [packed[i : i + size] for i in range(0, len(packed), size)]
-    bare = (rows[:, admission.CAP] == 0).tolist()
-    at = 8 * admission.CAP
+    bare = (rows[:, CAP] == 0).tolist()
+    at = 8 * CAP
     return [spend[:at] + spend[-8:] if short else spend for spend, short in zip(spends, bare, strict=True)]
 
 

@@ -1,8 +1,10 @@
 """Rows of subjects in memory: arrays, and a compiled hash table that finds a subject's row in them.
 
-About 110 bytes a subject; a dictionary of the same takes three times as much and most of the time of an admission.
-An interruption (Ctrl-C) between any two steps leaves every row that was filled as it was, and no other in use: compiled
-code is not interrupted, and all that belongs together is assigned at once.
+A subject takes about 110 bytes. A dictionary with the same content takes three times as much, and most of the time of
+an admission.
+
+An interruption (Ctrl-C) between any two steps changes no row that was filled, and puts no other row into use: compiled
+code is not interrupted, and attributes that belong together are assigned in one statement.
 """
 
 from __future__ import annotations
@@ -10,71 +12,97 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamdp.ledger.admission import ROW, check_words
+from streamdp.ledger.check_words import check_words
+from streamdp.ledger.rows import ROW
 
 NOBODY = -1
-"""The row of a record without a subject, which the admitting loop lets through."""
+"""The row of a record without a subject. `admission.admit_in_order` admits it."""
 
 
-class RowMemory:
-    """The rows of `n` subjects: `keys` (n, 2) are their hashes, `rows` (n, ROW) their spends and caps.
+class RowCache:
+    """The rows of `n` subjects, in arrays that are longer than n.
 
-    `checks` are the check words of what the database has of them, `fresh` says that it has nothing, `touched` that the
-    row was changed since the last commit, `logged` that its last commit stands in the log only (see `spend_pages`).
-    All are longer than n. Behind the n rows may be some that were asked for and not read yet (`unread`).
+    Behind the n rows there may be subjects that were asked for and not read yet (`unread`).
+
+    Attributes
+    ----------
+    n
+        The number of subjects.
+    keys, rows
+        Their hashes (n, 2) uint64 and their rows (n, ROW) float64.
+    checks, absent
+        What the database has: the check word of its row, uint64; and True if it has no row.
+    pending
+        Whether the row has changed since the last commit.
+    logged
+        Whether the last commit of the row is in the log only (see `spends.Log`).
     """
 
     def __init__(self) -> None:
         self.n = 0
-        self._asked = np.zeros(1, dtype=np.int64)  # rows with those that were not read yet
+        self._asked = np.zeros(1, dtype=np.int64)  # n and the number of unread subjects
         self._use(_arrays(1024))
 
     def _use(self, arrays: tuple[np.ndarray, ...]) -> None:
-        self.keys, self.rows, self.checks, self.fresh, self.touched, self.logged, self._index = arrays
+        self.keys, self.rows, self.checks, self.absent, self.pending, self.logged, self._index = arrays
 
-    def find(self, keys: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """The row of each key, `NOBODY` where nobody is there; unknown ones become `unread`.
+    def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """Return the row number (m,) int64 of each key; an unknown subject gets a new one and becomes `unread`.
 
-        Takes new arrays where these are full, so look at them afterwards.
+        The arrays of this object are replaced by longer ones if they are full.
+
+        Parameters
+        ----------
+        keys
+            (m, 2) uint64.
+        present
+            (m,) bool, False for a record without a subject. Its row number is `NOBODY`.
         """
         need = int(self._asked[0]) + len(keys)  # as if all were unknown
         if need > len(self.rows):
             self._grow(need)
         slots = np.empty(len(keys), dtype=np.int64)
-        _find_or_add(keys, there, self.keys, self._index, self._asked, slots)
+        _find_or_add(keys, present, self.keys, self._index, self._asked, slots)
         return slots
 
     @property
     def unread(self) -> np.ndarray:
-        """The hashes (m, 2) of those that `fill` is still to be called for."""
+        """The hashes (m, 2) of the subjects for which `fill` must still be called."""
         return self.keys[self.n : self._asked[0]]
 
     def fill(self, rows: np.ndarray, found: np.ndarray) -> None:
-        """Give the m unread ones their rows (m, ROW), and say which the database has (m,)."""
+        """Give the m unread subjects their rows.
+
+        Parameters
+        ----------
+        rows
+            (m, ROW) float64, zeros for a subject that the database does not have.
+        found
+            (m,) bool, whether the database has it.
+        """
         new = slice(self.n, self.n + len(rows))
-        self.rows[new], self.fresh[new] = rows, ~found
+        self.rows[new], self.absent[new] = rows, ~found
         self.checks[new] = check_words(self.keys[new], rows.view(np.uint64))
         self.n = new.stop
 
     def drop_unread(self) -> None:
-        """Forget those that could not be read."""
+        """Discard the unread subjects, because they could not be read."""
         index, asked = np.zeros_like(self._index), np.array([self.n])
         _index_all(self.keys, index, self.n)
         self._index, self._asked = index, asked
 
     def _grow(self, need: int) -> None:
         n = int(self._asked[0])
-        now = _arrays(1 << (need - 1).bit_length())
-        for old, new in zip(
-            (self.keys, self.rows, self.checks, self.fresh, self.touched, self.logged), now, strict=False
-        ):
+        longer = _arrays(1 << (need - 1).bit_length())
+        arrays = (self.keys, self.rows, self.checks, self.absent, self.pending, self.logged)
+        for old, new in zip(arrays, longer, strict=False):
             new[:n] = old[:n]
-        _index_all(now[0], now[-1], n)
-        self._use(now)
+        _index_all(longer[0], longer[-1], n)
+        self._use(longer)
 
 
 def _arrays(size: int) -> tuple[np.ndarray, ...]:
-    """Keys, rows, checks, fresh, touched, logged; and the index: row + 1, or 0, a power of two long."""
+    """Keys, rows, checks, absent, pending, logged; and the index, whose length is a power of two: row + 1, or 0."""
     flags = [np.zeros(size, dtype=np.bool_) for _ in range(3)]
     words = np.zeros((size, 2), dtype=np.uint64), np.zeros((size, ROW)), np.zeros(size, dtype=np.uint64)
     return (*words, *flags, np.zeros(2 * size, dtype=np.int32))
@@ -82,12 +110,12 @@ def _arrays(size: int) -> tuple[np.ndarray, ...]:
 
 @njit(cache=True, nogil=True)
 def _find_or_add(
-    wanted: np.ndarray, there: np.ndarray, keys: np.ndarray, index: np.ndarray, asked: np.ndarray, slots: np.ndarray
+    wanted: np.ndarray, present: np.ndarray, keys: np.ndarray, index: np.ndarray, asked: np.ndarray, slots: np.ndarray
 ) -> None:
-    """Linear probing; the hashes are random under a secret key, so their own bits are the place to begin."""
+    """Linear probing. The hashes are random under a secret key, so their low bits are the first place to look."""
     mask, n = np.uint64(len(index) - 1), asked[0]
     for i in range(len(wanted)):
-        if not there[i]:
+        if not present[i]:
             slots[i] = NOBODY
             continue
         place = wanted[i, 1] & mask

@@ -1,4 +1,4 @@
-"""What the ledger needs of stored spends: a protocol, the implementation for a database, and the migration to it."""
+"""Stored spends: the interface that the ledger uses, its implementation for a database, and the migration to it."""
 
 from __future__ import annotations
 
@@ -7,56 +7,100 @@ from typing import Protocol
 import numpy as np
 from sqlalchemy import Connection, MetaData
 
+from streamdp.ledger.rows import Expected
 from streamdp.ledger.tables import add_tables
 
 
 class Spends(Protocol):
-    """Rows of subjects, as `admission` has them, under keyed hashes (n, 2) as little-endian uint64."""
+    """The rows of all subjects in a database (see `rows`), by the keyed hashes of the subjects."""
 
     def count(self, connection: Connection) -> int:
-        """The number of subjects."""
+        """Return the number of subjects.
+
+        Parameters
+        ----------
+        connection
+            The database.
+        """
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows (n, ROW) of these subjects, and which of them there are (n,).
+        """Return the rows (n, ROW) of some subjects, and whether each is in the database (n,) bool.
 
-        Raises `StoreDamagedError` where what was read fails its check.
+        Parameters
+        ----------
+        connection
+            The database.
+        keys
+            (n, 2) uint64, the little-endian words of the hashes.
+
+        Raises `StoreDamagedError` if a row fails its check.
         """
 
     def write(
-        self,
-        connection: Connection,
-        which: np.ndarray,
-        keys: np.ndarray,
-        rows: np.ndarray,
-        checks: np.ndarray,
-        fresh: np.ndarray,
+        self, connection: Connection, places: np.ndarray, keys: np.ndarray, rows: np.ndarray, expected: Expected
     ) -> None:
-        """Write those of the rows that are at the places `which`, inside the caller's transaction.
+        """Write some rows, inside the caller's transaction.
 
-        Raises `LedgerConflictError` where one that is `fresh` is there already, or another has no longer the check word
-        (`admission.check_word`) of when it was read.
+        Parameters
+        ----------
+        connection
+            The database.
+        places
+            (m,) int64, the rows to write.
+        keys, rows
+            (n, 2) uint64 and (n, ROW) float64.
+        expected
+            What the database must have of these subjects.
+
+        Raises `LedgerConflictError` if it does not have that.
         """
 
     @property
     def log(self) -> Log | None:
-        """The log in front of them, for who is alone with the database; None where there is none."""
+        """The write-ahead log of the spends. None if the database needs none."""
 
-    def settle(self, connection: Connection) -> None:
-        """Write the log's rows to the table, and clear it, in a transaction of its own unless the caller's is open."""
+    def checkpoint(self, connection: Connection) -> None:
+        """Write the log's rows to the table and clear the log, in one transaction: the caller's if one is open.
+
+        Parameters
+        ----------
+        connection
+            The database.
+        """
 
 
 class Log(Protocol):
-    """Rows that were committed, and that the table has not got yet."""
+    """Committed rows that are not in the table yet. Only a process that has the database for itself appends to it."""
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Add rows, inside the caller's transaction; the newest of a subject counts."""
+        """Add rows, inside the caller's transaction. The newest row of a subject counts.
+
+        Parameters
+        ----------
+        connection
+            The database.
+        keys, rows
+            (n, 2) uint64 and (n, ROW) float64.
+        """
 
     def clear(self, connection: Connection) -> None:
-        """The table has all that it says, or will with the caller's transaction."""
+        """Remove all rows, inside the caller's transaction, which also writes them to the table.
+
+        Parameters
+        ----------
+        connection
+            The database.
+        """
 
 
 def add_caps(connection: Connection) -> None:
-    """The migration from rows of 48 bytes, without caps, which are good still; an SQLite file gets pages."""
+    """Migrate from spends without caps. An SQLite file gets pages; the rows of PostgreSQL stay valid.
+
+    Parameters
+    ----------
+    connection
+        The database, inside the transaction of the migration.
+    """
     if connection.dialect.name == "sqlite":
         from streamdp.ledger import sqlite_pages
 
@@ -68,7 +112,13 @@ def add_caps(connection: Connection) -> None:
 
 
 def spends_in(connection: Connection) -> Spends:
-    """What keeps spends in this database."""
+    """Return the implementation for a database.
+
+    Parameters
+    ----------
+    connection
+        The database.
+    """
     if connection.dialect.name == "postgresql":
         from streamdp.ledger.postgres_rows import SpendRows
 

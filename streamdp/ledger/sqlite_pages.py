@@ -1,15 +1,17 @@
-"""Spends in an SQLite file: pages of subjects, and a log in front of them.
+"""Spends in an SQLite file: pages of subjects, and a write-ahead log of rows in front of them.
 
-Spends live in the job's database because they are committed in one transaction with the state and the position that
-they paid for; a store of another kind beside it would need a commit of both. A table with a row for each subject, even
-when reads and upserts are sorted and in bulk, costs a search in the tree and Python objects for each, and a commit of
-10,000 subjects among millions dirties nearly as many pages of the file: that misses the goal of `benchmarks/ledger.md`
-by far. Here a row of the table is a page of some 30 subjects whose hashes begin with the same bits, read and written by
-compiled code (`page_words`); and who is alone with the file appends what a commit changed to the log, and writes the
-pages once in a while, many subjects to each.
+The spends are in the job's database because they are committed in one transaction with the state and the position that
+they paid for. With another database for them, a commit would need both.
 
-Page numbers at depth d go from 2^d to 2^(d+1) - 1, the d first bits of the hash behind a one, and all pages have one
-depth. It grows when a page has more than `PAGE_ROWS`. An entry of the log is a page of number 0.
+A table with one row for each subject is too slow, even with sorted bulk reads and upserts: each subject costs a search
+in the tree and Python objects, and a commit of 10,000 subjects among millions changes nearly as many pages of the file.
+That misses the goal of `benchmarks/ledger.md` by far. Here, a row of the table is a page of about 30 subjects whose
+hashes begin with the same bits, read and written by compiled code (`page_codec`). A process that has the file for
+itself appends what a commit changed to the log, and writes the pages from time to time, many subjects at once.
+
+The pages of depth d have the numbers 2^d to 2^(d+1) - 1: a one, followed by the first d bits of the hash. All pages
+have the same depth. It grows when a page has more than `PAGE_ROWS` subjects. An entry of the log is packed as a page
+with the number 0.
 """
 
 from __future__ import annotations
@@ -20,52 +22,57 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.ledger import page_codec
-from streamdp.ledger.admission import ROW
-from streamdp.ledger.row_cache import RowMemory
+from streamdp.ledger.page_codec import Group
+from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.rows import ROW, Expected
 from streamdp.ledger.sql import fetch, transaction
 
 PAGE_ROWS = 48
+"""The most subjects of a page."""
+
 _CHUNK = 1024
+"""How many pages are read or written at once."""
 
 
 class SpendPages:
-    """See the head of this file. The verbs of `spends.Spends` and `spends.Log`."""
+    """See `spends.Spends` and `spends.Log`. The head of this module describes the tables."""
 
     @property
     def log(self) -> SpendPages:
+        """See `Spends.log`."""
         return self
 
     def count(self, connection: Connection) -> int:
+        """See `Spends.count`."""
         with transaction(connection):
             ((n,),) = fetch(connection, "SELECT COALESCE(SUM(subjects), 0) FROM spend_pages")
         return int(n)
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Spends.read`."""
         rows, found = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         with transaction(connection):
             depth = _depth(connection) or 0
-            for pages, starts, order in _by_page(keys, np.arange(len(keys)), depth):
-                page_codec.pick(pages, _blobs(connection, pages), starts, order, keys, rows, found)
+            for group in _by_page(keys, np.arange(len(keys)), depth):
+                page_codec.pick(group, _blobs(connection, group.pages), keys, rows, found)
         return rows, found
 
     def write(
         self,
         connection: Connection,
-        which: np.ndarray,
+        places: np.ndarray,
         keys: np.ndarray,
         rows: np.ndarray,
-        checks: np.ndarray | None = None,
-        fresh: np.ndarray | None = None,
+        expected: Expected | None = None,
     ) -> None:
-        """See `Spends.write`; without `checks` and `fresh`, whatever there is is replaced."""
-        if len(which) == 0:
+        """See `Spends.write`. Without `expected`, any row is replaced."""
+        if len(places) == 0:
             return
-        _lock(connection)
+        _take_write_lock(connection)
         depth = _depth(connection)
         if depth is None:
-            depth = (2 * len(which) // PAGE_ROWS).bit_length()
-        compare = None if checks is None or fresh is None else (checks, fresh)
-        most = self._write_at(depth, connection, which, keys, rows, compare)
+            depth = (2 * len(places) // PAGE_ROWS).bit_length()
+        most = self._write_at(depth, connection, places, keys, rows, expected)
         while most > PAGE_ROWS:
             deeper = depth + (most // PAGE_ROWS).bit_length()
             most = self._deepen(connection, depth, deeper)
@@ -75,24 +82,24 @@ class SpendPages:
         self,
         depth: int,
         connection: Connection,
-        which: np.ndarray,
+        places: np.ndarray,
         keys: np.ndarray,
         rows: np.ndarray,
-        compare: tuple[np.ndarray, np.ndarray] | None = None,
+        expected: Expected | None = None,
     ) -> int:
-        """Write at this depth; returns the most subjects of a page."""
+        """Write rows to pages of this depth; returns the number of subjects of the fullest page written."""
         most = 0
-        for pages, starts, order in _by_page(keys, which, depth):
-            blobs, sizes = page_codec.merge(pages, _blobs(connection, pages), starts, order, keys, rows, compare)
+        for group in _by_page(keys, places, depth):
+            blobs, sizes = page_codec.merge(group, _blobs(connection, group.pages), keys, rows, expected)
             connection.exec_driver_sql(
                 "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)",
-                list(zip(pages.tolist(), sizes.tolist(), blobs, strict=True)),
+                list(zip(group.pages.tolist(), sizes.tolist(), blobs, strict=True)),
             )
             most = max(most, int(sizes.max()))
         return most
 
     def _deepen(self, connection: Connection, depth: int, deeper: int) -> int:
-        """Move all pages to another depth, inside the caller's transaction; returns the most subjects of a page."""
+        """Move all pages to a greater depth, inside the caller's transaction; returns the size of the fullest page."""
         most, last = 0, 2 << depth
         while pages := fetch(
             connection, f"SELECT page, spends FROM spend_pages WHERE page < {last} ORDER BY page LIMIT {_CHUNK}"
@@ -103,23 +110,23 @@ class SpendPages:
         return most
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Append rows to the log, inside the transaction of who is alone with the file."""
+        """See `Log.append`."""
         if len(keys):
             entry = page_codec.pack(0, keys, rows)
             connection.exec_driver_sql("INSERT INTO spend_log (spends) VALUES (?)", (entry,))
 
     def clear(self, connection: Connection) -> None:
-        """The pages have all that it says, or will with the caller's transaction."""
+        """See `Log.clear`."""
         connection.exec_driver_sql("DELETE FROM spend_log")
 
-    def settle(self, connection: Connection) -> None:
-        """Write the log's rows to the pages, in a transaction of its own unless the caller's is open."""
+    def checkpoint(self, connection: Connection) -> None:
+        """See `Spends.checkpoint`."""
         with transaction(connection):
             if not fetch(connection, "SELECT entry FROM spend_log LIMIT 1"):
                 return
         with transaction(connection):
-            _lock(connection)  # several who share the file may be here, and all but one find the log empty
-            newest = RowMemory()
+            _take_write_lock(connection)  # several processes may be here, and all but the first find an empty log
+            newest = RowCache()
             for (entry,) in fetch(connection, "SELECT entry FROM spend_log ORDER BY entry"):
                 ((blob,),) = fetch(connection, "SELECT spends FROM spend_log WHERE entry = ?", (entry,))
                 keys, rows = page_codec.unpack([0], [blob])
@@ -131,7 +138,13 @@ class SpendPages:
 
 
 def take_rows(connection: Connection) -> None:
-    """A migration: until now, `spends` had a row for each subject; see `postgres_rows`."""
+    """Move the spends of an older format, one row for each subject (see `postgres_rows`), to pages.
+
+    Parameters
+    ----------
+    connection
+        The database, inside the transaction of the migration.
+    """
     from streamdp.ledger.postgres_rows import unpack
 
     pages, last = SpendPages(), b""
@@ -144,46 +157,47 @@ def take_rows(connection: Connection) -> None:
     connection.exec_driver_sql("DROP TABLE spends")
 
 
-def _lock(connection: Connection) -> None:
-    """Write nothing, so that nobody else writes until this transaction ends: a reader that turns writer may be late."""
+def _take_write_lock(connection: Connection) -> None:
+    """Take SQLite's write lock before the first read of this transaction.
+
+    A transaction that reads first and writes later fails if another process has written in between. The statement
+    changes nothing.
+    """
     connection.exec_driver_sql("DELETE FROM spend_log WHERE entry < 0")
 
 
 def _depth(connection: Connection) -> int | None:
-    """The depth of the pages; None where there are none."""
+    """The depth of the pages; None if there are no pages."""
     ((last,),) = fetch(connection, "SELECT MAX(page) FROM spend_pages")
     return None if last is None else int(last).bit_length() - 1
 
 
-def _by_page(keys: np.ndarray, which: np.ndarray, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The pages of those keys, some at a time and in order; where each begins in the third, which are places in `keys`.
-
-    The second is one longer than the first.
-    """
-    number = keys[which, 0]
-    number.byteswap(inplace=True)  # the first byte's bits first, so that pages are in the order of hashes
-    number >>= np.uint64(1)  # in two steps and in place: a shift by 64 is none, and there may be millions
+def _by_page(keys: np.ndarray, places: np.ndarray, depth: int) -> Iterator[Group]:
+    """Group the keys at these places by page, in groups of at most `_CHUNK` pages."""
+    number = keys[places, 0]
+    number.byteswap(inplace=True)  # the bits of the first byte become the highest: pages are in the order of hashes
+    number >>= np.uint64(1)  # two shifts, because a shift by 64 has no effect; in place, because there may be millions
     number >>= np.uint64(63 - depth)
     number |= np.uint64(1 << depth)
     number = number.view(np.int64)
     by_number = np.argsort(number)
-    number, order = number[by_number], which[by_number]
+    number, order = number[by_number], places[by_number]
     del by_number
     starts = np.flatnonzero(np.diff(number, prepend=0, append=0))
     pages = number[starts[:-1]]
     for i in range(0, len(pages), _CHUNK):
-        first = starts[i : i + _CHUNK + 1]
-        yield pages[i : i + _CHUNK], first - first[0], order[first[0] : first[-1]]
+        chunk = starts[i : i + _CHUNK + 1]
+        yield Group(pages[i : i + _CHUNK], chunk - chunk[0], order[chunk[0] : chunk[-1]])
 
 
 def _blobs(connection: Connection, pages: np.ndarray) -> list[bytes]:
-    """What there is of these pages, which come in order; nothing where there is no such page."""
+    """The content of these pages, which are in ascending order; empty for a page that does not exist."""
     first, last = int(pages[0]), int(pages[-1])
     if last - first < 2 * len(pages):
         found = fetch(connection, "SELECT page, spends FROM spend_pages WHERE page BETWEEN ? AND ?", (first, last))
     else:
         asked = pages.tolist()
-        # Lengths of 1, 2, 4, ... 1024 only, filled with a repetition: eleven statements, always prepared.
+        # The last page is repeated until the length is a power of two, so that eleven prepared statements are enough.
         asked += asked[-1:] * ((1 << (len(asked) - 1).bit_length()) - len(asked))
         marks = ",".join("?" * len(asked))
         found = fetch(connection, f"SELECT page, spends FROM spend_pages WHERE page IN ({marks})", tuple(asked))

@@ -1,9 +1,9 @@
-"""The secret key under which subjects are hashed, and where it lives.
+"""The secret key of the hashes of subjects, and where it is stored.
 
-Subjects are names, addresses, account numbers: there are few of them and they can be guessed. An unkeyed hash
-lets whoever steals the database hash every candidate and see who took part, and how often. Under a key of 256
-random bits the database alone answers no such guess, which is why the key is kept beside it and never in it:
-copy or back up the database without `<path>.key`, or give the key by the environment and keep it on no disk.
+Subjects are names, addresses or account numbers: there are few of them and they can be guessed. With hashes without a
+key, a thief of the database could hash every candidate and see which of them took part, and how often. With a key of
+256 random bits, the database alone confirms no guess. Therefore the key is stored beside the database and never in it.
+Copy or back up the database without `<path>.key`, or give the key by the environment and store it on no disk.
 """
 
 from __future__ import annotations
@@ -20,39 +20,76 @@ from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, StoreError, StoreMismatchError
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
+"""The environment variable with the key, in hexadecimal."""
+
 KEY_BYTES = 32
+"""The length of a new key, and the least length of any."""
 
 
 def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes (n, 2) as little-endian uint64, and who there is (n,): False for None, whose hash is any.
+    """Return keyed hashes of subjects.
 
-    16 bytes of BLAKE2b under `key`, for this use only (`person`). A str counts as its UTF-8 bytes. Raises `SchemaError`
-    for anything but str, bytes or None.
+    A hash is 16 bytes of BLAKE2b under the key, personalised for this use. Text is hashed as its UTF-8 bytes. The
+    result is (n, 2) uint64, the little-endian words of the hashes; and (n,) bool, False for None, whose hash has no
+    meaning.
+
+    Parameters
+    ----------
+    subjects
+        n subjects; None for a record without one.
+    key
+        32 to 64 secret bytes.
+
+    Raises `SchemaError` for a subject that is not str, bytes or None.
     """
-    there = np.array([subject is not None for subject in subjects], dtype=np.bool_)
-    keyed = blake2b(digest_size=16, key=key, person=b"streamdp-subject")  # takes in the key once for all
+    present = np.array([subject is not None for subject in subjects], dtype=np.bool_)
+    keyed = blake2b(digest_size=16, key=key, person=b"streamdp-subject")  # absorbs the key once for all subjects
     digests = []
     for subject in subjects:
         one = keyed.copy()
         one.update(subject_bytes(subject) or b"")
         digests.append(one.digest())
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), there
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present
 
 
 def key_fingerprint(key: bytes) -> bytes:
-    """What a database may know of its key: enough to refuse another one."""
+    """Return what a database stores of its key: enough to refuse another key, not enough to hash a subject.
+
+    Parameters
+    ----------
+    key
+        32 to 64 secret bytes.
+    """
     return blake2b(digest_size=16, key=key, person=b"streamdp-key-id").digest()
 
 
 def check_key(key: bytes) -> bytes:
-    """The key itself; raises `ConfigError` unless it has 32 to 64 bytes (64 is BLAKE2b's limit)."""
+    """Return the key if its length is right.
+
+    Parameters
+    ----------
+    key
+        The key.
+
+    Raises `ConfigError` unless it has 32 to 64 bytes; 64 is the limit of BLAKE2b.
+    """
     if not isinstance(key, bytes) or not KEY_BYTES <= len(key) <= 64:
         raise ConfigError("the subject key must be 32 to 64 secret random bytes")
     return key
 
 
 def given_key(path: str | None, key: bytes | None) -> bytes | None:
-    """The key from the argument, else the environment, else the file; None where none of them has one."""
+    """Return the key from the argument, else from the environment, else from the file; None if none has a key.
+
+    Parameters
+    ----------
+    path
+        The key file. None if there is no place for one.
+    key
+        The argument.
+
+    Raises `ConfigError` for a malformed key and `StoreError` if the file cannot be read.
+    """
     if key is not None:
         return check_key(key)
     text = os.environ.get(ENVIRONMENT)
@@ -73,15 +110,20 @@ def given_key(path: str | None, key: bytes | None) -> bytes | None:
 
 
 def make_key(path: str | None) -> bytes:
-    """Draw a key and write it to the file, readable by the owner only, on disk before this returns.
+    """Draw a random key and write it to a file that only its owner can read; it is on disk when this returns.
 
-    Written under another name and linked to its own, so that the name never holds half a key. Raises
-    `StoreError` where it cannot be written, `ConfigError` where there is no place for one; an existing key is never
-    replaced.
+    The file is whole or absent after a crash. An existing key is never replaced.
+
+    Parameters
+    ----------
+    path
+        The key file. None if there is no place for one.
+
+    Raises `ConfigError` if there is no place for a key, and `StoreError` if the file exists or cannot be written.
     """
     if path is None:
         raise ConfigError(
-            f"a cap needs a subject key, and beside a server there is no place for one: set {ENVIRONMENT} to 64 random"
+            f"a cap needs a subject key, and a server has no place for one: set {ENVIRONMENT} to 64 random"
             " hexadecimal digits, the same for every worker, and keep them"
         )
     key = secrets.token_bytes(KEY_BYTES)
@@ -93,13 +135,24 @@ def make_key(path: str | None) -> bytes:
 
 
 def matching_key(name: str, path: str | None, found: bytes | None, fingerprint: bytes | None) -> bytes:
-    """The found key if it is the one with this fingerprint; raises `StoreMismatchError`.
+    """Return the found key if it is the key of the database. With another key, each subject would get a new budget.
 
-    Under another key every subject would be a new one, with a new budget.
+    Parameters
+    ----------
+    name
+        The database, for messages.
+    path
+        Its key file. None if there is no place for one.
+    found
+        What `given_key` returned.
+    fingerprint
+        The fingerprint in the database.
+
+    Raises `StoreMismatchError` if the key is missing or is another one.
     """
     if found is None:
         restore = "" if path is None else f"restore {path} or "
         raise StoreMismatchError(f"the subject key of {name} is missing: {restore}set {ENVIRONMENT}")
     if key_fingerprint(found) != fingerprint:
-        raise StoreMismatchError(f"this is not the subject key that {name} was made with; give the right one")
+        raise StoreMismatchError(f"this is not the subject key of {name}; give the key that it was created with")
     return found

@@ -10,7 +10,13 @@ from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table
 
 
 def add_tables(metadata: MetaData) -> None:
-    """Declare the tables of each kind of database."""
+    """Declare the tables of both kinds of database.
+
+    Parameters
+    ----------
+    metadata
+        The tables of a format. Changed in place.
+    """
     Table(
         "spends",
         metadata,

@@ -1,4 +1,9 @@
-"""What the parties agree on, each from the job alone: which batch follows which, and how each is summed."""
+"""What the parties agree on: which batch follows which, and the parameters of each batch's sum.
+
+Each party derives the agreement from the job alone. See docs/shuffle_protocol.md for the argument why this is safe.
+"""
+
+# ruff: noqa: SLF001 - an agreement walks through the plan of an estimator of its own, which learns nothing
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import numpy as np
 
 from streamdp.aggregation.shuffled_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, SchemaError
-from streamdp.estimators.shuffle import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
+from streamdp.estimators import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.protocol.shuffle_wire import Announcement, Place, read_announcement
 
@@ -20,18 +25,18 @@ Learning = ShuffleRegressor | ShuffleClassifier
 
 
 class Agreement:
-    """Held by each party, made by each for itself.
+    """The agreement of one job. Each party makes its own; two agreements are the same if their digests are equal.
 
     Parameters
     ----------
     estimator
-        A `ShuffleRegressor` or `ShuffleClassifier` with declared features. A copy without its state is kept.
+        A `ShuffleRegressor` or `ShuffleClassifier` with declared features. The agreement keeps a copy without state.
     minimum_share
-        Which share of a batch's people must have answered before anything is forwarded; 1: all.
+        The share of a batch's people that must answer before the batch is forwarded, in (0, 1]; 1: all of them.
     about
-        Anything else that must be the same for all, such as a job's fingerprint.
+        Anything else that must be the same for all parties, such as a job's fingerprint.
 
-    Raises `ConfigError` for another estimator, and where the calibration promises nothing to so small a share.
+    Raises `ConfigError` for another estimator, and if the calibration gives no guarantee for so small a share.
     """
 
     first: Place = (0, 0, 0)
@@ -40,21 +45,25 @@ class Agreement:
         if not isinstance(estimator, ShuffleRegressor | ShuffleClassifier):
             raise ConfigError("a shuffler needs a ShuffleRegressor or a ShuffleClassifier")
         if estimator.features is None:
-            raise ConfigError("a shuffler needs declared features: the first record's names would be one person's")
+            raise ConfigError(
+                "a shuffler needs declared features: those of the first record would be one person's data"
+            )
         if not 0 < minimum_share <= 1:
             raise ConfigError("minimum_share: expected a number above 0 and up to 1")
         self._estimator: Any = estimator.clone({"ledger": None})
         self.minimum_share = float(minimum_share)
-        said = json.dumps([about, self.minimum_share, self._estimator._model()], default=str, sort_keys=True)
-        self.digest = blake2b(said.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
-        self._phase = (-1, -1)
+        model = self._estimator._model()
+        self._loss = str(model["loss"])
+        agreed = json.dumps([about, self.minimum_share, model], default=str, sort_keys=True)
+        self.digest = blake2b(agreed.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
+        self._phase, self._phases = (-1, -1), 0
         try:
             self.weakest(self.first)
         except BudgetError as error:
             raise ConfigError(f"minimum_share {self.minimum_share:g}: {error}") from None
 
     def _go(self, place: Place) -> Any:
-        """The estimator at a batch. Raises `SchemaError` where the plan has no such batch."""
+        """The estimator, set to a batch. Raises `SchemaError` if the plan has no such batch."""
         estimator, (epoch, phase, step) = self._estimator, place
         if (epoch, phase) != self._phase:
             self._phase = (-1, -1)
@@ -66,65 +75,107 @@ class Agreement:
                 estimator._begin_phase()
             except (ConfigError, BudgetError, OverflowError):
                 raise SchemaError("there is no such batch: it would be too large") from None
-            self._phase = (epoch, phase)
+            self._phase, self._phases = (epoch, phase), len(plan)
         if not 0 <= step < estimator.phase.steps:
             raise SchemaError("there is no such batch")
         estimator._walk.step = step
         return estimator
 
     def params(self, place: Place) -> VectorSum:
-        """The sum that a batch's people take part in. Raises `SchemaError` where there is no such batch."""
-        found: VectorSum = self._go(place)._params
+        """The parameters of a batch's sum.
+
+        Parameters
+        ----------
+        place
+            The batch.
+
+        Raises `SchemaError` if the plan has no such batch.
+        """
+        found: VectorSum = self._go(place).randomizer.params
         return found
 
     def needed(self, place: Place) -> int:
-        """How many must have answered before the batch is forwarded."""
+        """The number of people who must answer before a batch is forwarded.
+
+        Parameters
+        ----------
+        place
+            The batch.
+        """
         return max(1, math.ceil(self.minimum_share * self.params(place).users - 1e-9))
 
     def weakest(self, place: Place) -> ApproxDP:
-        """What protects a record where only as many answer as must."""
+        """The guarantee of a record if only the needed number of people answer.
+
+        Parameters
+        ----------
+        place
+            The batch.
+        """
         params, needed = self.params(place), self.needed(place)
         return params.budget if needed == params.users else params.guarantee_for(needed)
 
     def after(self, place: Place) -> Place:
-        """The batch that follows."""
+        """The next batch.
+
+        Parameters
+        ----------
+        place
+            The batch before it.
+        """
         epoch, phase, step = place
-        steps, phases = self._go(place).phase.steps, len(self._estimator._plan)
-        if step + 1 < steps:
+        if step + 1 < self._go(place).phase.steps:
             return epoch, phase, step + 1
-        return (epoch, phase + 1, 0) if phase + 1 < phases else (epoch + 1, 0, 0)
+        return (epoch, phase + 1, 0) if phase + 1 < self._phases else (epoch + 1, 0, 0)
 
     def randomizer(self, place: Place, point: np.ndarray) -> ShuffleRandomizer:
-        """A person's half for a batch: everything but the point is our own."""
+        """What a device needs for its answer. Everything but the point comes from this agreement.
+
+        Parameters
+        ----------
+        place
+            The batch.
+        point
+            (d,), where the gradient is taken. It may come from anywhere.
+        """
         found: ShuffleRandomizer = replace(self._go(place).randomizer, point=point)
         return found
 
     def announcement(self, place: Place, point: np.ndarray) -> Announcement:
-        """What the learner shows before a batch."""
-        model, params = self._estimator._model(), self.params(place)
-        return Announcement(self.digest, place, point, str(model["loss"]), self._features, params)
+        """The learner's announcement of a batch.
 
-    @property
-    def _features(self) -> tuple[str, ...]:
-        return tuple(map(str, self._estimator._names))
+        Parameters
+        ----------
+        place
+            The batch.
+        point
+            (d,), where the gradients are taken.
+        """
+        agreed = self._go(place).randomizer
+        return Announcement(self.digest, place, point, self._loss, tuple(map(str, agreed.features)), agreed.params)
 
     def accept(self, text: bytes) -> ShuffleRandomizer:
-        """A device's half for a batch that was announced, if the announcement is what was agreed on.
+        """What a device needs for its answer to an announcement, if the announcement obeys this agreement.
 
-        Raises `SchemaError` for what is no announcement or of a batch that is not in the plan, `BudgetError` for a sum
-        that does not keep its budget, and `ConfigError` that says what differs from our own job.
+        Parameters
+        ----------
+        text
+            The announcement, as `write_announcement` writes it.
+
+        Raises `SchemaError` if the text is no announcement or the plan has no such batch, `BudgetError` if the sum
+        does not keep its budget, and `ConfigError`, with what differs, if it does not obey this agreement.
         """
-        said = read_announcement(text)
-        ours = self.announcement(said.batch, said.point)
-        theirs, params = said.params, ours.params
+        announced = read_announcement(text)
+        ours = self.announcement(announced.batch, announced.point)
+        theirs, params = announced.params, ours.params
         for what, got, agreed in (
             ("budget", theirs.budget, params.budget),
             ("number of people", theirs.users, params.users),
-            ("loss", said.loss, ours.loss),
-            ("features", said.features, ours.features),
+            ("loss", announced.loss, ours.loss),
+            ("features", announced.features, ours.features),
             ("sum", theirs, params),
-            ("agreement (schema, model or minimum_share)", said.agreement, ours.agreement),
+            ("agreement (schema, model or minimum_share)", announced.agreement, ours.agreement),
         ):
             if got != agreed:
                 raise ConfigError(f"refused: the learner announces another {what} than this job has")
-        return self.randomizer(said.batch, said.point)
+        return self.randomizer(announced.batch, announced.point)

@@ -1,4 +1,7 @@
-"""The people's side: one person's device, and a crowd of them played from a file. See the package's text."""
+"""One person's device, and a simulator of many devices whose records are in a file.
+
+See docs/shuffle_protocol.md for what a device must do.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import numpy as np
 from streamdp.data.records import Source
 from streamdp.database.durable import write_durably
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
-from streamdp.estimators.shuffle import ShuffleRandomizer
+from streamdp.estimators import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, place_text
@@ -25,7 +28,16 @@ _BYTES = 16 << 20
 
 
 class Device:
-    """One person's device, with one record. `answered` must survive it: keep it where the record is.
+    """One person's device, with one record.
+
+    Parameters
+    ----------
+    agreement
+        The agreement of the job.
+    answered
+        Whether the record has answered before. Store it durably, with the record.
+    note
+        Stores durably that the record has answered. `answer` calls it before it makes the message.
 
     >>> from streamdp import ShuffleClassifier
     >>> from streamdp.protocol.shuffle_wire import write_announcement
@@ -43,23 +55,40 @@ class Device:
         self.answered = answered
 
     def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> tuple[bytes, bytes]:
-        """Key and value to send to the shuffler, once: `note` is called before anything is made.
+        """The message to send to the shuffler: its key and its value. A record answers once.
 
-        Raises `NotAvailableError` where the record has answered, and as `Agreement.accept` and
+        Parameters
+        ----------
+        announcement
+            The learner's announcement of a batch.
+        x, y
+            The record: features by name, and a number (for classifiers the class's index).
+
+        Raises `NotAvailableError` if the record has answered before, and the errors of `Agreement.accept` and
         `ShuffleRandomizer.messages`.
         """
         if self.answered:
             raise NotAvailableError("this record has answered; a second answer would spend its budget twice")
-        half = self._agreement.accept(announcement)
-        bits = half.messages(x, y)
+        randomizer = self._agreement.accept(announcement)
+        bits = randomizer.messages(x, y)
         if self._note is not None:
             self._note()
         self.answered = True
-        return message_key(self._agreement.digest, half.batch), os.urandom(NONCE_BYTES) + bits.tobytes()
+        return message_key(self._agreement.digest, randomizer.batch), os.urandom(NONCE_BYTES) + bits.tobytes()
 
 
 class Notes:
-    """What a crowd must remember: a file with which records have answered. Raises `SourceError`."""
+    """A file that says which records of a source have answered.
+
+    Parameters
+    ----------
+    path
+        The file. It need not exist.
+    agreement
+        The agreement of the job.
+
+    Raises `SourceError` if the file cannot be read or was written under another agreement.
+    """
 
     def __init__(self, path: str, agreement: Agreement) -> None:
         self._path = Path(path)
@@ -74,37 +103,49 @@ class Notes:
         except OSError as error:
             raise SourceError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
         try:
-            said = json.loads(text)
-            theirs, self.position = said["agreement"], said["position"]
-            self.batch = None if said["batch"] is None else tuple(said["batch"])
-            self.sent, self.answered, self.declined, self.dead = said["counts"]
+            notes = json.loads(text)
+            theirs, self.position = notes["agreement"], notes["position"]
+            self.batch = None if notes["batch"] is None else tuple(notes["batch"])
+            self.sent, self.answered, self.declined, self.dead = notes["counts"]
         except (ValueError, KeyError, TypeError):
-            raise SourceError(f"{path}: expected the notes of who has answered, got something else") from None
+            raise SourceError(f"{path}: expected notes of which records have answered, got something else") from None
         if theirs != self._agreement:
             raise SourceError(
-                f"{path}: these records have answered under another agreement; if they shall answer again, and spend"
-                " again, name another file with --notes"
+                f"{path}: these records have answered under another agreement; to let them answer, and spend, again,"
+                " name another file with --notes"
             )
 
     def write(self) -> None:
-        """On disk when this returns."""
+        """Write the file durably. Raises `SourceError` if that fails."""
         counts = [self.sent, self.answered, self.declined, self.dead]
-        said = {"agreement": self._agreement, "position": self.position, "batch": self.batch, "counts": counts}
+        notes = {"agreement": self._agreement, "position": self.position, "batch": self.batch, "counts": counts}
         try:
-            write_durably(str(self._path), json.dumps(said))
+            write_durably(str(self._path), json.dumps(notes))
         except OSError as error:
             raise SourceError(f"{self._path}: {(error.strerror or 'cannot be written').lower()}") from None
 
 
 class DeviceSimulator:
-    """Plays the devices of the people in a source: each record waits for the batch it goes into and answers once.
+    """Plays the devices of all people in a source: each record waits for a batch and answers once.
 
     Parameters
     ----------
+    agreement
+        The agreement of the job.
+    source
+        The records.
+    points
+        The learner's announcements.
+    messages
+        Where the answers go.
+    notes
+        Which records have answered.
     per_batch
-        How many of these people answer in one batch; as many as it takes when None.
+        The number of these people who answer in one batch; None: as many as the batch takes.
     budget
-        The amount that a record must allow, where the source has budgets of records; those that allow less decline.
+        If the source has budgets of records: a record that allows less than this amount declines.
+    tell
+        Is called with events.
     """
 
     def __init__(
@@ -127,26 +168,38 @@ class DeviceSimulator:
         self._per_batch = per_batch
         self._budget = budget
         self._tell = tell
-        self._half: ShuffleRandomizer | None = None
-        self._shown_at = 0
+        self._randomizer: ShuffleRandomizer | None = None
+        self._announced_at = 0
         if notes.position is not None and notes.position != source.position:
             source.seek(notes.position)
         points.seek(max(0, points.end() - 1))
 
     def run(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Until every record had its turn, or until told to stop."""
+        """Run until every record has had its turn, or until told to stop.
+
+        Parameters
+        ----------
+        stopping
+            Returns True to stop.
+        """
         while not stopping() and not self._source.finished:
             self.step(_POLL_S)
 
     def step(self, timeout_s: float) -> bool:
-        """Look for a new point, and let the next people answer; False where they have to wait."""
+        """Take up a new announcement, and let the next people answer; returns False if nobody could answer.
+
+        Parameters
+        ----------
+        timeout_s
+            The time to wait for an announcement or for records, in seconds.
+        """
         wanted = self._wanted()
         self._look(0.0 if wanted else timeout_s)
         if not (wanted := self._wanted()):
             return False
-        half, notes = self._half, self._notes
-        assert half is not None
-        batch = self._source.poll(min(wanted, _ROWS, max(1, _BYTES // half.params.message_bytes)), timeout_s)
+        randomizer, notes = self._randomizer, self._notes
+        assert randomizer is not None
+        batch = self._source.poll(min(wanted, _ROWS, max(1, _BYTES // randomizer.params.message_bytes)), timeout_s)
         if not (len(batch) or batch.dead):
             return False
         willing = np.ones(len(batch), dtype=bool)
@@ -159,38 +212,40 @@ class DeviceSimulator:
         notes.dead += len(batch.dead)
         notes.write()  # before anything leaves a device
         if people:
-            key = message_key(self._agreement.digest, half.batch)
-            for bits in half.messages_of(batch.X[willing], batch.y[willing]):
+            key = message_key(self._agreement.digest, randomizer.batch)
+            for bits in randomizer.messages_of(batch.X[willing], batch.y[willing]):
                 value = os.urandom(NONCE_BYTES) + bits.tobytes()
-                self._messages.send(key, value, timestamp_ms=self._shown_at)
+                self._messages.send(key, value, timestamp_ms=self._announced_at)
             self._messages.flush()
-        notes.sent += people  # until this is written, others answer in place of those who may not have come through
+        notes.sent += people  # after a crash before this is written, others answer in place of these people
         notes.write()
-        self._tell("answered", batch=place_text(half.batch), records=people, declined=notes.declined, dead=notes.dead)
+        batch_text = place_text(randomizer.batch)
+        self._tell("answered", batch=batch_text, records=people, declined=notes.declined, dead=notes.dead)
         return True
 
     def _wanted(self) -> int:
-        """How many more of these people the batch takes."""
-        if self._half is None:
+        """The number of people who may still answer in the batch."""
+        if self._randomizer is None:
             return 0
-        most = self._half.params.users
+        most = self._randomizer.params.users
         return max(0, (most if self._per_batch is None else min(most, self._per_batch)) - self._notes.sent)
 
     def _look(self, timeout_s: float) -> None:
-        """Take up the newest point. One that is not what was agreed on is refused, and another one waited for."""
+        """Take up the newest announcement. Refuse it if it does not obey the agreement."""
         entries = self._points.poll(timeout_s)
         if not entries:
             return
         newest = entries[-1]
         try:
-            half = self._agreement.accept(newest.value or b"")
+            randomizer = self._agreement.accept(newest.value or b"")
         except (SchemaError, ConfigError, BudgetError) as error:
-            self._half = None
+            self._randomizer = None
             self._tell("refused", reason=str(error))
             return
-        self._half, self._shown_at = half, newest.timestamp
-        if half.batch != self._notes.batch:
-            self._notes.batch, self._notes.sent = half.batch, 0
+        self._randomizer, self._announced_at = randomizer, newest.timestamp
+        batch = randomizer.batch
+        if batch != self._notes.batch:
+            self._notes.batch, self._notes.sent = batch, 0
             with contextlib.suppress(BudgetError):
-                weakest = str(self._agreement.weakest(half.batch))
-                self._tell("batch", batch=place_text(half.batch), people=half.params.users, weakest=weakest)
+                weakest = str(self._agreement.weakest(batch))
+                self._tell("batch", batch=place_text(batch), people=randomizer.params.users, weakest=weakest)

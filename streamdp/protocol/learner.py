@@ -1,4 +1,7 @@
-"""The learner: absorbs mixed batches in their order, commits, and announces the next point. See the package's text."""
+"""The learner: absorbs mixed batches in their order, commits, and announces the next point.
+
+See docs/shuffle_protocol.md for what must hold.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,36 @@ from streamdp.errors import BudgetError, ConfigError, SchemaError, SourceError, 
 from streamdp.protocol.agreement import Agreement, Learning
 from streamdp.protocol.logs import Log, Outlet, Tell, silent
 from streamdp.protocol.shuffle_wire import Assembly, Place, place_text, read_part, write_announcement
-from streamdp.runtime.runner import check_finite
+from streamdp.runtime.learning import check_finite
 from streamdp.store.snapshot import Counts, Snapshot
 
 _POLL_S = 0.2
 
 
 class Learner:
-    """Goes on where its store says; an error on the way (a broker or a database that is away) needs a new one.
+    """Continues at the position in its store. After an error, such as an unavailable broker, make a new one.
 
     Parameters
     ----------
-    agreement, estimator, shuffled, points, store
-        `estimator` is a new one; the state comes from the store. The store's counts are: learned, records; dead,
-        messages on `shuffled` that are no part of a batch of ours.
+    agreement
+        The agreement of the job.
+    estimator
+        A new estimator; the state comes from the store.
+    shuffled
+        The mixed batches.
+    points
+        Where the announcements go.
+    store
+        The job's `Store`. Its counts are: learned, records; dead, messages that are no part of a batch of this job.
     publish
-        Each is called with the committed snapshot after every commit and at the start, before the next point is shown.
+        Functions to call with the committed snapshot, at the start and after every commit, before the next
+        announcement.
+    tell
+        Is called with events.
+    clock
+        Returns the time in seconds.
 
-    Raises `StoreMismatchError` for a store of another agreement.
+    Raises `StoreMismatchError` if the store was written under another agreement.
     """
 
     def __init__(
@@ -54,7 +69,15 @@ class Learner:
         self._start()
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
-        """Until told to stop, or until nothing came for so long."""
+        """Learn until told to stop, or until no message has come for some time.
+
+        Parameters
+        ----------
+        stopping
+            Returns True to stop.
+        idle_seconds
+            Stop after this time without a message; None: never.
+        """
         heard = self._clock()
         while not stopping():
             if self.step(_POLL_S):
@@ -63,7 +86,15 @@ class Learner:
                 return
 
     def step(self, timeout_s: float) -> bool:
-        """Learn what has come; False where nothing came. Raises `SourceError` where a batch is missing."""
+        """Learn the batches that have come; returns False if no message came.
+
+        Parameters
+        ----------
+        timeout_s
+            The time to wait for a message, in seconds.
+
+        Raises `SourceError` if a batch is missing.
+        """
         entries = self._shuffled.poll(timeout_s)
         for entry in entries:
             try:
@@ -87,6 +118,7 @@ class Learner:
 
     @property
     def counts(self) -> Counts:
+        """The counts so far."""
         return Counts(self._estimator.n_seen, 0, self._dead)
 
     @property
@@ -96,13 +128,13 @@ class Learner:
     def _start(self) -> None:
         snapshot = self._store.load()
         if snapshot is None and self._estimator.n_seen:
-            raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
+            raise ConfigError("expected a new estimator: this one has learned records that the store does not know")
         offset = 0
         if snapshot is not None:
             if snapshot.position.get("agreement") != self._agreement.digest:
                 raise StoreMismatchError(
-                    "the store was made under another agreement: restore source.minimum_share, or start anew with"
-                    " another store and other topics"
+                    "the store was written under another agreement: restore source.minimum_share, or use another store"
+                    " and other topics"
                 )
             self._estimator.load_state_dict(snapshot.state)
             self._dead = snapshot.counts.dead
@@ -131,9 +163,9 @@ class Learner:
         self._announce()
 
     def _announce(self) -> None:
-        """Show the point of the batch that comes next; what it is made of is committed."""
+        """Announce the next batch. Its point depends only on what is committed."""
         point = self._estimator.randomizer.point
-        said = self._agreement.announcement(self._place, point)
-        self._points.send(self._agreement.digest.encode(), write_announcement(said))
+        announcement = self._agreement.announcement(self._place, point)
+        self._points.send(self._agreement.digest.encode(), write_announcement(announcement))
         self._points.flush()
-        self._assembly = Assembly(said.params)
+        self._assembly = Assembly(announcement.params)

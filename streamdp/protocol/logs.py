@@ -1,4 +1,4 @@
-"""What the three parties need of a medium: a log with offsets to read, and one to write. Kafka topics are such logs."""
+"""The logs that connect the three parties: one to read, with offsets, and one to write. Kafka topics are such logs."""
 
 from __future__ import annotations
 
@@ -6,50 +6,91 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 Tell = Callable[..., None]
-"""Called with the name of an event and its numbers; never with anything of a message."""
+"""A function that is called with the name of an event and its numbers, and never with contents of a message."""
 
 
 class Entry(Protocol):
     """One message of a log."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The message's place in the log."""
+
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> bytes | None:
+        """The message's key."""
+
     @property
-    def value(self) -> bytes | None: ...
+    def value(self) -> bytes | None:
+        """The message's value."""
+
     @property
-    def timestamp(self) -> int: ...
+    def timestamp(self) -> int:
+        """Milliseconds since 1970 (UTC)."""
 
 
 class Log(Protocol):
-    """To read: in one order, the same whenever it is read."""
+    """A log to read. Every reader finds the messages in the same order, at any time."""
 
     def seek(self, offset: int) -> int:
-        """Go on at `offset`, or at the oldest that there is; returns which. Raises `SourceError` past the end."""
+        """Continue at an offset, or at the oldest message if that is later; returns the offset.
+
+        Parameters
+        ----------
+        offset
+            The offset of the next message to read.
+
+        Raises `SourceError` for an offset past the end.
+        """
 
     def end(self) -> int:
         """The offset that the next message will have."""
 
     def poll(self, timeout_s: float) -> Sequence[Entry]:
-        """What comes next; nothing after `timeout_s` without any."""
+        """The next messages; none if none comes in time.
+
+        Parameters
+        ----------
+        timeout_s
+            The time to wait, in seconds.
+        """
 
     def forget(self, before: int) -> None:
-        """Delete the messages before this offset, where we may."""
+        """Delete messages, if the log permits it.
+
+        Parameters
+        ----------
+        before
+            The offset of the first message to keep.
+        """
 
 
 class Outlet(Protocol):
-    """To write."""
+    """A log to write."""
 
     def send(self, key: bytes | None, value: bytes | None, *, timestamp_ms: int | None = None) -> Any:
-        """Queue a message."""
+        """Queue a message.
+
+        Parameters
+        ----------
+        key, value
+            The message.
+        timestamp_ms
+            Milliseconds since 1970 (UTC); None: now.
+        """
 
     def flush(self) -> None:
-        """All that is queued is durable when this returns."""
+        """Wait until all queued messages are durable."""
 
     def end(self) -> int:
-        """The offset that the next message would have had when this was opened."""
+        """The end of the log at the time when it was opened: the offset that the next message would have had."""
 
 
 def silent(event: str, **numbers: Any) -> None:
-    """Tell nobody."""
+    """Ignore an event; a `Tell`.
+
+    Parameters
+    ----------
+    event, numbers
+        Not used.
+    """

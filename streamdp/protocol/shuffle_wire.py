@@ -1,4 +1,7 @@
-"""What travels: announcements as JSON, messages and mixed batches as bytes; all of it is checked when it is read."""
+"""The messages of the protocol: announcements as JSON, devices' messages and mixed batches as bytes.
+
+Every reader checks what it reads.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,47 @@ from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 
 Place = tuple[int, int, int]
-"""Which batch: (epoch, phase, step)."""
+"""A batch of the plan: (epoch, phase, step)."""
 
 NONCE_BYTES = 16
 PART_BYTES = 512 * 1024
-"""Of a mixed batch in one message, about half of what brokers take by default."""
+"""The most bytes of a mixed batch in one message: about half of what brokers allow by default."""
 
 _FORMAT = 1
 _MOST_BYTES = 64 << 20
 _SUM = ("bound", "users", "d", "g", "b", "calibration", "sensitivity")
-_HEAD = struct.Struct(">4s16s3Q16s2IQ")  # magic, agreement, batch, which forwarding, part, parts, users
+_HEAD = struct.Struct(">4s16s3Q16s2IQ")  # magic, agreement, batch, name of the forwarding, part, parts, users
 _MAGIC = b"sdm1"
 
 
 def place_text(place: Place) -> str:
+    """The text of a batch, such as `0/1/2`.
+
+    Parameters
+    ----------
+    place
+        The batch.
+    """
     return "/".join(map(str, place))
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """What the learner shows before a batch. `agreement` is the digest of what all parties have in common."""
+    """What the learner announces before a batch.
+
+    Parameters
+    ----------
+    agreement
+        The digest of the learner's agreement.
+    batch
+        The batch.
+    point
+        (d,), where the gradients are taken.
+    loss, features
+        The model's loss and features, by name.
+    params
+        The parameters of the batch's sum.
+    """
 
     agreement: str
     batch: Place
@@ -45,35 +69,49 @@ class Announcement:
     params: VectorSum
 
 
-def write_announcement(said: Announcement) -> bytes:
-    params = said.params
+def write_announcement(announcement: Announcement) -> bytes:
+    """Write an announcement as JSON.
+
+    Parameters
+    ----------
+    announcement
+        The announcement.
+    """
+    params = announcement.params
     return json.dumps(
         {
             "format": _FORMAT,
-            "agreement": said.agreement,
-            "batch": list(said.batch),
-            "point": said.point.tolist(),
-            "loss": said.loss,
-            "features": list(said.features),
+            "agreement": announcement.agreement,
+            "batch": list(announcement.batch),
+            "point": announcement.point.tolist(),
+            "loss": announcement.loss,
+            "features": list(announcement.features),
             "sum": {"budget": str(params.budget)} | {name: getattr(params, name) for name in _SUM},
         }
     ).encode()
 
 
 def read_announcement(text: bytes) -> Announcement:
-    """Raises `SchemaError` for what is none, `ConfigError` and `BudgetError` for a sum that cannot be or does not keep
-    its budget.
+    """Read an announcement.
+
+    Parameters
+    ----------
+    text
+        JSON, as `write_announcement` writes it.
+
+    Raises `SchemaError` if the text is no announcement, `ConfigError` for impossible parameters of the sum, and
+    `BudgetError` for parameters that do not keep the budget.
     """
     try:
         if len(text) > _MOST_BYTES:
             raise SchemaError("an announcement is too long")
-        said = json.loads(text)
-        epoch, phase, step = map(_whole, _fields(said, "batch", list))
-        point = [_number(value) for value in _fields(said, "point", list)]
-        features = _fields(said, "features", list)
-        if _fields(said, "format", int) != _FORMAT or not all(isinstance(name, str) for name in features):
+        found = json.loads(text)
+        epoch, phase, step = map(_whole, _fields(found, "batch", list))
+        point = [_number(value) for value in _fields(found, "point", list)]
+        features = _fields(found, "features", list)
+        if _fields(found, "format", int) != _FORMAT or not all(isinstance(name, str) for name in features):
             raise SchemaError("expected an announcement of another format")
-        agreed = _fields(said, "sum", dict)
+        agreed = _fields(found, "sum", dict)
         budget = parse_budget(_fields(agreed, "budget", str))
         if not isinstance(budget, ApproxDP):
             raise SchemaError("an announcement has a budget of another kind")
@@ -82,10 +120,10 @@ def read_announcement(text: bytes) -> Announcement:
             given[name] = _number(given[name])
         for name in ("users", "d", "g", "b"):
             given[name] = _whole(given[name])
-        agreement, loss = _fields(said, "agreement", str), _fields(said, "loss", str)
+        agreement, loss = _fields(found, "agreement", str), _fields(found, "loss", str)
         if given["calibration"] not in ("tight", "paper"):
             raise SchemaError("an announcement has no such calibration")
-    except (TypeError, KeyError, ValueError, RecursionError) as error:  # ours are kinds of ValueError
+    except (TypeError, KeyError, ValueError, RecursionError) as error:  # SchemaError is a ValueError
         if isinstance(error, SchemaError):
             raise
         raise SchemaError("expected an announcement, got something else") from None
@@ -93,21 +131,21 @@ def read_announcement(text: bytes) -> Announcement:
     return Announcement(agreement, (epoch, phase, step), np.array(point), loss, tuple(features), params)
 
 
-def _fields(said: Any, name: str, kind: type) -> Any:
-    if not isinstance(said, dict) or not isinstance(said[name], kind):
+def _fields(found: Any, name: str, kind: type) -> Any:
+    if not isinstance(found, dict) or not isinstance(found[name], kind):
         raise SchemaError(f"an announcement lacks its {name}")
-    return said[name]
+    return found[name]
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
-        raise SchemaError("an announcement has something else where a whole number is expected")
+        raise SchemaError("an announcement has another value where a whole number is expected")
     return value
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise SchemaError("an announcement has something else where a number is expected")
+        raise SchemaError("an announcement has another value where a number is expected")
     return float(value)
 
 
@@ -115,24 +153,53 @@ def _number(value: Any) -> float:
 
 
 def message_key(agreement: str, place: Place) -> bytes:
+    """The key of a device's message.
+
+    Parameters
+    ----------
+    agreement
+        The agreement's digest.
+    place
+        The batch.
+    """
     return f"{agreement}/{place_text(place)}".encode()
 
 
 def read_key(key: bytes | None, agreement: str) -> Place:
-    """Which batch a message is for. Raises `SchemaError` where it is not of this agreement."""
+    """The batch of a device's message.
+
+    Parameters
+    ----------
+    key
+        The message's key.
+    agreement
+        The agreement's digest.
+
+    Raises `SchemaError` if the message has no batch or is of another agreement.
+    """
     try:
-        whose, *numbers = (key or b"").decode("ascii").split("/")
+        digest, *numbers = (key or b"").decode("ascii").split("/")
         epoch, phase, step = (int(text) for text in numbers if text.isdigit() and len(text) < 19)
     except ValueError:
         raise SchemaError("a message has no batch") from None
     place = epoch, phase, step
-    if whose != agreement or message_key(agreement, place) != key:
+    if digest != agreement or message_key(agreement, place) != key:
         raise SchemaError("a message is of another agreement")
     return place
 
 
 def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
-    """The random bytes and the packed bits (d w bytes). Raises `SchemaError` where they are not of this sum."""
+    """The random bytes and the packed bits (d w bytes) of a device's message.
+
+    Parameters
+    ----------
+    value
+        The message's value.
+    params
+        The parameters of the batch's sum.
+
+    Raises `SchemaError` if the bits are not of this sum.
+    """
     if value is None or len(value) != NONCE_BYTES + params.message_bytes:
         raise SchemaError(f"expected a message of {NONCE_BYTES + params.message_bytes} bytes")
     bits = value[NONCE_BYTES:]
@@ -147,7 +214,21 @@ def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
 
 
 def cut(shuffled: Shuffled, agreement: str, place: Place, name: bytes, size: int = PART_BYTES) -> Iterator[bytes]:
-    """The parts of a mixed batch; `name` is 16 random bytes, the same for all, another whenever it is forwarded."""
+    """Cut a mixed batch into messages.
+
+    Parameters
+    ----------
+    shuffled
+        The mixed batch.
+    agreement
+        The agreement's digest.
+    place
+        The batch.
+    name
+        16 random bytes, the same for all parts. Use other bytes each time the batch is forwarded.
+    size
+        The most bytes of the batch in one message.
+    """
     data = shuffled.bits.tobytes()
     parts = max(1, -(-len(data) // size))
     for part in range(parts):
@@ -157,7 +238,19 @@ def cut(shuffled: Shuffled, agreement: str, place: Place, name: bytes, size: int
 
 @dataclass(frozen=True)
 class MixedPart:
-    """One of the parts that `cut` made."""
+    """One of the parts that `cut` makes.
+
+    Parameters
+    ----------
+    place, name
+        See `cut`.
+    part, parts
+        The number of this part, from 0, and the number of parts.
+    users
+        The number of people who answered.
+    data
+        The bytes of the batch in this part.
+    """
 
     place: Place
     name: bytes
@@ -168,17 +261,33 @@ class MixedPart:
 
 
 def read_part(value: bytes | None, agreement: str) -> MixedPart:
-    """Raises `SchemaError` for what is no part, or of another agreement."""
+    """Read a part of a mixed batch.
+
+    Parameters
+    ----------
+    value
+        The message's value.
+    agreement
+        The agreement's digest.
+
+    Raises `SchemaError` if the value is no part, or a part of another agreement.
+    """
     if value is None or len(value) < _HEAD.size:
         raise SchemaError("expected a part of a mixed batch")
-    magic, whose, epoch, phase, step, name, part, parts, users = _HEAD.unpack_from(value)
-    if magic != _MAGIC or whose.hex() != agreement or part >= parts:
+    magic, digest, epoch, phase, step, name, part, parts, users = _HEAD.unpack_from(value)
+    if magic != _MAGIC or digest.hex() != agreement or part >= parts:
         raise SchemaError("expected a part of a mixed batch of this agreement")
     return MixedPart((epoch, phase, step), name, part, parts, users, value[_HEAD.size :])
 
 
 class Assembly:
-    """Puts the parts of one batch together. A forwarding that a crash cut off is forgotten for the next one."""
+    """Joins the parts of one batch. If a crash interrupts a forwarding, its parts are dropped for later ones.
+
+    Parameters
+    ----------
+    params
+        The parameters of the batch's sum.
+    """
 
     _most = 4
 
@@ -187,7 +296,15 @@ class Assembly:
         self._found: dict[bytes, list[bytes]] = {}
 
     def add(self, part: MixedPart) -> Shuffled | None:
-        """The whole batch, once its last part has come. Raises `SchemaError` for a part that does not fit."""
+        """Add a part; returns the whole batch after its last part, else None.
+
+        Parameters
+        ----------
+        part
+            The next part of a forwarding.
+
+        Raises `SchemaError` for a part that does not fit.
+        """
         params = self._params
         width = (part.users * (params.g + params.b) + 7) // 8
         pieces = self._found.setdefault(part.name, [])

@@ -1,4 +1,7 @@
-"""The shuffler: collects messages, decides which a batch has, mixes and forwards them. See the package's text."""
+"""The shuffler: collects messages, decides which messages a batch has, mixes and forwards them.
+
+See docs/shuffle_protocol.md for what must hold.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,36 @@ from streamdp.protocol.shuffle_wire import NONCE_BYTES, PART_BYTES, Place, cut, 
 from streamdp.store.snapshot import Counts
 
 _POLL_S = 0.2
-_ANOTHER = "the topic of messages is not the one that this shuffler has read: it was made anew"
+_ANOTHER = "the topic of messages is not the one that this shuffler has read: it was recreated"
 
 
 class Mixer:
-    """Goes on where its store says; an error on the way (a broker or a database that is away) needs a new one.
+    """Continues at the position in its store. After an error, such as an unavailable broker, make a new one.
 
     Parameters
     ----------
-    agreement, messages, shuffled, store
-        `store` is a `Store` of the shuffler's own, under the fingerprint `agreement.digest`. Its counts are: learned,
-        messages in batches that were decided on; refused, messages for batches that were decided on before; dead,
-        malformed ones, ones of other jobs and repetitions.
+    agreement
+        The agreement of the job.
+    messages
+        The devices' messages.
+    shuffled
+        Where the mixed batches go.
+    store
+        A `Store` for the shuffler alone, with the fingerprint `agreement.digest`. Its counts are: learned, messages in
+        batches that were decided on; refused, messages that came too late for their batch; dead, malformed messages,
+        messages of other jobs and repetitions.
     wait_seconds
-        How long after the first message of a batch to wait for all, before fewer will do.
+        The time, from the first message of a batch, to wait for all people. After it the agreement's minimum suffices.
     tell
-        Is told of batches by number.
+        Is called with events.
+    clock
+        Returns the time in seconds.
+    rng
+        Randomness for the mixing; None: secure randomness.
+    part_bytes
+        The most bytes of a mixed batch in one message.
 
-    Raises `SourceError` where the store is new but the topic it forwards to is not.
+    Raises `SourceError` if the store is empty but batches were forwarded to `shuffled` before.
     """
 
     def __init__(
@@ -63,7 +78,7 @@ class Mixer:
         self._part_bytes = part_bytes
         self._place: Place = agreement.first
         self._batch: dict[bytes, bytes] = {}
-        self._begun_at = 0.0
+        self._opened_at = 0.0
         self._offset = self._next = 0
         self._counts = [0, 0, 0]
         self._start()
@@ -72,7 +87,15 @@ class Mixer:
         raise TypeError("a shuffler holds people's messages: it is neither copied nor stored")
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:
-        """Until told to stop, or until no message came for so long and no batch waits for its time."""
+        """Shuffle until told to stop, or until no message has come for some time.
+
+        Parameters
+        ----------
+        stopping
+            Returns True to stop.
+        idle_seconds
+            Stop after this time without a message, unless a batch has enough messages and waits for more; None: never.
+        """
         heard = self._clock()
         while not stopping():
             if self.step(_POLL_S):
@@ -81,23 +104,29 @@ class Mixer:
                 return
 
     def step(self, timeout_s: float) -> bool:
-        """Take what has come, and forward what is complete; False where nothing came."""
+        """Take the messages that have come, and forward complete batches; returns False if no message came.
+
+        Parameters
+        ----------
+        timeout_s
+            The time to wait for a message, in seconds.
+        """
         entries = self._messages.poll(timeout_s)
         for entry in entries:
             if self._take(entry) and len(self._batch) == self._agreement.params(self._place).users:
                 self._close()
-        if self._may_close_later and self._clock() - self._begun_at >= self._wait:
+        if self._may_close_later and self._clock() - self._opened_at >= self._wait:
             self._close()
         return bool(entries)
 
     @property
     def waiting(self) -> int:
-        """How many have answered of the batch that is open."""
+        """The number of messages in the open batch."""
         return len(self._batch)
 
     @property
     def counts(self) -> Counts:
-        """So far; what came after the last commit is counted again after a crash."""
+        """The counts so far. After a crash, messages since the last commit are counted again."""
         return Counts(*self._counts)
 
     @property
@@ -110,7 +139,7 @@ class Mixer:
             if self._shuffled.end():
                 raise SourceError(
                     "batches were forwarded to this topic before, and this store knows nothing of it: give the store"
-                    " that does, or begin anew with other topics"
+                    " of that time, or use other topics"
                 )
             self._offset = self._next = self._messages.seek(0)
             return
@@ -119,12 +148,12 @@ class Mixer:
         epoch, phase, step = position["batch"]
         self._place, self._offset, decided = (epoch, phase, step), position["offset"], position["decided"]
         if decided is not None:
-            self._again(decided, position["answered"])
+            self._forward_again(decided, position["answered"])
         else:
             self._offset = self._next = self._messages.seek(self._offset)
 
-    def _again(self, decided: int, answered: int) -> None:
-        """Forward the batch that was decided on once more: a crash may have come before or after it was."""
+    def _forward_again(self, decided: int, answered: int) -> None:
+        """Forward the batch that was decided on: a crash came before or after it was forwarded."""
         first = self._messages.seek(self._offset)
         counts = list(self._counts)  # these messages are counted already
         if first > self._offset:
@@ -147,7 +176,7 @@ class Mixer:
         self._messages.seek(decided)
 
     def _take(self, entry: Entry) -> bool:
-        """Whether it is a message of the batch that is open; what is not is counted."""
+        """Add a message to the open batch. If it does not belong there, count it and return False."""
         self._next = entry.offset + 1
         try:
             place = read_key(entry.key, self._agreement.digest)
@@ -163,12 +192,12 @@ class Mixer:
             self._counts[2] += 1
             return False
         if not self._batch:
-            self._begun_at = self._clock()
+            self._opened_at = self._clock()
         self._batch[nonce] = bits
         return True
 
     def _close(self) -> None:
-        """Decide: the batch has these messages and no others, whatever happens. Only then forward."""
+        """Commit which messages the batch has. Only then forward them."""
         self._counts[0] += len(self._batch)
         self._commit(self._next)
         self._forward()
@@ -191,6 +220,9 @@ class Mixer:
         self._tell("forwarded", batch=place_text(place), answered=answered, late=late, dead=dead)
 
     def _commit(self, decided: int | None) -> None:
-        """`decided`: the offset after the last message of the batch, whose first is at or after `offset`."""
+        """Commit; `decided` is the offset after the batch's last message, None if no batch is decided on.
+
+        The batch's first message is at or after `offset`.
+        """
         position = {"batch": list(self._place), "offset": self._offset, "decided": decided}
         self._store.commit({}, position | {"answered": len(self._batch)}, self.counts)

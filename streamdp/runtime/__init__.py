@@ -1,1 +1,1 @@
-"""The loops that run a job: one source, or the shards of a group; progress, metrics, signals."""
+"""The loops that run a job, over one source or over the shards of a group; progress, metrics and signals."""

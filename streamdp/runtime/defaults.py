@@ -1,9 +1,11 @@
-"""Defaults that runner, worker and configuration share."""
+"""Defaults that the runner, the worker and the configuration share."""
 
 COMMIT_RECORDS = 100_000
-"""A commit costs milliseconds, most of them the disk's: one every 10,000 records would double the time of a file."""
+"""A commit takes milliseconds, most of them for the disk; a commit every 10,000 records would double the time to learn
+a file."""
 
 COMMIT_SECONDS = 5.0
+"""The longest time between two commits, in seconds, if at least one record came."""
 
 POLL_TIMEOUT_S = 0.2
-"""The longest wait of one poll, in seconds: between two polls the loop looks at the clock and at the stop signals."""
+"""The longest wait of one poll, in seconds. Between two polls the loop checks the clock and the stop signals."""

@@ -1,36 +1,77 @@
-"""Prometheus metrics of a worker. They show counts, times and lags, which the statement declares public, and no value.
+"""Prometheus metrics of a worker: counts, times and lags, which the statement declares public; never a value.
 
-Everything is updated at commits, from what was committed: a metric never shows what a crash would take back.
+Every metric changes at commits, by what was committed: none shows what a crash would roll back.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Tally
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from streamdp.data.records import Batch, Position, Shard
-from streamdp.runtime.worker import Observer
+from streamdp.runtime.protocols import Observer
 from streamdp.store.snapshot import Counts, Part
 
 SPEND_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SECONDS_BUCKETS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
+class _Histogram(Collector):
+    """A histogram that takes thousands of values at once; `prometheus_client.Histogram` takes one.
+
+    Parameters
+    ----------
+    name, documentation
+        Of the metric.
+    bounds
+        The upper bounds of its buckets, ascending.
+    """
+
+    def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._bounds = np.array([*bounds, np.inf])
+        self._seen = (np.zeros(len(self._bounds), dtype=np.int64), 0.0)  # replaced whole: another thread collects it
+        self._created = time.time()
+
+    def observe(self, values: np.ndarray) -> None:
+        numbers, amount = self._seen
+        places = np.searchsorted(self._bounds, values)  # a value on a bound is within it
+        self._seen = numbers + np.bincount(places, minlength=len(self._bounds)), amount + float(values.sum())
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        numbers, amount = self._seen
+        names = [*map(str, self._bounds[:-1].tolist()), "+Inf"]
+        buckets = list(zip(names, accumulate(numbers.tolist()), strict=True))
+        family = HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=amount)
+        family.add_sample(f"{self._name}_created", {}, self._created)
+        yield family
+
+
 class _Learned(NamedTuple):
-    """A batch that waits for a commit."""
+    """A batch that is not committed yet."""
 
     reasons: Tally[str]
     budgets: np.ndarray
 
 
 class Metrics(Observer):
-    """A `worker.Observer` that keeps the metrics in a registry of its own; `serve` shows them on a port of loopback.
+    """Keeps the metrics of a worker in a registry of its own.
 
-    `default_spend` is what a record spends that brings no budget; `lag` asks the source how many records wait.
+    Parameters
+    ----------
+    default_spend
+        The budget (epsilon or mu) of a record that brings none.
+    lag
+        How many records wait after these positions, by shard.
     """
 
     def __init__(self, default_spend: float, lag: Callable[[Mapping[Shard, Position]], Mapping[Shard, int]]) -> None:
@@ -39,29 +80,37 @@ class Metrics(Observer):
         self._lag = lag
         self._seen: dict[Shard, Counts] = {}
         self._waiting: dict[Shard, list[_Learned]] = {}
-        where = ("topic", "partition")
-        self._records = Counter("streamdp_records", "Committed records", (*where, "outcome"), registry=registry)
+        shard = ("topic", "partition")
+        self._records = Counter("streamdp_records", "Committed records", (*shard, "outcome"), registry=registry)
         self._dead = Counter("streamdp_dead_letters", "Undecodable records", ("reason",), registry=registry)
         self._commits = Counter("streamdp_commits", "Commits of this worker", registry=registry)
         self._seconds = Histogram(
             "streamdp_commit_seconds", "Time of a commit", buckets=SECONDS_BUCKETS, registry=registry
         )
-        self._spends = Histogram(
-            "streamdp_spend",
-            "Budgets that records brought (epsilon or mu), refused ones included",
-            buckets=SPEND_BUCKETS,
-            registry=registry,
+        self._spends = _Histogram(
+            "streamdp_spend", "Budgets that records brought (epsilon or mu), refused ones included", SPEND_BUCKETS
         )
-        self._lags = Gauge("streamdp_lag", "Records that wait in the broker", where, registry=registry)
-        self._troubles = Counter("streamdp_troubles", "What the worker got over", ("kind",), registry=registry)
+        registry.register(self._spends)
+        self._lags = Gauge("streamdp_lag", "Records that wait in the broker", shard, registry=registry)
+        self._retries = Counter(
+            "streamdp_troubles", "Transient faults after which the worker retried", ("kind",), registry=registry
+        )
 
     def serve(self, port: int, address: str = "127.0.0.1") -> int:
-        """Answer `GET /metrics`; returns the port, for 0 takes any."""
+        """Answer `GET /metrics` from a thread, and return the port.
+
+        Parameters
+        ----------
+        port
+            0 for any free port.
+        address
+            The address to listen on; by default the loopback.
+        """
         server, _ = start_http_server(port, address, self.registry)
         return int(server.server_port)
 
     def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
-        """Remember what the next commit will show."""
+        """As `Observer.learned`: the next commit will show the batch."""
         budgets = np.full(len(batch), np.nan) if batch.budgets is None else batch.budgets
         learned = _Learned(
             Tally(letter.reason for letter in batch.dead), np.where(np.isnan(budgets), self._default_spend, budgets)
@@ -69,10 +118,11 @@ class Metrics(Observer):
         self._waiting.setdefault(shard, []).append(learned)
 
     def rolled_back(self) -> None:
-        """It was not committed, and is not shown."""
+        """Discard the batches that were not committed."""
         self._waiting.clear()
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
+        """As `Observer.committed`: show the batches of these shards."""
         self._commits.inc()
         self._seconds.observe(seconds)
         for shard, part in parts.items():
@@ -81,26 +131,18 @@ class Metrics(Observer):
                 more = getattr(part.counts, outcome) - getattr(before, outcome)
                 self._records.labels(*shard, outcome).inc(max(0, more))
             for learned in self._waiting.pop(shard, ()):
-                self._show(learned)
+                for reason, number in learned.reasons.items():
+                    self._dead.labels(reason).inc(number)
+                self._spends.observe(learned.budgets)
         for shard, lag in self._lag({shard: part.position for shard, part in parts.items()}).items():
             self._lags.labels(*shard).set(lag)
 
-    def _show(self, learned: _Learned) -> None:
-        """Thousands of spends at once: the histogram's own `observe` takes one number."""
-        for reason, number in learned.reasons.items():
-            self._dead.labels(reason).inc(number)
-        values, numbers = np.unique(learned.budgets, return_counts=True)
-        spends: Any = self._spends
-        places = np.searchsorted(spends._upper_bounds, values)
-        for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
-            spends._buckets[place].inc(number)
-        spends._sum.inc(float(learned.budgets.sum()))
-
     def assigned(self, shards: dict[Shard, Counts]) -> None:
-        """Forget the lags of shards that others have now, and count new ones from where they stand."""
+        """As `Observer.assigned`: remove the lags, and count new shards from their last commit."""
         self._lags.clear()
         self._seen = dict(shards)
         self._waiting = {shard: learned for shard, learned in self._waiting.items() if shard in shards}
 
     def on_retry(self, kind: str, message: str) -> None:
-        self._troubles.labels(kind).inc()
+        """See `Observer.on_retry`."""
+        self._retries.labels(kind).inc()

@@ -1,100 +1,54 @@
-"""The loop of a job: source -> validate -> admit -> learn -> commit -> publish.
+"""The loop of a job with one source: poll, admit, learn, commit, publish.
 
-Spend before release: what was learned is shown to nobody until state, position, counts and spends are committed in one
-transaction; publishers get the snapshot that the store reads back. After a crash the job goes on from there, and what
-came after the last commit had never been seen. Records are validated by the source's encoder and admitted by the
-estimator's ledger, which is the store's.
+Nothing that was learned is shown until state, position, counts and spends are committed in one transaction. Publishers
+get the snapshot that the store reads back. After a crash the job continues from the last commit; what came after it was
+never visible. The source validates records, and the estimator's ledger, which is the store's, admits them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from streamdp.data.records import Batch, DeadLetter, Position, Source, Subject
+from streamdp.data.records import Batch, Position, Source
 from streamdp.errors import ConfigError, SourceError
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
+from streamdp.runtime.learning import check_finite, learn, total
+from streamdp.runtime.protocols import Committing, DeadLetters, Estimator
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.store.snapshot import Counts, Snapshot
 
 POLL_RECORDS = 65_536
-"""At most this many records are learned between two looks at the clock and at the stop signals."""
-
-
-class Estimator(Protocol):
-    """What the loop needs of an estimator."""
-
-    n_seen: int
-    n_refused: int
-    commits_at_every_boundary: bool
-
-    @property
-    def ledger(self) -> Any: ...
-
-    @property
-    def at_boundary(self) -> bool: ...
-
-    @property
-    def to_boundary(self) -> int: ...
-
-    def boundary_within(self, records: int) -> int: ...
-
-    def close_batch(self) -> None: ...
-
-    def learn_arrays(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        budgets: np.ndarray | None = None,
-        subjects: Sequence[Subject | None] | None = None,
-    ) -> np.ndarray | None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-class Committing(Protocol):
-    """What the loop needs of a store; `streamdp.store.store.Store` has it."""
-
-    @property
-    def ledger(self) -> Any: ...
-
-    def load(self) -> Snapshot | None: ...
-
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None: ...
-
-    def rollback(self) -> None: ...
-
-
-class DeadLetters(Protocol):
-    """Where dead letters go; `connectors.files.DeadLetterFile` is one."""
-
-    def write(self, letters: Sequence[DeadLetter]) -> None: ...
-
-    def commit(self) -> None:
-        """Make what was written durable."""
+"""The most records that are learned between two checks of the clock and of the stop signals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a running job is: all counts so far, and those that are committed."""
+    """The counts of a running job.
+
+    Parameters
+    ----------
+    counts
+        All records so far.
+    committed
+        Those that are committed.
+    """
 
     counts: Counts
     committed: Counts
 
 
-def total(counts: Counts) -> int:
-    """How many records these are: each is learned, refused or dead."""
-    return counts.learned + counts.refused + counts.dead
-
-
 def seek(source: Source, position: Position) -> None:
-    """How a job resumes unless told otherwise."""
+    """Resume by seeking; the default of `Runner`.
+
+    Parameters
+    ----------
+    source
+        It continues at `position`.
+    position
+        Of the last snapshot.
+    """
     source.seek(position)
 
 
@@ -105,24 +59,26 @@ class Runner:
     ----------
     source, estimator, store
         Any that follow the protocols. The estimator's `ledger` must be the store's (None for both without a cap), so
-        that spends are committed with the state they paid for.
+        that spends are committed with the state that was learned from them.
     commit_records, commit_seconds
-        Commit after exactly this many records (dead and refused ones included), or this many seconds with at least
-        one; an estimator that is not at a boundary then puts it off until it is. When a run ends its batch is closed;
-        after a crash an unfinished batch is read again. An estimator that `commits_at_every_boundary` is committed at
-        every boundary.
+        Commit after exactly this many records (dead and refused ones included), or after this many seconds with at
+        least one record. If the estimator is not at a boundary then, the commit waits for the next boundary. At the end
+        of a run the open batch is closed; after a crash an open batch is read again. An estimator that
+        `commits_at_every_boundary` is committed at every boundary.
     dead_letters
-        Gets the letters before their records are committed: after a crash some are written twice, with the same
-        position, and none is lost.
+        Gets the dead letters before their records are committed. After a crash some may be written twice, with the same
+        position; none is lost.
     publish
-        Each is called with the committed snapshot after every commit, and with the last one when a job goes on: a
-        crash may have come between the commit and the call.
+        Each function is called with the committed snapshot after every commit. When a job resumes, it is called with
+        the last snapshot, because a crash may have come between the commit and the call.
     on_progress
         Called after every batch and every commit.
     resume
         Takes the source to the position of the last snapshot.
+    clock
+        Returns the time in seconds; it never goes backward.
 
-    Raises `ConfigError` for a ledger that is not the store's.
+    Raises `ConfigError` if the estimator's ledger is not the store's, or if a commit interval is not positive.
     """
 
     def __init__(
@@ -164,17 +120,22 @@ class Runner:
         return self._stopping
 
     def stop(self) -> None:
-        """Ask the loop to finish the batch at hand, commit and return. From any thread."""
+        """Ask the loop to finish the current batch, commit and return. Any thread may call it."""
         self._stopping = True
 
     def run(self, max_records: int | None = None) -> Counts:
-        """Learn until the source has ended, or for `max_records` records; returns the counts that are committed.
+        """Learn until the source ends, and return the committed counts.
 
-        SIGINT and SIGTERM stop it as `stop` does, where this is the main thread; a second SIGINT raises
-        `KeyboardInterrupt` at once. Where the source raises `SourceError`, what was learned until then is committed
-        before the error goes on; any other error goes on at once and leaves the last commit as it is.
+        In the main thread, SIGINT and SIGTERM stop the run as `stop` does; a second SIGINT raises `KeyboardInterrupt`
+        at once. If the source raises `SourceError`, what was learned is committed before the error is raised. Any
+        other error is raised at once and leaves the last commit as it is.
 
-        Raises `ConfigError` for an estimator that has learned what the store knows nothing of, and instead of the
+        Parameters
+        ----------
+        max_records
+            Stop after this many records; None to read to the end.
+
+        Raises `ConfigError` if the estimator has learned records that the store does not know, and in place of the
         commit of a state that is not finite.
         """
         with stopped_by_signals(self.stop, lambda: self._stopping):
@@ -183,7 +144,7 @@ class Runner:
         return self._committed
 
     def _start(self) -> None:
-        self._store.rollback()  # what an earlier run did not commit was never learned
+        self._store.rollback()  # the uncommitted spends of an earlier run
         snapshot = self._store.load()
         if snapshot is None and self._estimator.n_seen:
             raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
@@ -199,8 +160,8 @@ class Runner:
     def _loop(self, max_records: int | None) -> None:
         end = None if max_records is None else total(self._counts) + max_records
         while not (self._stopping or self._source.finished or (end is not None and total(self._counts) >= end)):
-            # Never past the next commit, so that commits of one stream fall on the same records in every run. An
-            # estimator that learns in batches puts it off until the next boundary.
+            # Polls end at the next commit, so that commits of one stream fall on the same records in every run. With an
+            # estimator that learns in batches, a commit waits for the next boundary.
             if self._due():
                 self._commit()
             due = self._due()
@@ -214,7 +175,7 @@ class Runner:
             except SourceError:
                 self._finish()
                 raise
-            self._position = batch.position  # it may move without a record
+            self._position = batch.position  # it may change without a record
             if len(batch) or batch.dead:
                 self._learn(batch)
             if self._estimator.commits_at_every_boundary:
@@ -234,23 +195,15 @@ class Runner:
         return total(self._counts) - total(self._committed)
 
     def _learn(self, batch: Batch) -> None:
-        estimator, counts = self._estimator, self._counts
-        seen, refused = estimator.n_seen, estimator.n_refused
-        if len(batch):
-            estimator.learn_arrays(batch.X, batch.y, batch.budgets, batch.subjects)
+        counts = learn(self._estimator, batch, self._counts)
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead)
-        self._counts = replace(
-            counts,
-            learned=counts.learned + estimator.n_seen - seen,
-            refused=counts.refused + estimator.n_refused - refused,
-            dead=counts.dead + len(batch.dead),
-        )
+        self._counts = counts
         self._report()
 
     def _commit(self) -> None:
-        """Commit and publish, if there is something to commit and the state may leave memory now."""
-        # Another input may end at the very same position; a position may move without a record.
+        """Commit and publish, if something is uncommitted and the state may leave memory now."""
+        # Both are needed: another input may end at the same position, and a position may change without a record.
         moved = self._pending or self._position != self._committed_position
         if moved and self._estimator.at_boundary:
             state = self._estimator.state_dict()
@@ -271,9 +224,3 @@ class Runner:
     def _report(self) -> None:
         if self._on_progress is not None:
             self._on_progress(Progress(self._counts, self._committed))
-
-
-def check_finite(state: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for a state that must not be committed, as nothing could be learned from it any more."""
-    if not all(np.isfinite(value).all() for value in state.values() if isinstance(value, np.ndarray)):
-        raise ConfigError("the model is no longer finite; the last commit is kept; try a smaller eta, or a domain")

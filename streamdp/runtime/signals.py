@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM ask a run to stop after its next commit."""
+"""SIGINT and SIGTERM stop a run after its next commit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from types import FrameType
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None], stopping: Callable[[], bool]) -> Iterator[None]:
-    """Call `stop` on SIGINT and SIGTERM, and restore the handlers that were there; a second SIGINT raises."""
+    """Call `stop` on SIGINT and SIGTERM; restore the earlier handlers at the end.
+
+    Outside the main thread this does nothing, because only the main thread may install handlers.
+
+    Parameters
+    ----------
+    stop
+        Asks the run to stop.
+    stopping
+        Whether the run was asked to stop already; SIGINT then raises `KeyboardInterrupt`.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may install handlers; whoever runs others calls `stop`
+        yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:

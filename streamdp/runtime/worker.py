@@ -1,30 +1,29 @@
-"""The loop of a worker in a group: shards come and go, each with a state of its own; all of it is committed at once.
+"""The loop of one worker in a group: each shard has a state of its own, and all shards are committed together.
 
-What may go wrong has one remedy: go back to the last commit. A shard that others have claimed is dropped; after a
-conflict in the ledger, the shards that are still ours are read from the store again and sought there. While the
-database is away, the worker holds its source, stays in the group and tries again: nothing is lost or counts twice.
+Every failure is handled the same way: roll back to the last commit. A shard that another worker has claimed is dropped.
+After a conflict in the ledger, the remaining shards are read from the store again, and the source starts them there.
+While the database does not answer, the worker pauses its source, stays in the group and retries: no record is lost or
+counted twice.
 
-But for the spends of estimators that learn in batches: a shard is committed as of its last boundary, the ledger as it
-is. What a shard has learned since is spent already, and when it must be learned again, after a crash or a conflict, it
-is spent once more (for who has seen both states, rightly so): up to a batch of each shard.
+There is one exception, for estimators that learn in batches: a shard is committed as of its last boundary, but the
+ledger as it is now. The spends of the records after the boundary are committed already. If these records must be
+learned again, after a crash or a conflict, they spend again: up to one batch per shard. This is the right count for an
+adversary that has seen both states.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
-
-from streamdp.data.records import Batch, DeadLetter, Position, Shard, ShardedSource
+from streamdp.data.records import Batch, Shard, ShardedSource
 from streamdp.errors import (
     ConfigError,
     FencedError,
@@ -32,99 +31,58 @@ from streamdp.errors import (
     SourceError,
     SourceUnavailableError,
     StoreUnavailableError,
-    TooManyBadRecordsError,
 )
+from streamdp.runtime.bad_records import BadRecords
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
-from streamdp.runtime.runner import Estimator, check_finite, total
+from streamdp.runtime.learning import learn
+from streamdp.runtime.protocols import Estimator, Observer, ShardedDeadLetters
+from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
-from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.runtime.store_thread import StoreThread, Wait
+from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
 
 POLL_RECORDS = 16_384
-HOLD_AFTER_S = 1.0
-"""A database call that takes longer holds the source, and polling goes on for the group's sake."""
+"""The most records of one poll."""
 LAST_BATCH_S = 2.0
-"""How long a rebalance waits for the batch at hand."""
-GIVE_UP_S = 10.0
-"""How long a worker that was asked to stop waits for a database that gives no answer."""
+"""How long a rebalance waits for the current batch."""
 RECLAIM_AFTER_S = 3.0
-"""A shard that was claimed by another worker and is still ours, as the source says, is claimed again after so long."""
+"""After this time, a shard that another worker has claimed is claimed again if the source still assigns it here."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class ShardedDeadLetters(Protocol):
-    """Where the dead letters of a group go."""
-
-    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None: ...
-
-    def commit(self) -> None:
-        """Make what was written durable."""
-
-
-class Observer:
-    """Watches a worker: progress, metrics. Called from the worker's own threads; it must be quick."""
-
-    def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
-        """A batch was learned; nothing of it is committed yet, and it may still be `rolled_back`."""
-
-    def rolled_back(self) -> None:
-        """All that was learned since the last commit is forgotten, and will be learned again by whoever has it."""
-
-    def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-        """These shards were committed, which took so long."""
-
-    def assigned(self, shards: dict[Shard, Counts]) -> None:
-        """These are ours now, all of them, with what was committed of them."""
-
-    def on_retry(self, kind: str, message: str) -> None:
-        """`fenced`, `conflict`, `store`, `source` or `publish`: something that the worker gets over by itself."""
-
-
-@dataclass(slots=True)
-class _Lane:
-    """A shard that is ours."""
-
-    estimator: Estimator
-    counts: Counts
-    position: Position | None
-    committed: Counts
-    committed_position: Position | None
-    origin: Position | None  # where reading began, if nothing was committed yet
-    rest: Part | None = None  # the last boundary
-
-    @property
-    def uncommitted(self) -> bool:
-        return self.position != self.committed_position
-
-    def part(self) -> Part | None:
-        """The last boundary, if it is not committed yet."""
-        if self.estimator.at_boundary and self.position is not None:
-            self.rest = Part(self.estimator.state_dict(), self.position, self.counts)
-        return None if self.rest is None or self.rest.position == self.committed_position else self.rest
-
-
 class Worker:
-    """Runs one worker of a job's group until `stop` is called, a signal comes, or it has `caught_up`.
+    """Runs one worker of a job's group until `stop` is called or a signal comes. A worker runs once.
 
     Parameters
     ----------
     source
         The shards.
     build
-        Makes an empty estimator over the store's ledger; one for each shard.
+        Makes an empty estimator over the store's ledger; it is called for each shard.
     store
         Opened with `shared=True`.
     commit_records, commit_seconds
-        Commit after about this many records, or this many seconds with at least one.
+        Commit after about this many records, or after this many seconds with at least one record.
     max_bad_in_a_row, max_bad_share
-        Stop with `TooManyBadRecordsError` after this many undecodable records of a shard on end, or over this share
-        of all that were polled (once there are 1000); None for no limit.
-    dead_letters, observers, publish
-        `publish` is called with the committed snapshots of the shards that were committed.
+        Stop with `TooManyBadRecordsError` after this many undecodable records of a shard in a row, or above this share
+        of all polled records (of at least 1000); None for no limit.
+    dead_letters
+        Gets the dead letters; it is committed before their records are.
+    observers
+        Called at every event; see `streamdp.runtime.protocols.Observer`.
+    publish
+        Each function is called with the committed snapshots, of the shards of each commit and of each claim.
+    clock, sleep
+        Return the time in seconds, which never goes backward, and sleep for a number of seconds.
+    wait
+        Waits for calls of the store, as `concurrent.futures.wait` does, for at most a number of seconds.
+    randomness
+        Draws uniformly between two numbers: the delays of retries, on which no privacy depends.
 
-    Raises `ConfigError` for an estimator whose ledger is not the store's.
+    Raises `ConfigError` if the ledger of the estimators is not the store's.
     """
 
     def __init__(
@@ -140,33 +98,32 @@ class Worker:
         dead_letters: ShardedDeadLetters | None = None,
         observers: Sequence[Observer] = (),
         publish: Sequence[Callable[[list[Snapshot]], None]] = (),
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        wait: Wait = concurrent.futures.wait,
+        randomness: Callable[[float, float], float] = random.uniform,
     ) -> None:
         if build().ledger is not store.ledger:
             raise ConfigError("the estimators' ledger must be the store's: build them with ledger=store.ledger")
         self._source = source
-        self._build = build
         self._store = store
         self._commit_records = commit_records
         self._commit_seconds = commit_seconds
-        self._max_bad_in_a_row = max_bad_in_a_row
-        self._max_bad_share = max_bad_share
         self._dead_letters = dead_letters
         self._observers = tuple(observers)
         self._publish = tuple(publish)
-        self._lanes: dict[Shard, _Lane] = {}
-        self._to_begin: dict[Shard, Position | None] = {}
-        self._fenced: dict[Shard, float] = {}  # claimed by others, but not taken away from us: when to claim them again
-        self._lost: set[Shard] = set()  # taken away while a call of ours was under way
-        self._stale = False  # what is in memory must be read from the store again
-        self._busy: Future[Any] | None = None
+        self._clock = clock
+        self._sleep = sleep
+        self._wait = wait
+        self._randomness = randomness
+        self._shards = ShardTable(build)
+        self._bad_records = BadRecords(max_bad_in_a_row, max_bad_share)
+        retried = partial(self._tell, "store")
+        self._thread = StoreThread(source, self._stay, retried, clock, sleep, wait, randomness)
         self._learning: Future[None] | None = None
-        self._pending = 0
-        self._in_a_row: dict[Shard, int] = {}
-        self._polled = self._bad = 0
-        self._heard = 0.0
         self._stopping = threading.Event()
-        self._stopped_at: float | None = None
-        self._thread = ThreadPoolExecutor(1, "streamdp")
+        self._done = 0
+        self._heard = self._committed_at = clock()
 
     @property
     def stopping(self) -> bool:
@@ -174,167 +131,161 @@ class Worker:
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Ask the loop to finish the batch at hand, commit, leave the group and return. From any thread."""
-        self._stopped_at = time.monotonic()
+        """Ask the loop to finish the current batch, commit, leave the group and return. Any thread may call it."""
+        self._thread.stop()
         self._stopping.set()
 
     def run(self, max_records: int | None = None, idle_seconds: float | None = None) -> int:
-        """Learn until `stop`, for about `max_records` records, or until none came for `idle_seconds`.
+        """Learn until `stop` is called, and return the number of records that were polled and committed.
 
-        Returns the number of records that were polled and committed. SIGINT and SIGTERM stop it as `stop` does, where
-        this is the main thread. Raises `SourceError`, `TooManyBadRecordsError` and `StoreError` after committing what
-        could be committed.
+        In the main thread, SIGINT and SIGTERM stop the run as `stop` does.
+
+        Parameters
+        ----------
+        max_records
+            Stop after about this many records; None for no end.
+        idle_seconds
+            Stop if no record came for this long; None for no end.
+
+        Raises `SourceError`, `TooManyBadRecordsError` and `StoreError`, after it has committed what it could.
         """
         with stopped_by_signals(self.stop, lambda: self.stopping):
             self._source.subscribe(self)
             try:
                 self._loop(max_records, idle_seconds)
             finally:
-                self._stopped_at = self._stopped_at or time.monotonic()
+                self._thread.stop()
                 self._source.close()
-                self._thread.shutdown()
+                self._thread.close()
         return self._done
 
     def _loop(self, max_records: int | None, idle_seconds: float | None) -> None:
-        self._done = 0
-        self._committed_at = time.monotonic()
         try:
             while True:
                 self._rounds(max_records, idle_seconds)
-                self._close_batches()
+                self._shards.close_batches()
                 if self._commit() or self.stopping:
-                    return  # if it was refused, what came after the last commit has to be read again first
+                    return  # after a refused commit, the records since the last one have to be read again first
         except SourceError:
-            self._finish_or_forget()
-            self._close_batches()
+            self._end_learning()
+            self._shards.close_batches()
             self._commit()
             raise
 
     def _rounds(self, max_records: int | None, idle_seconds: float | None) -> None:
-        """Poll, learn and commit until there is a reason to stop; some of it may not be committed yet."""
-        self._heard = time.monotonic()
+        """Poll, learn and commit until there is a reason to stop; the last records may be uncommitted then."""
+        self._heard = self._clock()
         timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
-        while not self.stopping and (max_records is None or self._stale or self._done + self._pending < max_records):
+        while not self.stopping and (self._shards.stale or not self._reaches(max_records)):
             polled = [
-                (self._lanes.get(s), s, raw)
-                for s, raw in self._poll(POLL_RECORDS, timeout)
-                if s not in self._to_begin  # else it is not yet where the lane goes on
+                (self._shards.get(shard), shard, raw)
+                for shard, raw in self._poll(POLL_RECORDS, timeout)
+                if shard not in self._shards.to_start  # else these records are not at the shard's position
             ]
-            self._finish_learning()  # of the poll before, which went on while we polled
-            if new := [*self._source.assigned(), *self._to_reclaim()]:
-                self._claim(new)
-                self._heard = time.monotonic()  # to join may take longer than a stream is quiet
-            if self._stale:
-                self._go_back()
-            self._begin()
-            late = time.monotonic() - self._committed_at >= self._commit_seconds
-            if self._pending >= self._commit_records or (late and self._pending) or self._unpinned():
+            self._finish_learning()  # of the poll before: the store's thread learned while this one polled
+            self._follow_group()
+            if self._commit_is_due():
                 self._commit()
             if polled:
-                self._heard = time.monotonic()
+                self._heard = self._clock()
                 self._learning = self._submit(partial(self._learn_all, polled))
                 size = sum(len(raw) for _, _, raw in polled)
-                if max_records is not None and self._done + self._pending + size >= max_records:
-                    self._finish_learning()  # it may be the last one: no poll that waits for more
-            if idle_seconds is not None and self._lanes and time.monotonic() - self._heard > idle_seconds:
+                if self._reaches(max_records, size):
+                    self._finish_learning()  # this may be the last batch: do not wait for more in a poll
+            if idle_seconds is not None and len(self._shards) and self._clock() - self._heard > idle_seconds:
                 break
         self._finish_learning()
 
-    def _finish_or_forget(self) -> None:
-        """The source has failed while a batch was being learned: let it end, or forget it where it fails as well."""
-        self._stopped_at = self._stopped_at or time.monotonic()
-        learning, self._learning = self._learning, None
-        if learning is not None:
-            wait([learning])
-            self._stale = self._stale or not isinstance(learning.exception(), SourceError | None)
-        self._busy = None
+    def _reaches(self, max_records: int | None, more: int = 0) -> bool:
+        return max_records is not None and self._done + self._shards.pending + more >= max_records
+
+    def _follow_group(self) -> None:
+        """Claim the shards that were assigned, read again what is stale, and start what waits for it."""
+        if new := [*self._source.assigned(), *self._shards.take_reclaimable(self._clock())]:
+            self._claim(new)
+            self._heard = self._clock()  # to join the group may take longer than `idle_seconds`
+        if self._shards.stale:
+            self._roll_back()
+        self._start_shards()
+
+    def _commit_is_due(self) -> bool:
+        late = self._clock() - self._committed_at >= self._commit_seconds
+        pending = self._shards.pending
+        return pending >= self._commit_records or (late and pending > 0) or self._shards.unpinned
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         try:
             return self._source.poll(max_records, timeout_s)
-        except SourceUnavailableError as error:  # it is asked again in the next round
-            self._tell("source", str(error))
-            self._stopping.wait(POLL_TIMEOUT_S)
+        except SourceUnavailableError as error:  # the next round polls again
+            self._tell("source", error)
+            self._sleep(POLL_TIMEOUT_S)
             return []
 
-    # -- learning ----------------------------------------------------------------------------------------------------
+    def _stay(self) -> None:
+        """Poll the paused source, which keeps this worker in the group."""
+        self._heard = self._clock()
+        if self._poll(1, 0.0):
+            self._shards.stale = True  # a paused source should return nothing; if it does, read it again
 
-    def _learn_all(self, polled: Sequence[tuple[_Lane | None, Shard, Sequence[Any]]]) -> None:
+    def _learn_all(self, polled: Sequence[tuple[Lane | None, Shard, Sequence[Any]]]) -> None:
         for lane, shard, raw in polled:
-            # Taken away or forgotten after it was polled: others, or we ourselves, will read it again.
-            while raw and lane is not None and self._lanes.get(shard) is lane and not self._stale:
-                lane.part()
+            # A lane that was dropped or replaced after the poll: this worker or another one reads the records again.
+            while raw and lane is not None and self._shards.get(shard) is lane and not self._shards.stale:
+                lane.keep_boundary()
                 size = lane.estimator.boundary_within(len(raw))
                 self._learn(lane, shard, self._source.decode(shard, raw[:size]))
                 raw = raw[size:]
 
-    def _learn(self, lane: _Lane, shard: Shard, batch: Batch) -> None:
-        estimator = lane.estimator
-        seen, refused = estimator.n_seen, estimator.n_refused
-        if len(batch):
-            # Admission comes first and is what may fail: then nothing was spent or learned, and it can be repeated.
-            learn = partial(estimator.learn_arrays, batch.X, batch.y, batch.budgets, batch.subjects)
-            self._until_answered(learn)
+    def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
+        counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead, shard)
-        lane.counts = Counts(
-            lane.counts.learned + estimator.n_seen - seen,
-            lane.counts.refused + estimator.n_refused - refused,
-            lane.counts.dead + len(batch.dead),
-        )
-        lane.position = batch.position
-        size = len(batch) + len(batch.dead)
-        self._pending += size
-        self._polled += size
+        lane.counts, lane.position = counts, batch.position
         for observer in self._observers:
-            observer.learned(shard, batch, lane.counts)
-        self._watch_for_bad(shard, batch)
+            observer.learned(shard, batch, counts)
+        lane.bad_in_a_row = self._bad_records.count(shard, batch, lane.bad_in_a_row)
 
     def _finish_learning(self) -> None:
         if (learning := self._learning) is not None:
             self._learning = None
-            self._wait(learning)
+            self._result(learning)
 
-    def _watch_for_bad(self, shard: Shard, batch: Batch) -> None:
-        self._bad += len(batch.dead)
-        if not batch.dead:
-            self._in_a_row[shard] = 0
-            return
-        last_good = int(batch.positions[-1]) if len(batch) else -1
-        since = sum(letter.position > last_good for letter in batch.dead)
-        self._in_a_row[shard] = since + (0 if len(batch) else self._in_a_row.get(shard, 0))
-        if self._max_bad_in_a_row is not None and self._in_a_row[shard] > self._max_bad_in_a_row:
-            raise TooManyBadRecordsError(
-                f"{shard}: {self._in_a_row[shard]} records on end cannot be decoded, the last for "
-                f"{batch.dead[-1].reason!r}; mend the schema or the producer, or raise max_bad_in_a_row"
-            )
-        if self._max_bad_share is not None and self._bad > self._max_bad_share * max(self._polled, 1000):
-            raise TooManyBadRecordsError(
-                f"{self._bad} of {self._polled} records cannot be decoded, over the share of {self._max_bad_share:g}; "
-                "mend the schema or the producer, or raise max_bad_share"
-            )
-
-    # -- committing --------------------------------------------------------------------------------------------------
+    def _end_learning(self) -> None:
+        """After the source has failed: wait until the current batch is learned; its failure makes the lanes stale."""
+        self._thread.stop()
+        learning, self._learning = self._learning, None
+        if learning is not None and not isinstance(learning.exception(), SourceError | None):
+            self._shards.stale = True
+        self._thread.abandon()
 
     def _commit(self) -> bool:
-        """Commit every shard that moved, or go back to the last commit; whether nothing is left to be read again."""
-        parts = self._parts()
+        """Commit every shard that moved, or roll back; returns whether no record has to be read again."""
+        parts = self._shards.parts()
         if not parts:
-            return not self._stale
+            return not self._shards.stale
+        if not self._write(parts, self._call):
+            if not self.stopping:
+                self._roll_back()
+            return False
+        self._source.commit({shard: part.position for shard, part in parts.items() if shard in self._shards})
+        if self._publish:
+            self._show(self._call(lambda: [self._store.load(shard) for shard in parts]))
+        return True
+
+    def _write(self, parts: dict[Shard, Part], call: Callable[[Callable[[], None]], None]) -> bool:
+        """Commit dead letters, then parts and spends; returns whether the store accepted them."""
         if self._dead_letters is not None:
-            self._patiently(self._dead_letters.commit)
-        began = time.monotonic()
+            call(self._dead_letters.commit)
+        began = self._clock()
         try:
-            self._patiently(lambda: self._store.commit_parts(parts))
+            call(partial(self._store.commit_parts, parts))
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
-            if not self.stopping:
-                self._go_back()
             return False
-        self._after_commit(parts, time.monotonic() - began)
-        self._source.commit({shard: part.position for shard, part in parts.items() if shard in self._lanes})
-        if self._publish:
-            self._show(self._patiently(lambda: [self._store.load(shard) for shard in parts]))
+        self._done += self._shards.mark_committed(parts)
+        self._committed_at = self._clock()
+        for observer in self._observers:
+            observer.committed(parts, self._committed_at - began)
         return True
 
     def _show(self, snapshots: Iterable[Snapshot | None]) -> None:
@@ -342,207 +293,108 @@ class Worker:
         for publish in self._publish if committed else ():
             try:
                 publish(committed)
-            except (SourceUnavailableError, StoreUnavailableError) as error:  # they stay in the store
-                self._tell("publish", str(error))
-
-    def _parts(self) -> dict[Shard, Part]:
-        if self._stale:
-            return {}
-        parts = {shard: part for shard, lane in self._lanes.items() if (part := lane.part()) is not None}
-        for part in parts.values():
-            check_finite(part.state)
-        return parts
-
-    def _close_batches(self) -> None:
-        for lane in self._lanes.values() if not self._stale else ():
-            lane.estimator.close_batch()
-
-    def _unpinned(self) -> bool:
-        """Whether a shard has begun whose beginning is not committed: `latest` is another place the next time."""
-        return any(lane.committed_position is None and lane.position is not None for lane in self._lanes.values())
-
-    def _after_commit(self, parts: dict[Shard, Part], seconds: float) -> None:
-        for shard, part in parts.items():
-            lane = self._lanes.get(shard)
-            if lane is not None:
-                self._done += total(part.counts) - total(lane.committed)
-                lane.committed, lane.committed_position = part.counts, part.position
-        self._pending = sum(total(lane.counts) - total(lane.committed) for lane in self._lanes.values())
-        self._committed_at = time.monotonic()
-        for observer in self._observers:
-            observer.committed(parts, seconds)
+            except (SourceUnavailableError, StoreUnavailableError) as error:  # the snapshots remain in the store
+                self._tell("publish", error)
 
     def _refused(self, error: FencedError | LedgerConflictError) -> None:
-        """A commit was refused: nothing that we learned since the last one was seen, and it must be forgotten."""
+        """A commit was refused: nothing since the last commit was visible, and it must be rolled back."""
         if isinstance(error, FencedError):
-            self._tell("fenced", str(error))
+            self._tell("fenced", error)
             self._drop({error.shard})
-            self._fenced[error.shard] = time.monotonic() + RECLAIM_AFTER_S
+            self._shards.fence(error.shard, self._clock() + RECLAIM_AFTER_S)
         else:
-            self._tell("conflict", str(error))
-            time.sleep(random.uniform(0, 0.1))  # so that the two do not meet again
-        self._stale = True
+            self._tell("conflict", error)
+            self._sleep(self._randomness(0.0, 0.1))  # so that the two workers do not conflict again
+        self._shards.stale = True
 
-    def _go_back(self) -> None:
-        """Forget what came after the last commit: read the shards that are still ours again."""
-        self._stale = False
+    def _roll_back(self) -> None:
+        """Discard what came after the last commit, and read the remaining shards from the store again."""
+        self._shards.stale = False
         self._store.rollback()
-        for shard in list(self._lanes):
-            snapshot = self._patiently(partial(self._store.load, shard))
-            if shard in self._lanes:
-                self._lanes[shard] = lane = self._lane(snapshot, self._lanes[shard].origin)
-                self._to_begin[shard] = lane.position or lane.origin
-                self._in_a_row[shard] = 0  # they are counted again as they are read again
-        self._pending = 0
-        self._committed_at = time.monotonic()
+        for shard in self._shards:
+            snapshot = self._call(partial(self._store.load, shard))
+            self._shards.reload(shard, snapshot)
+        self._committed_at = self._clock()
         for observer in self._observers:
             observer.rolled_back()
 
-    # -- shards come and go ------------------------------------------------------------------------------------------
-
     def _claim(self, shards: Sequence[Shard]) -> None:
-        if not shards:
-            return
-        claimed = self._patiently(lambda: self._store.claim(shards))
-        for shard, snapshot in claimed.items():
-            if shard not in self._lost:
-                self._lanes[shard] = lane = self._lane(snapshot)
-                self._to_begin[shard] = lane.position
-                self._in_a_row[shard] = 0
+        claimed = self._call(lambda: self._store.claim(shards))
+        self._shards.claim(claimed)
         self._tell_assigned()
-        self._show(claimed.values())  # whoever had them may not have come to it
+        self._show(claimed.values())  # the previous owner may have committed them without publishing them
 
-    def _to_reclaim(self) -> list[Shard]:
-        """Fenced shards that have not been taken away since.
-
-        If another worker has them, we will hear of it by then. If not, its claim came late, from a time before they
-        were ours, and without us they would have no owner.
-        """
-        due = [shard for shard, moment in self._fenced.items() if time.monotonic() >= moment]
-        for shard in due:
-            del self._fenced[shard]
-        return due
-
-    def _begin(self) -> None:
-        """Take the source to where the shards go on; a source that gives no answer is asked again in the next round."""
-        for shard, position in list(self._to_begin.items()):
-            if shard in self._lanes:
+    def _start_shards(self) -> None:
+        """Start shards at their positions; if the source does not answer, the next round tries again."""
+        for shard, position in list(self._shards.to_start.items()):
+            if (lane := self._shards.get(shard)) is not None:
                 try:
-                    lane = self._lanes[shard]
                     lane.origin = self._source.start(shard, position)
                 except SourceUnavailableError as error:
-                    self._tell("source", str(error))
+                    self._tell("source", error)
                     return
                 if lane.position is None:
                     lane.position = lane.origin
                 elif lane.origin is not None:
-                    self._source.commit({shard: lane.origin})  # whoever had it before may not have told the broker
-            del self._to_begin[shard]
-
-    def _lane(self, snapshot: Snapshot | None, origin: Position | None = None) -> _Lane:
-        estimator = self._build()
-        if snapshot is None:
-            return _Lane(estimator, Counts(), None, Counts(), None, origin)
-        estimator.load_state_dict(snapshot.state)
-        position = snapshot.position
-        return _Lane(estimator, snapshot.counts, position, snapshot.counts, position, origin)
+                    self._source.commit({shard: lane.origin})  # the previous owner may not have told the broker
+            del self._shards.to_start[shard]
 
     def revoked(self, shards: set[Shard]) -> None:
-        """Commit once more while they are ours. On the source's thread, from within our own poll."""
-        learning, busy = self._learning, self._busy
-        if busy is not None and busy is learning:
-            wait([busy], timeout=LAST_BATCH_S)
-        if self._stale or (busy is not None and not (busy is learning and busy.done() and busy.exception() is None)):
-            self.lost(shards)  # the call under way commits them, or nobody does and their next owner learns them anew
+        """See `RebalanceListener.revoked`. The source calls it within this worker's own poll."""
+        if not self._may_commit():
+            self.lost(shards)  # the current call commits them, or their next owner learns them again
             return
-        for shard in shards & self._lanes.keys():
-            self._lanes[shard].estimator.close_batch()
-        parts = self._parts()
-        if parts:
+        self._shards.close_batches(shards)
+        if parts := self._shards.parts():
             try:
-                if self._dead_letters is not None:
-                    self._dead_letters.commit()
-                began = time.monotonic()
-                self._store.commit_parts(parts)
-                self._after_commit(parts, time.monotonic() - began)
-            except (FencedError, LedgerConflictError) as error:
-                self._refused(error)
+                self._write(parts, lambda call: call())
             except (StoreUnavailableError, SourceUnavailableError) as error:
-                self._tell("store", str(error))
-                self._stale = True
+                self._tell("store", error)
+                self._shards.stale = True
         self._drop(shards)
 
+    def _may_commit(self) -> bool:
+        """Whether a rebalance may commit: all was learned, and no call is under way. It waits for the current batch."""
+        call = self._thread.call
+        if call is not None and call is self._learning:
+            self._wait([call], LAST_BATCH_S)
+            return not self._shards.stale and call.done() and call.exception() is None
+        return not self._shards.stale and call is None
+
     def lost(self, shards: set[Shard]) -> None:
-        """Forget them: others may have claimed them. Their spends wait in one ledger with ours, so all goes back."""
-        if self._busy is not None or any(s in self._lanes and self._lanes[s].uncommitted for s in shards):
-            self._stale = True
+        """See `RebalanceListener.lost`. One ledger holds the pending spends of all shards, so all are rolled back."""
+        uncommitted = any((lane := self._shards.get(shard)) is not None and lane.uncommitted for shard in shards)
+        if self._thread.call is not None or uncommitted:
+            self._shards.stale = True
         self._drop(shards)
 
     def _drop(self, shards: set[Shard]) -> None:
-        if self._busy is not None:
-            self._lost |= shards
+        if self._thread.call is not None:
+            self._shards.lost |= shards  # they are released when the call has ended
         else:
             self._store.release(shards)
-        for shard in shards:
-            self._lanes.pop(shard, None)
-            self._fenced.pop(shard, None)
+        self._shards.drop(shards)
         self._tell_assigned()
 
-    # -- patience ----------------------------------------------------------------------------------------------------
-
-    def _patiently(self, call: Callable[[], T]) -> T:
+    def _call(self, call: Callable[[], T]) -> T:
         """Call the store until it answers."""
-        return self._wait(self._submit(partial(self._until_answered, call)))
+        return self._result(self._submit(partial(self._thread.retry, call)))
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
-        """Everything that uses the store or an estimator runs on one thread, one after the other."""
-        self._lost = set()
-        self._busy = self._thread.submit(call)
-        return self._busy
+        self._shards.lost.clear()
+        return self._thread.submit(call)
 
-    def _wait(self, future: Future[T]) -> T:
-        """The result. When that takes long, hold the source and poll it, to stay in the group."""
-        held = False
+    def _result(self, call: Future[T]) -> T:
         try:
-            while True:
-                try:
-                    return future.result(POLL_TIMEOUT_S if held else HOLD_AFTER_S)
-                except NotYet:
-                    if future.done():
-                        raise
-                    if not held:
-                        self._source.pause()
-                        held = True
-                    self._heard = time.monotonic()
-                    if self._poll(1, 0.0):
-                        self._stale = True  # it should bring nothing now; what it brings all the same is read again
+            return self._thread.result(call)
         finally:
-            self._busy = None
-            self._store.release(self._lost)
-            if held:
-                self._source.resume()
+            self._store.release(self._shards.lost)
 
-    def _until_answered(self, call: Callable[[], T]) -> T:
-        def note(state: Any) -> None:
-            self._tell("store", str(state.outcome.exception()))
-
-        def give_up(state: Any) -> bool:
-            return self._stopped_at is not None and time.monotonic() - self._stopped_at > GIVE_UP_S
-
-        trying = Retrying(
-            retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
-            wait=wait_random_exponential(multiplier=0.1, max=3.0),
-            stop=give_up,
-            before_sleep=note,
-            reraise=True,
-        )
-        return trying(call)
-
-    def _tell(self, kind: str, message: str) -> None:
-        log.warning("%s: %s", kind, message)
+    def _tell(self, kind: str, error: BaseException) -> None:
+        log.warning("%s: %s", kind, error)
         for observer in self._observers:
-            observer.on_retry(kind, message)
+            observer.on_retry(kind, str(error))
 
     def _tell_assigned(self) -> None:
         for observer in self._observers:
-            observer.assigned({shard: lane.committed for shard, lane in self._lanes.items()})
+            observer.assigned(self._shards.committed)

@@ -1,1 +1,1 @@
-"""How a committed model is shown: snapshots, published files, holdout measures, predictions for a CSV file."""
+"""What is shown of committed models: snapshots, published files, holdout measures, predictions for a CSV stream."""

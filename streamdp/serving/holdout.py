@@ -1,23 +1,27 @@
-"""A public holdout file, on which committed models are measured; it spends nothing."""
+"""Measures of a committed model on a public holdout file. They spend no budget."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
 
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
-from streamdp.estimators.base import ClassifierFace, RegressorFace, StreamEstimator
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
 
 class Holdout:
-    """A public file of the job's columns (subject and budget may be missing), to measure committed models on.
+    """A public file with records to measure committed models on.
 
-    Raises `SourceError` and `SchemaError` where the file cannot be read or does not fit.
+    Parameters
+    ----------
+    config
+        The job; its `holdout` is the file. The file needs the job's columns, except those of the subject and the
+        budget.
+
+    Raises `SourceError` if the file cannot be read or has no records, and `SchemaError` if it does not fit the schema.
     """
 
     def __init__(self, config: JobConfig) -> None:
@@ -32,26 +36,30 @@ class Holdout:
         self._X = np.concatenate([batch.X for batch in batches]) if batches else np.zeros((0, 0))
         self._y = np.concatenate([batch.y for batch in batches]) if batches else np.zeros(0)
         self._scale = config.schema_.target.scale or 1.0
+        self._classes = config.schema_.target.classes
         if not len(self._y):
             raise SourceError(f"{path}: the holdout has no records")
 
-    def measure(self, estimator: StreamEstimator) -> dict[str, Any]:
-        """Accuracy and log loss, or mean absolute and root mean squared error in the target's own unit."""
+    def measure(self, estimator: Any) -> dict[str, Any]:
+        """Measure a model.
+
+        Parameters
+        ----------
+        estimator
+            An estimator of the job.
+
+        Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute
+        and the root mean squared error of a regressor, in the unit of the target column.
+        """
         out: dict[str, Any] = {"records": len(self._y)}
-        if isinstance(estimator, ClassifierFace):
-            out["accuracy"] = float(np.mean(estimator.predict_arrays(self._X) == self._y))
-            with contextlib.suppress(NotImplementedError):  # the hinge loss has no probabilities
-                likelihood = probabilities(estimator, self._X)[np.arange(len(self._y)), self._y.astype(int)]
-                out["log_loss"] = float(-np.mean(np.log(np.maximum(likelihood, 1e-300))))
-        elif isinstance(estimator, RegressorFace):
-            error = (estimator.predict_arrays(self._X) - self._y) * self._scale
+        predicted = estimator.predict_arrays(self._X)
+        if self._classes is None:
+            error = (predicted - self._y) * self._scale
             out["mean_absolute_error"] = float(np.mean(np.abs(error)))
             out["root_mean_squared_error"] = float(np.sqrt(np.mean(error**2)))
+            return out | {"note": HOLDOUT_NOTE}
+        out["accuracy"] = float(np.mean(predicted == self._y))
+        if estimator.probabilistic:
+            likelihood = estimator.predict_proba_arrays(self._X)[np.arange(len(self._y)), self._y.astype(int)]
+            out["log_loss"] = float(-np.mean(np.log(np.maximum(likelihood, 1e-300))))
         return out | {"note": HOLDOUT_NOTE}
-
-
-def probabilities(estimator: ClassifierFace, X: np.ndarray) -> np.ndarray:
-    """The (n, K) class probabilities. Raises `NotImplementedError` where the loss gives none."""
-    if not estimator._probabilistic:
-        raise NotImplementedError("the hinge loss gives no probabilities")
-    return estimator.predict_proba_arrays(X)

@@ -1,92 +1,84 @@
-"""Predictions for a CSV stream by a committed model: its fields come out as they came in, with columns added.
+"""Predictions of a committed model for a CSV stream: each row is copied, and columns are added.
 
-Not so what is around the fields: blank lines go, lines end in LF, and quotes are there where they are needed.
+What surrounds the fields may change: empty lines are dropped, lines end in LF, and fields have quotes only if they need
+them. Rows are read by the rules of `connectors.csvrows`.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from itertools import islice
+from contextlib import closing
 from typing import Any, TextIO
 
 import numpy as np
 import polars as pl
 
-from streamdp.errors import SchemaError, SourceError
-from streamdp.estimators.base import ClassifierFace
-from streamdp.serving.holdout import probabilities
-from streamdp.serving.publish import Model
-
-CHUNK_ROWS = 8192
-_MAX_FIELD = 2**31 - 1  # the most that fits everywhere
+from connectors.csvrows import CSVRows
+from streamdp.errors import SchemaError
+from streamdp.serving.snapshots import Model
 
 
-def predict_csv(model: Model, rows: TextIO, out: TextIO, *, delimiter: str = ",", column: str = "prediction") -> int:
-    """Write the rows with the column `column`, and for a classifier a column `<column>_<class>` of probabilities.
+def predict_csv(model: Model, path: str, out: TextIO, *, delimiter: str = ",", column: str = "prediction") -> int:
+    """Write the rows of a CSV file with predictions added; return how many rows have none.
 
-    Needs the declared feature columns only. A row that does not fit the schema gets empty predictions; returns how
-    many did not. Raises `SchemaError` for a header that lacks a column or has `column` already, `SourceError` for
-    input that is no CSV.
+    Parameters
+    ----------
+    model
+        The committed model.
+    path
+        The file, or `-` for standard input. It needs the declared feature columns only.
+    out
+        Where the rows are written. Must encode with `surrogateescape`, for rows that are not UTF-8.
+    delimiter
+        One ASCII character between fields, of the file and of `out`.
+    column
+        The name of the added column. A classifier adds a column `<column>_<class>` of probabilities for each class.
+
+    A row that is unusable or does not fit the schema gets empty predictions. A row with too few fields is filled up
+    with empty ones; a line whose quotes do not match becomes one field; the text of a row over 1 MiB is dropped.
+
+    Raises `SchemaError` for a header that lacks or repeats a declared column or has `column` already, `SourceError`
+    if the file cannot be read.
     """
-    csv.field_size_limit(_MAX_FIELD)
-    reader = csv.reader(rows, delimiter=delimiter)
-    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     predictor = _Predictor(model)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
-    header = next(_lines(reader), None)
-    if header is None:
-        raise SchemaError("standard input: expected a line of column names, got nothing")
-    header[0] = header[0].removeprefix("\ufeff")
-    lacks = [name for name in predictor.columns if name.strip() not in map(str.strip, header)]
-    if lacks:
-        raise SchemaError(f"standard input: the header lacks the declared {', '.join(map(repr, lacks))}")
-    taken = [name for name in added if name in header]
-    if taken:
-        raise SchemaError(f"standard input: has a column {taken[0]!r} already; choose another --column")
-    writer.writerow(header + added)
-    places = [[name.strip() for name in header].index(name.strip()) for name in predictor.columns]
-    bad, lines = 0, _lines(reader)
-    while chunk := list(islice(lines, CHUNK_ROWS)):
-        whole = [len(row) == len(header) for row in chunk]
-        fields = [[row[j] if good else None for row, good in zip(chunk, whole, strict=True)] for j in places]
-        predictions = predictor(fields)
-        for row, values in zip(chunk, predictions, strict=True):
-            bad += values is None
-            row += [""] * (len(header) - len(row))  # a short row would shift its empty prediction
-            writer.writerow(row + ([""] * len(added) if values is None else values))
-        out.flush()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    bad = 0
+    with closing(CSVRows(path, delimiter, predictor.columns)) as rows:
+        taken = [name for name in added if name in rows.names]
+        if taken:
+            raise SchemaError(f"the input has a column {taken[0]!r} already; choose another --column")
+        writer.writerow(rows.header + added)
+        places = [rows.names.index(name) for name in predictor.columns]
+        for chunk in rows:
+            predictions = predictor([[row.fields[j] if row.reason is None else None for row in chunk] for j in places])
+            for row, values in zip(chunk, predictions, strict=True):
+                bad += values is None
+                padding = [""] * (len(rows.header) - len(row.fields))  # a short row would shift its empty prediction
+                writer.writerow(row.fields + padding + ([""] * len(added) if values is None else values))
+            out.flush()
     return bad
 
 
-def _lines(reader: Any) -> Iterator[list[str]]:
-    try:
-        yield from (row for row in reader if row)
-    except csv.Error:
-        raise SourceError(f"standard input, line {reader.line_num}: not CSV") from None
-
-
 class _Predictor:
-    """Encodes the feature columns and predicts; None for a row that the schema cannot encode."""
+    """Encode the feature columns and predict; None for a row that the schema cannot encode."""
 
     def __init__(self, model: Model) -> None:
         declared = model.definition.schema_
-        # A schema encodes whole records, so a target is made up; the model's predictions do not depend on it.
+        # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0])
         self._schema = declared.model_copy(update={"subject": None, "budget": None}).build()
         self._scale = declared.target.scale or 1.0
-        self._estimator: Any = model.estimator
+        estimator: Any = model.estimator
+        self._estimator = estimator
         self._classes = declared.target.classes
         self.columns = tuple(declared.features)
         self.labels: list[str] = []
-        if isinstance(model.estimator, ClassifierFace) and model.estimator._probabilistic:
-            self.labels = list(declared.target.classes or ())
+        if self._classes is not None and estimator.probabilistic:
+            self.labels = self._classes
 
     def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:
-        series = [
-            pl.Series(name, [_readable(value) for value in values], dtype=pl.String)
-            for name, values in zip(self.columns, fields, strict=True)
-        ]
+        series = [pl.Series(name, values, dtype=pl.String) for name, values in zip(self.columns, fields, strict=True)]
         frame = pl.DataFrame(series).with_columns(self._target.alias(self._schema.target))
         batch = self._schema.encode(frame, np.arange(frame.height), {})
         out: list[list[str] | None] = [None] * frame.height
@@ -102,13 +94,6 @@ class _Predictor:
             return [[repr(value)] for value in (predicted * self._scale).tolist()]
         answers = [[self._classes[int(k)]] for k in predicted.tolist()]
         if self.labels:
-            shares = probabilities(self._estimator, X).tolist()
+            shares = self._estimator.predict_proba_arrays(X).tolist()
             answers = [a + [f"{p:.6g}" for p in row] for a, row in zip(answers, shares, strict=True)]
         return answers
-
-
-def _readable(value: str | None) -> str | None:
-    """None for text with bytes that were not UTF-8, which were read as lone surrogates."""
-    if value is None or value.isascii():
-        return value
-    return None if any("\ud800" <= c <= "\udfff" for c in value) else value

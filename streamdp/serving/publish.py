@@ -1,4 +1,4 @@
-"""What may be shown of a job: everything here starts from a committed snapshot, and spends nothing."""
+"""What may be shown of a job. It derives from committed snapshots only and spends no budget."""
 
 from __future__ import annotations
 
@@ -19,19 +19,38 @@ from streamdp.store.store import Store
 
 
 def committed(store_path: str, job: str | None = None) -> Model:
-    """The last committed model of a job, which may be running; `job` names it where the store is a server.
+    """Read the last committed model of a job. The job may be running.
+
+    Parameters
+    ----------
+    store_path
+        The path of the store's file, or the URL of its database.
+    job
+        The name of the job; needed if the store is a database with several jobs.
 
     Raises `NotAvailableError` before the first commit.
     """
     snapshots = Store.snapshots(store_path, job)
     if not snapshots:
-        raise NotAvailableError(f"{job or store_path} has no commit yet; nothing has been learned that could be shown")
+        raise NotAvailableError(f"{job or store_path} has no commit yet, so there is nothing to show")
     return restore(combined(snapshots))
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One coefficient, of one class where there are more than two, with its interval where there is one."""
+    """One coefficient of a model.
+
+    Parameters
+    ----------
+    name
+        The name of the feature.
+    value
+        The estimate.
+    low, high
+        Its confidence interval. None if there is none.
+    label
+        The class that it belongs to, if there are more than two. Else None.
+    """
 
     name: str
     value: float
@@ -41,9 +60,19 @@ class Weight:
 
 
 def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
-    """The coefficients in the order of theta. Raises `ConfigError` for a level that is not tabulated."""
+    """List the coefficients of a model.
+
+    Parameters
+    ----------
+    estimator
+        The model.
+    level
+        The level of the confidence intervals, such as 0.95.
+
+    Returns the coefficients in the order of theta. Raises `ConfigError` for a level that is not tabulated.
+    """
     interval: list[list[float]] | None = None
-    # Not every estimator has intervals, and none has one at once.
+    # Some estimators have no intervals, and the others have none before some records.
     with contextlib.suppress(NotAvailableError, AttributeError):
         interval = estimator.interval(level).tolist()
     out: list[Weight] = []
@@ -62,7 +91,17 @@ def _flat(named: dict[Any, Any]) -> Iterator[tuple[str | None, str, float]]:
 
 
 def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A committed model as plain values: counts, weights, guarantee, statement, and the holdout's measures."""
+    """Describe a committed model by plain values that fit into JSON.
+
+    Parameters
+    ----------
+    model
+        The model.
+    holdout
+        Its measures, from `Holdout.measure`. None: none.
+
+    Returns the job, the commit, the counts, the weights, the guarantee, the statement, and the measures.
+    """
     snapshot = model.snapshot
     out = {
         "job": snapshot.job,
@@ -81,9 +120,17 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
 
 
 def check_place(path: str) -> None:
-    """Raises `StoreError` where `Publisher` could not write, before anything depends on it."""
+    """Check that `Publisher` can write a file.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises `StoreError` if it cannot.
+    """
     if os.path.lexists(path) and not os.path.isfile(path):
-        raise StoreError(f"cannot publish to {path}: it is no regular file")
+        raise StoreError(f"cannot publish to {path}: it is not a regular file")
     try:
         tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
     except OSError as error:
@@ -91,9 +138,18 @@ def check_place(path: str) -> None:
 
 
 class Publisher:
-    """Called with every committed snapshot: measures it on the holdout, writes the JSON file, tells the listeners.
+    """A listener for committed snapshots: it measures the model, writes the JSON file, and calls other listeners.
 
-    Raises `StoreError` at once where the file cannot be written.
+    Parameters
+    ----------
+    path
+        The JSON file. None: no file.
+    holdout
+        The public records to measure on. None: no measures.
+    listeners
+        Functions of the snapshot and its measures, called after the file is written.
+
+    Raises `StoreError` if the file cannot be written.
     """
 
     def __init__(
@@ -110,13 +166,20 @@ class Publisher:
         self._model: Model | None = None
 
     def __call__(self, snapshot: Snapshot) -> None:
+        """Publish a snapshot.
+
+        Parameters
+        ----------
+        snapshot
+            The committed snapshot. Raises `StoreError` if the file cannot be written.
+        """
         measures = None
         if self._path is not None or self._holdout is not None:
             model = self._read(snapshot)
             if self._holdout is not None:
                 measures = self._holdout.measure(model.estimator)
             if self._path is not None:
-                try:  # what is published may be read by everybody
+                try:  # mode: everybody may read what is published
                     write_durably(self._path, json.dumps(document(model, measures), indent=2) + "\n", mode=0o644)
                 except OSError as error:
                     raise StoreError(f"cannot publish to {self._path}: {error.strerror}") from None
@@ -124,7 +187,7 @@ class Publisher:
             listener(snapshot, measures)
 
     def _read(self, snapshot: Snapshot) -> Model:
-        """One model for all snapshots of the run: only its state changes from commit to commit."""
+        """The model of a snapshot. The estimator is reused, because only its state changes between commits."""
         if self._model is None:
             self._model = restore(snapshot)
         else:

@@ -1,7 +1,7 @@
-"""One model from the shards of a job, and snapshots as text that travels without the database.
+"""Models from committed snapshots: restore one, combine the shards of a job, read and write snapshots as JSON.
 
-A job of one stream has one snapshot, and it is the model. A job of a partitioned stream has one for each shard: the
-model is their average, weighted by records (`estimator.merged`, which says what that promises and what it loses).
+The single snapshot of an unpartitioned stream is the model. A partitioned stream has one snapshot for each shard. Its
+model is their average, weighted by the number of records; `estimator.merged` documents what this average guarantees.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from streamdp.config.job import Definition, read_definition
+from streamdp.config.definition import Definition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
 from streamdp.ledger.ledger import Ledger
@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A committed model, for reading."""
+    """A committed model, for reading.
+
+    Parameters
+    ----------
+    definition
+        The schema, the model and the cap of the job.
+    estimator
+        The estimator with the committed state.
+    snapshot
+        The snapshot that it was restored from.
+    """
 
     definition: Definition
     estimator: StreamEstimator
@@ -32,14 +42,20 @@ class Model:
 
 
 def restore(snapshot: Snapshot) -> Model:
-    """The model of a snapshot.
+    """Restore the model of a snapshot.
 
-    Raises `ConfigError` where its configuration is none, `StoreDamagedError` where it is not the one it was made with.
+    Parameters
+    ----------
+    snapshot
+        The committed snapshot.
+
+    Raises `ConfigError` if the snapshot has no valid configuration, and `StoreDamagedError` if the configuration does
+    not have the fingerprint of the snapshot.
     """
     definition = read_definition(snapshot.config)
     if definition.fingerprint() != snapshot.fingerprint:
-        raise StoreDamagedError(f"the configuration of job {snapshot.job!r} is not the one that it was made with")
-    # The cap is part of the statement. The ledger behind it is empty, for this model learns no more.
+        raise StoreDamagedError(f"the configuration of job {snapshot.job!r} does not have its stored fingerprint")
+    # The statement names the cap. The ledger is empty, because this model does not learn.
     ledger = None if definition.cap is None else Ledger(definition.cap)
     estimator: Any = definition.build_estimator(ledger)
     estimator.load_state_dict(snapshot.state)
@@ -47,16 +63,22 @@ def restore(snapshot: Snapshot) -> Model:
 
 
 def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """One snapshot of all shards of a job: states averaged, counts added, positions by shard.
+    """Combine the snapshots of all shards of a job into one.
 
-    A single one stays as it is. Raises `NotAvailableError` where there is none, and `StoreMismatchError` where they
-    are of different jobs or configurations.
+    Parameters
+    ----------
+    snapshots
+        One snapshot for each shard.
+
+    Returns a snapshot with averaged states, added counts and the positions by shard; the snapshot of an unpartitioned
+    stream is returned unchanged. Raises `NotAvailableError` if there is no snapshot, and `StoreMismatchError` if the
+    snapshots belong to different jobs or configurations.
     """
     if not snapshots:
-        raise NotAvailableError("there is no commit yet; nothing has been learned that could be shown")
+        raise NotAvailableError("there is no commit yet, so there is nothing to show")
     first = snapshots[0]
     if any((s.job, s.fingerprint) != (first.job, first.fingerprint) for s in snapshots):
-        raise StoreMismatchError("expected the shards of one job, all with one configuration")
+        raise StoreMismatchError("expected the shards of one job with one configuration")
     position = {str(s.shard): s.position for s in snapshots}
     if len(snapshots) == 1:
         return first if first.shard == WHOLE else replace(first, shard=WHOLE, position=position)
@@ -74,7 +96,13 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def snapshot_to_json(snapshot: Snapshot) -> str:
-    """A snapshot as JSON text. It holds what the store holds of it: nothing that is not private."""
+    """Write a snapshot as JSON text. It holds what the store holds: only private values.
+
+    Parameters
+    ----------
+    snapshot
+        The committed snapshot.
+    """
     return json.dumps(
         {
             "format": 1,
@@ -96,11 +124,19 @@ def snapshot_to_json(snapshot: Snapshot) -> str:
 
 
 def snapshot_from_json(text: str | bytes) -> Snapshot:
-    """What `snapshot_to_json` was given. Raises `StoreDamagedError` for anything else."""
+    """Read a snapshot from JSON text.
+
+    Parameters
+    ----------
+    text
+        What `snapshot_to_json` returned.
+
+    Raises `StoreDamagedError` for any other text.
+    """
     try:
         item = json.loads(text)
         if item["format"] != 1:
-            raise StoreDamagedError("a snapshot in a newer format; use a newer streamdp")
+            raise StoreDamagedError("the snapshot has a newer format; use a newer streamdp")
         return Snapshot(
             job=item["job"],
             fingerprint=item["fingerprint"],
@@ -114,14 +150,23 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
             epoch=item["epoch"],
         )
     except (KeyError, TypeError, ValueError):
-        raise StoreDamagedError("expected a snapshot of streamdp as JSON") from None
+        raise StoreDamagedError("expected a streamdp snapshot as JSON") from None
 
 
 def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
-    """The last of each shard of a job, whatever the order they came in.
+    """Select the newest snapshot of each shard of a job.
 
-    A late one of an earlier owner has an earlier epoch and time; one of a store that was begun anew has only the
-    epoch.
+    A late snapshot of an earlier owner has an earlier epoch and an earlier time. A snapshot of a store that was created
+    again has an earlier epoch but a later time.
+
+    Parameters
+    ----------
+    snapshots
+        Snapshots of any jobs, in any order.
+    job
+        The name of the job.
+
+    Returns the snapshots in the order of their shards.
     """
     last: dict[Shard, Snapshot] = {}
     for snapshot in snapshots:
@@ -136,13 +181,24 @@ def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
 
 
 def load_snapshot(bootstrap_servers: str | list[str], topic: str, job: str, **options: Any) -> Model:
-    """The published model of a job, read from the compacted topic that its workers publish to, without the database.
+    """Read the published model of a job from a compacted topic, without the database. Needs the extra `kafka`.
 
-    `options` are those of `kafka.KafkaConsumer` (SASL, TLS, ...). Use `load_snapshot(...).estimator.predict_one(x)`.
-    Needs the extra `kafka`. Raises `NotAvailableError` where nothing is published yet, `SourceError` where the broker
-    or the topic cannot be read.
+    Use `load_snapshot(...).estimator.predict_one(x)` for predictions.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        The brokers, `host:port[,host:port]` or a list.
+    topic
+        The topic that the workers of the job publish to.
+    job
+        The name of the job.
+    **options
+        Options of `kafka.KafkaConsumer`, such as those for SASL and TLS.
+
+    Raises `NotAvailableError` if nothing is published yet, and `SourceError` if the broker or the topic cannot be read.
     """
-    from connectors.kafkasink import read_topic  # the one place where the library asks for a connector
+    from connectors.kafkasink import read_topic  # the only connector that this room uses
 
     found = (snapshot_from_json(value) for value in read_topic(bootstrap_servers, topic, options))
     return restore(combined(newest(found, job)))

@@ -1,4 +1,4 @@
-"""What is committed of a job: counts, one shard's part of a commit, a commit of the history, a whole snapshot."""
+"""Values that are committed of a job: counts, one shard's part, a line of the history, a whole snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from streamdp.data.records import WHOLE, Position, Shard
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Records since the job began: learned from, refused by the ledger, and dead (undecodable)."""
+    """Numbers of records since the job began.
+
+    Parameters
+    ----------
+    learned
+        Records that were learned from.
+    refused
+        Records that the ledger refused.
+    dead
+        Records that could not be decoded.
+    """
 
     learned: int = 0
     refused: int = 0
@@ -20,7 +30,17 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One line of a job's history. `committed_at` is in seconds since 1970 (UTC)."""
+    """One line of a job's history.
+
+    Parameters
+    ----------
+    seq
+        The number of the shard's commit, from 1.
+    committed_at
+        In seconds since 1970 (UTC).
+    counts, position, shard
+        What was committed, of which shard.
+    """
 
     seq: int
     committed_at: float
@@ -30,7 +50,17 @@ class Commit:
 
 
 class Part(NamedTuple):
-    """What is committed of one shard."""
+    """What is committed of one shard.
+
+    Parameters
+    ----------
+    state
+        The model's state, as `state_codec` describes it.
+    position
+        The position after the last record that was learned, refused or dead.
+    counts
+        The shard's counts up to that position.
+    """
 
     state: Mapping[str, Any]
     position: Position
@@ -39,7 +69,23 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A committed state with everything that was committed with it. `seq` counts commits from 1."""
+    """A committed state, with everything that was committed with it.
+
+    Parameters
+    ----------
+    job, fingerprint, config
+        The name of the job, what must not change between its runs, and its text without secrets.
+    seq
+        The number of the shard's commit, from 1.
+    committed_at
+        In seconds since 1970 (UTC).
+    counts, position, state
+        See `Part`.
+    shard
+        The shard.
+    epoch
+        The number of the claim under which the shard was committed or has been claimed since.
+    """
 
     job: str
     fingerprint: str

@@ -1,5 +1,6 @@
-"""A state as JSON text: plain values as JSON's own, arrays as base64 of their little-endian bytes. Never
-pickle.
+"""A state as JSON text: plain values as JSON values, arrays as base64 of their little-endian bytes.
+
+Pickle is never used, because it runs code when it is read.
 
 >>> decode_state(encode_state({"n_seen": 2, "theta": np.array([0.1, -0.0])}))
 {'n_seen': 2, 'theta': array([ 0.1, -0. ])}
@@ -20,17 +21,30 @@ _DTYPES = ("<f8", "<i8")
 
 
 def encode_state(state: dict[str, Any]) -> str:
-    """JSON text of nested dicts (str keys) and lists of str, bool, int, float, None, float64 and int64
-    arrays.
+    """Return a state as JSON text.
 
-    Every float and every array comes back bit for bit (numpy scalars come back as Python's, tuples as lists).
-    Raises `StoreError` that names the place of any other value.
+    Every float and every array is decoded bit for bit. numpy scalars are decoded as Python's numbers, tuples as lists.
+
+    Parameters
+    ----------
+    state
+        Nested dicts (with str keys) and lists of str, bool, int, float, None, and float64 and int64 arrays.
+
+    Raises `StoreError` for any other value; the message names its place.
     """
     return json.dumps(_encode(state, "state"), separators=(",", ":"))
 
 
 def decode_state(text: str) -> dict[str, Any]:
-    """What `encode_state` was given."""
+    """Return the state that was given to `encode_state`.
+
+    Parameters
+    ----------
+    text
+        What `encode_state` returned.
+
+    Raises `StoreError` if the text is JSON but not an encoded state.
+    """
     state = json.loads(text, object_hook=_decode)
     if not isinstance(state, dict):
         raise StoreError("expected an encoded state, got another JSON value")

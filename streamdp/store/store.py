@@ -1,45 +1,42 @@
 """State, position, counts and spends of one job, committed in ONE transaction.
 
-Only what was committed may be shown. A crash goes back to the last commit, so that no record counts twice and
-no spend is lost that something visible was learned from. A job that reads one stream has one shard, `WHOLE`; a job
-that reads a partitioned one has a shard for each (topic, partition), and workers that share the store. Each claim of
-a shard takes the next epoch of it, and a commit under an older epoch is refused.
+Only what is committed may be shown. A crash rolls back to the last commit, so that no record counts twice, and every
+spend is kept that something visible was learned from.
+
+A job that reads one stream has one shard, `WHOLE`. A job that reads a partitioned stream has one shard for each
+(topic, partition), and workers that share the store. Each claim of a shard takes the next epoch of that shard, and a
+commit under an older epoch is refused.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    Connection,
-    Row,
-    and_,
-    delete,
-    insert,
-    inspect,
-    select,
-    text,
-    update,
-)
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import Connection, and_, delete, insert, select, update
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
-from streamdp.database.interface import Database
-from streamdp.errors import FencedError, StoreDamagedError, StoreError, StoreMismatchError
-from streamdp.ledger.ledger import Ledger
-from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
+from streamdp.database.opening import open_database
+from streamdp.errors import FencedError, StoreError
 from streamdp.privacy.guarantees import Budget
+from streamdp.store.identity import create_or_check
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
-from streamdp.store.state_codec import decode_state, encode_state
-from streamdp.store.tables import ADD_SHARD, COMMITS, EMPTY, JOBS, NAMES, SHARDS, STORE_FORMAT, is_shard
+from streamdp.store.snapshot_codec import (
+    commit_columns,
+    read_history,
+    read_job,
+    read_snapshot,
+    read_snapshots,
+    state_columns,
+)
+from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, NAMES, SHARDS, STORE_FORMAT, is_shard
+
+if TYPE_CHECKING:
+    from streamdp.ledger.ledger import Ledger
 
 HISTORY = 10_000
 """Commits of each shard that the history keeps."""
@@ -47,29 +44,39 @@ HISTORY = 10_000
 
 @dataclass(slots=True)
 class _Claim:
-    """A shard that is ours: under which epoch, and the last commit of it."""
+    """A shard that this store owns: the epoch of the claim, and the number of the shard's last commit."""
 
     epoch: int
-    seq: int = field(default=0)
+    seq: int
 
 
 class Store:
-    """The database of one job: an SQLite file held by one process, or shared by the workers of a group.
+    """The database of one job: held by one process, or shared by the workers of a group.
 
-    `url_or_path` is a file, `sqlite:///file` or `postgresql://...` (each job then has a namespace of its own in that
-    database); `job` is its name; `fingerprint` stands for everything that must not change between runs (model, schema,
-    budget, source); `config` is the job's text, without secrets, for readers. With a `cap`, `ledger` holds the spends
-    of subjects, hashed under a key that lives beside the database or in the environment (`accounting.subject_key` says
-    why): `key`, else `STREAMDP_SUBJECT_KEY`, else `<path>.key`, else (files only) one is drawn. A store made with a cap
-    must be opened with one, and the other way round.
+    Parameters
+    ----------
+    url_or_path
+        A file, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. On a server, each job has its own namespace.
+    job
+        The name of the job.
+    fingerprint
+        Stands for everything that must not change between runs: model, schema, budget, source.
+    cap
+        The cap on the spends of each subject, which `ledger` counts. A store that was created with a cap must be opened
+        with one, and the reverse.
+    key
+        The subject key: 32 to 64 secret bytes. If None: `STREAMDP_SUBJECT_KEY`; else the file `<path>.key`; else, for a
+        new file, a random key (see `subject_key`).
+    config
+        The job's text for readers, without secrets.
+    shared
+        Whether workers share the store. Then each claims the shards that it was assigned. Otherwise one process holds
+        the store, and its one shard is claimed when it is opened.
 
-    Unless `shared`, the store is held by one process and its one shard is claimed at once. With `shared=True`, workers
-    claim the shards that they were assigned.
-
-    Raises, and leaves the database as it was: `StoreBusyError` (held by another process, or twice in this
-    one), `StoreVersionError` (newer format), `StoreDamagedError`, `StoreMismatchError` (other job,
-    fingerprint or key), `ConfigError` (a malformed key), `StoreUnavailableError` (no answer; try again later),
-    `StoreError` (rights, disk).
+    Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
+    holds it; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another job,
+    fingerprint or key; `ConfigError` for a malformed key; `StoreUnavailableError` if the database does not answer, and
+    the call may be repeated; `StoreError` for permissions and disk.
 
     >>> import tempfile
     >>> directory = tempfile.TemporaryDirectory()
@@ -92,75 +99,46 @@ class Store:
     ) -> None:
         self.job = job
         self.fingerprint = fingerprint
-        self._database = open_database(url_or_path, job)
+        self._database = database = open_database(url_or_path, job)
         self._claims: dict[Shard, _Claim] = {}
         self._ledger: Ledger | None = None
-        self._lock = self._database.lock(shared)
+        self._lock = database.lock(shared)
         try:
-            subject_key = self._make_or_check(config, cap is not None, key)
-            self._connection = self._database.open_for_writing(STORE_FORMAT)
+            capped = cap is not None
+            subject_key = create_or_check(database, job, fingerprint, config=config, capped=capped, key=key)
+            self._connection = database.open_for_writing(STORE_FORMAT)
             try:
-                with self._database.errors(), self._connection.begin():
+                with database.errors(), self._connection.begin():
                     changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
                     self._connection.execute(changed)
                 if not shared:
                     self.claim([WHOLE])
                 if cap is not None and subject_key is not None:
-                    self._ledger = Ledger.within(self._connection, cap, subject_key, self._database.errors, shared)
+                    from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
+
+                    self._ledger = Ledger.within(self._connection, cap, subject_key, database.errors, shared)
             except BaseException:
-                self._database.close(self._connection)
+                database.close(self._connection)
                 raise
         except BaseException:
             self._lock.release()
             raise
 
-    def _make_or_check(self, config: str, capped: bool, key: bytes | None) -> bytes | None:
-        """Make the tables where there are none, else everything that may refuse them, read-only; the subject key."""
-        path = self._database.key_file
-        found = given_key(path, key) if capped else None
-        made: list[bytes] = []
-
-        def fill(connection: Connection) -> None:
-            if capped:
-                made.append(found or make_key(path))
-            fingerprint = key_fingerprint(made[0]) if made else None
-            row = {"job": self.job, "fingerprint": self.fingerprint, "config": config, "key_fingerprint": fingerprint}
-            connection.execute(insert(JOBS), row)
-
-        if self._database.create(STORE_FORMAT, fill):
-            return made[0] if made else None
-        return self._check(capped, found)
-
-    def _check(self, capped: bool, found: bytes | None) -> bytes | None:
-        name = self._database.name
-        with self._database.reading(STORE_FORMAT) as connection:
-            self._database.check(connection)
-            job = _job_row(connection, name)
-            if job.job != self.job:
-                raise StoreMismatchError(f"{name} belongs to job {job.job!r}, not to {self.job!r}")
-            if job.fingerprint != self.fingerprint:
-                raise StoreMismatchError(
-                    f"{name} was made by another configuration of job {self.job!r}; restore that one,"
-                    " or start anew with another store"
-                )
-            if capped != (job.key_fingerprint is not None):
-                made, opened = ("without", "with") if capped else ("with", "without")
-                raise StoreMismatchError(f"{name} was made {made} a cap on spends, and is opened {opened} one")
-            _read_shards(connection, name)
-            if not capped:
-                return None
-            return matching_key(name, self._database.key_file, found, job.key_fingerprint)
-
     @property
     def ledger(self) -> Ledger | None:
-        """The spends of subjects, committed by `commit`; None without a cap."""
+        """The spends of subjects, which `commit` commits; None without a cap."""
         return self._ledger
 
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
-        """Give subjects caps of their own (`Ledger.set_cap`), on disk when this returns; for all workers.
+        """Give subjects their own caps (see `Ledger.set_cap`), for all workers. They are on disk when this returns.
 
-        Raises `BudgetError` for a cap that is malformed or of another kind, and `StoreError` without a ledger, where
-        spends wait for their commit, and as `commit_parts` does.
+        Parameters
+        ----------
+        caps
+            The cap of each subject, or its text. None gives a subject the ledger's cap again.
+
+        Raises `BudgetError` for a cap that is malformed or of another kind, `StoreError` without a ledger or if spends
+        are pending, and the errors of `commit_parts`.
         """
         if self._ledger is None or self._ledger.n_pending:
             raise StoreError("caps of subjects need a store with a cap, and no spends that wait for their commit")
@@ -175,47 +153,68 @@ class Store:
         self._ledger.mark_committed()
 
     def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
-        """Make the shards this store's, whoever had them, and read what was committed of them (None: nothing).
+        """Take ownership of shards, and return their last snapshots (None before the first commit).
 
-        Each takes its next epoch, so that from now on the commits of an earlier owner are refused.
+        Each shard gets its next epoch, so that commits of an earlier owner are refused from now on.
+
+        Parameters
+        ----------
+        shards
+            The shards, whether they have an owner or not.
         """
         out: dict[Shard, Snapshot | None] = {}
         with self._database.errors(), self._open_connection().begin():
             for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
-                values = {"topic": shard.topic, "partition": shard.partition}
-                self._connection.execute(ADD_SHARD, EMPTY | values)
+                self._connection.execute(ADD_SHARD, {"topic": shard.topic, "partition": shard.partition})
                 claimed = update(SHARDS).where(is_shard(SHARDS, shard)).values(epoch=SHARDS.c.epoch + 1)
                 self._connection.execute(claimed)
                 row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
                 self._claims[shard] = _Claim(row.epoch, row.seq)
-                out[shard] = _read_row(row, _job_row(self._connection, self._database.name), self._database.name)
+                job = read_job(self._connection, self._database.name)
+                out[shard] = read_snapshot(row, job, self._database.name)
         return out
 
     def load(self, shard: Shard = WHOLE) -> Snapshot | None:
-        """The last committed snapshot; None before the first. Raises `StoreDamagedError` if its checksum
-        fails.
+        """Return the last committed snapshot of a shard; None before its first commit.
+
+        Parameters
+        ----------
+        shard
+            The shard.
+
+        Raises `StoreDamagedError` if the checksum fails.
         """
         with self._database.errors(), self._open_connection().begin():
             row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one_or_none()
-            job = _job_row(self._connection, self._database.name)
+            job = read_job(self._connection, self._database.name)
             if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
-                claim.seq = row.seq  # ahead of ours after a commit whose answer was lost
-            return None if row is None else _read_row(row, job, self._database.name)
+                claim.seq = row.seq  # greater than ours after a commit whose answer was lost
+            return None if row is None else read_snapshot(row, job, self._database.name)
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
-        """Commit all of it and the ledger's pending spends, or nothing; on disk when this returns.
+        """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
 
-        Raises as `commit_parts` does.
+        Parameters
+        ----------
+        state, position, counts
+            See `Part`.
+
+        Raises the errors of `commit_parts`.
         """
         self.commit_parts({WHOLE: Part(state, position, counts)})
 
     def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
-        """Commit several shards and the ledger's pending spends, or nothing; on disk when this returns.
+        """Commit several shards and the ledger's pending spends, or nothing. They are on disk when this returns.
 
-        Raises `FencedError` where a shard was claimed by somebody else since, `LedgerConflictError` where another
-        worker spent from the same subjects meanwhile: then what came after the last commit must be forgotten (see
-        `rollback`). Raises `StoreUnavailableError` where the database gives no answer and `StoreError` where it cannot
-        write: the same call can then be repeated, and will find out whether the first had succeeded after all.
+        Parameters
+        ----------
+        parts
+            What to commit of each shard.
+
+        Raises `FencedError` if another worker has claimed a shard since, and `LedgerConflictError` if another worker
+        spent from the same subjects: then everything after the last commit must be discarded (see `rollback`). Raises
+        `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write: then the same call
+        may be repeated, and it finds out whether the first one succeeded.
         """
         now = time.time()
         with self._database.errors(), self._open_connection().begin():
@@ -228,28 +227,18 @@ class Store:
             self._ledger.mark_committed()
 
     def _write(self, shard: Shard, part: Part, now: float) -> bool:
-        """Write a part inside the transaction at hand; True where an earlier call of the same had written it."""
+        """Write a part, inside the caller's transaction; True if an earlier call has committed the same part."""
         claim = self._claims.get(shard)
         if claim is None:
             raise FencedError(f"{shard} of job {self.job!r} is not claimed", shard)
-        encoded = encode_state(dict(part.state))
-        counts = part.counts
-        values: dict[str, Any] = {
-            "seq": claim.seq + 1,
-            "committed_at": now,
-            "learned": counts.learned,
-            "refused": counts.refused,
-            "dead": counts.dead,
-            "position": _position_text(part.position),
-        }
-        checksum = _checksum(self.job, self.fingerprint, values, encoded)
+        values = commit_columns(part, claim.seq + 1, now)
+        content = state_columns(part, self.job, self.fingerprint, values)
         ours = and_(is_shard(SHARDS, shard), SHARDS.c.epoch == claim.epoch, SHARDS.c.seq == claim.seq)
-        written = update(SHARDS).where(ours).values(**values, state=encoded, checksum=checksum)
-        if self._connection.execute(written).rowcount == 0:
+        if self._connection.execute(update(SHARDS).where(ours).values(**values, **content)).rowcount == 0:
             row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
-            # Nobody else writes under our epoch, so the next number there is our own commit, whose answer was lost.
+            # Only this store writes under its epoch, so the next number there is its own commit with a lost answer.
             same = all(getattr(row, name) == values[name] for name in NAMES if name != "committed_at")
-            if row.epoch == claim.epoch and same and row.state == encoded:
+            if row.epoch == claim.epoch and same and row.state == content["state"]:
                 return True
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
         key = {"topic": shard.topic, "partition": shard.partition}
@@ -259,53 +248,63 @@ class Store:
         return False
 
     def rollback(self) -> None:
-        """Forget the spends that came since the last commit, because what they paid for is forgotten too."""
+        """Discard the spends after the last commit, because what they paid for is discarded too."""
         if self._ledger is not None:
             self._ledger.rollback()
 
     def release(self, shards: Iterable[Shard]) -> None:
-        """Give shards up: commits of them are refused until they are claimed again."""
+        """Give shards up. Commits of them are refused until they are claimed again.
+
+        Parameters
+        ----------
+        shards
+            The shards, claimed or not.
+        """
         for shard in shards:
             self._claims.pop(shard, None)
 
     @staticmethod
     def snapshot(url_or_path: str | os.PathLike[str], job: str | None = None) -> Snapshot | None:
-        """The last committed snapshot of a job of one shard, which may be running; None before the first commit.
+        """Return the last committed snapshot of a job with one shard; None before the first commit.
 
-        Read-only, without the lock and without the key. A server holds many jobs, so `job` must name one there.
-        Raises `StoreError` and its kinds; `StoreError` where there is no such store.
+        The job may be running: this only reads, and needs neither the lock nor the key.
+
+        Parameters
+        ----------
+        url_or_path
+            As in the constructor.
+        job
+            The name of the job. A server needs it, because it may hold many jobs.
+
+        Raises `StoreError` and its kinds; `StoreError` if there is no such store.
         """
         return next((s for s in Store.snapshots(url_or_path, job) if s.shard == WHOLE), None)
 
     @staticmethod
     def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
-        """The last committed snapshots of all shards of a job, like `snapshot`."""
+        """As `Store.snapshot`, for all shards of a job, in the order of the shards."""
         database = open_database(url_or_path, job)
         with database.reading(STORE_FORMAT) as connection:
-            return _read_shards(connection, database.name)
+            return read_snapshots(connection, database.name)
 
     @staticmethod
     def history(url_or_path: str | os.PathLike[str], limit: int = 100, job: str | None = None) -> list[Commit]:
-        """The last `limit` commits, oldest first. Read-only, like `snapshot`; none in a file of an older format."""
+        """Return the last commits, oldest first. Only reads, like `snapshot`.
+
+        Parameters
+        ----------
+        url_or_path, job
+            As in `snapshot`.
+        limit
+            The most commits to return.
+        """
         with open_database(url_or_path, job).reading(STORE_FORMAT) as connection:
-            if not _has_shards(connection):
-                return []
-            newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
-            rows = connection.execute(select(COMMITS).order_by(*newest).limit(limit)).all()
-        return [
-            Commit(
-                r.seq,
-                r.committed_at,
-                Counts(r.learned, r.refused, r.dead),
-                json.loads(r.position),
-                Shard(r.topic, r.partition),
-            )
-            for r in reversed(rows)
-        ]
+            return read_history(connection, limit)
 
     def close(self) -> None:
-        """Close without committing: what was learned since the last commit was never visible and is
-        forgotten.
+        """Close without a commit: what was learned since the last commit was never visible and is discarded.
+
+        Idempotent.
         """
         if not self._connection.closed:
             self._database.close(self._connection)
@@ -323,89 +322,3 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Database:
-    """The database behind a path or URL; nothing is touched yet. Raises `StoreError` for what is neither."""
-    place = os.fspath(url_or_path)
-    url: URL | None = None
-    if "://" in place:
-        try:
-            url = make_url(place)
-        except (ArgumentError, ValueError):  # the latter for a port; its text may hold a password with an @
-            raise StoreError("expected a file path, sqlite:///PATH or postgresql://..., got a malformed URL") from None
-        if url.get_backend_name() == "postgresql" and url.database:
-            from streamdp.database.postgres import PostgresNamespace
-
-            if job is None:
-                raise StoreError("a PostgreSQL database may hold many jobs; say which with --job")
-            return PostgresNamespace(url, job)
-        if url.get_backend_name() != "sqlite" or not url.database:
-            raise StoreError(
-                f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {url.get_backend_name()}"
-            )
-        place = url.database
-    from streamdp.database.sqlite import SQLiteFile
-
-    return SQLiteFile(place)
-
-
-def _position_text(position: Position) -> str:
-    try:
-        return json.dumps(position)
-    except (TypeError, ValueError) as error:
-        raise StoreError(f"a position must be plain JSON values: {error}") from None
-
-
-def _job_row(connection: Connection, name: str) -> Row[Any]:
-    rows = connection.execute(select(JOBS)).all()
-    if len(rows) != 1:
-        raise StoreDamagedError(f"{name} should name one job, it names {len(rows)}")
-    return rows[0]
-
-
-def _read_shards(connection: Connection, name: str) -> list[Snapshot]:
-    """All that was committed, in the order of the shards; also from a file that still has an older format."""
-    if _has_shards(connection):
-        rows = connection.execute(select(SHARDS).order_by(SHARDS.c.topic, SHARDS.c.partition)).all()
-    else:
-        before = text(
-            f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(NAMES)}, state, checksum FROM snapshot"
-        )
-        rows = list(connection.execute(before).all())
-    job = _job_row(connection, name)
-    found = [_read_row(row, job, name) for row in rows]
-    return [snapshot for snapshot in found if snapshot is not None]
-
-
-def _has_shards(connection: Connection) -> bool:
-    return inspect(connection).has_table("shards")
-
-
-def _read_row(row: Row[Any], job: Row[Any], name: str) -> Snapshot | None:
-    if row.seq == 0:
-        return None
-    try:
-        intact = _checksum(job.job, job.fingerprint, row._mapping, row.state) == row.checksum
-    except (TypeError, ValueError):  # a damaged column may come back as bytes, or as text that is none
-        intact = False
-    if not intact:
-        raise StoreDamagedError(f"a snapshot in {name} fails its checksum; restore a copy of the database")
-    return Snapshot(
-        job=job.job,
-        fingerprint=job.fingerprint,
-        config=job.config,
-        seq=row.seq,
-        committed_at=row.committed_at,
-        counts=Counts(row.learned, row.refused, row.dead),
-        position=json.loads(row.position),
-        state=decode_state(row.state),
-        shard=Shard(row.topic, row.partition),
-        epoch=row.epoch,
-    )
-
-
-def _checksum(job: str, fingerprint: str, values: Mapping[Any, Any], state: str) -> bytes:
-    """BLAKE2b over all that a snapshot says; against decay, and against a row from another file."""
-    said = json.dumps([job, fingerprint, *(values[name] for name in NAMES), state])
-    return blake2b(said.encode("utf-8"), digest_size=32, person=b"streamdp-snapsho").digest()

@@ -1,4 +1,4 @@
-"""The tables of a store, the same in SQLite and PostgreSQL, and how older SQLite files come to them."""
+"""The tables of a store, the same in SQLite and PostgreSQL, and the migrations of older SQLite files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Double,
     Integer,
@@ -53,12 +54,12 @@ def _commit_columns() -> tuple[Column[Any], ...]:
     )
 
 
-SHARDS = Table(  # since format 3; before, there was one shard to a job
+SHARDS = Table(  # since format 3; before it, a job had one shard, in the table `snapshot`
     "shards",
     _metadata,
     *_shard_columns(),
     Column("epoch", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # 0: claimed, and nothing committed yet
+    Column("seq", BigInteger, nullable=False),  # 0: claimed, nothing committed yet
     *_commit_columns(),
     Column("state", Text, nullable=False),
     Column("checksum", LargeBinary(32), nullable=False),
@@ -70,33 +71,24 @@ COMMITS = Table(  # since format 2
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     *_commit_columns(),
 )
-EMPTY = {
-    "seq": 0,
-    "committed_at": 0.0,
-    "learned": 0,
-    "refused": 0,
-    "dead": 0,
-    "position": "",
-    "state": "",
-    "checksum": b"",
-}
-NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 
+NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
+"""The columns of a commit that a snapshot and the history share."""
 
 ADD_SHARD = text(
     f"INSERT INTO shards (topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"
-    f" VALUES (:topic, :partition, 0, {', '.join(f':{name}' for name in NAMES)}, :state, :checksum)"
-    " ON CONFLICT (topic, partition) DO NOTHING"
-)
+    " VALUES (:topic, :partition, 0, 0, 0, 0, 0, 0, '', '', :checksum) ON CONFLICT (topic, partition) DO NOTHING"
+).bindparams(checksum=b"")
+"""Add a shard without any commit, unless it exists."""
 
 
 def _add_commits(connection: Connection) -> None:
-    """Format 1 kept no history: begin it with the snapshot there is."""
+    """From format 1, which has no history: it begins with the last snapshot."""
     connection.execute(text("CREATE TABLE commits AS SELECT " + ", ".join(NAMES) + " FROM snapshot"))
 
 
 def _add_shards(connection: Connection) -> None:
-    """Format 2 knew one shard."""
+    """From format 2, which has one shard."""
     connection.execute(text("ALTER TABLE commits RENAME TO old_commits"))
     SHARDS.create(connection)
     COMMITS.create(connection)
@@ -116,5 +108,14 @@ MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps}
 STORE_FORMAT = Format("store", 0x73445073, 4, _metadata, MIGRATIONS)
 
 
-def is_shard(table: Table, shard: Shard) -> Any:
+def is_shard(table: Table, shard: Shard) -> ColumnElement[bool]:
+    """Return the condition that a row belongs to a shard.
+
+    Parameters
+    ----------
+    table
+        `SHARDS` or `COMMITS`.
+    shard
+        The shard.
+    """
     return and_(table.c.topic == literal(shard.topic), table.c.partition == shard.partition)

@@ -1,4 +1,4 @@
-"""The methods that a window may be learned by, by name; loaded when first asked for."""
+"""The methods that learn from a window, by name. A method is loaded at its first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ METHODS = {
 
 
 def method_for(choice: str | Method) -> Method:
-    """A method from its name, or as it is. Raises `ConfigError` that lists what there is."""
+    """The method of a name; a method object is returned unchanged.
+
+    Parameters
+    ----------
+    choice
+        A key of `METHODS`, or a hashable object with the members of `task.Method`.
+
+    Raises `ConfigError`, which lists the names, for anything else.
+    """
     if isinstance(choice, str):
         if choice not in METHODS:
             raise ConfigError(f"method: expected one of {', '.join(METHODS)}, or a method object, got {choice!r}")

@@ -2,31 +2,37 @@
 
 Source: Asi and Liu, "User-level differentially private stochastic convex optimization: efficient algorithms with
 optimal rates", 2023, Algorithms 3 and 4 (their 1 and 2 are in `concentrated_mean`, with the argument for privacy).
-Every query asks all users of a phase for their average gradients at one point. All queries of a phase together spend
-the budget of the window; phases have users of their own, so the window spends it once. Everything else is
-post-processing, also where a test fails and the run ends with what it has.
+**Neighbours.** All records of one user are replaced by any others. **Trust.** The process that holds the window.
+**Claim.** The release is (epsilon, delta)-DP for the task's budget.
 
-What differs from the paper, and why. All of it concerns accuracy only.
-* Steps: the paper takes T = m^2 n^2 or so steps of averaged SGD. Here T is at most `most_queries`, steps are those of
-  `acceleration`, and T is chosen by its bound with the true noise: sigma^2 = d (sensitivity sqrt(T) / mu)^2 for each
-  query, so that the noise's part of the bound, D sigma sqrt(4 / (3 T)), does not grow with T but for logarithms.
+**Proof.** Every query asks all users of a phase for their average gradients at one point. All queries of a phase
+together spend the budget of the window (`concentrated_mean`). Phases have disjoint users, so the window spends the
+budget once. Everything else is post-processing. That includes a failed test, after which the run ends with its current
+output.
+
+**Differences from the paper.** They concern accuracy only.
+* Steps: the paper takes about T = m^2 n^2 steps of averaged SGD. Here T is at most `most_queries`, the steps are those
+  of `ac_sa`, and its bound chooses T with the true noise: sigma^2 = d (sensitivity sqrt(T) / mu)^2 for each query. So
+  the noise's part of the bound, D sigma sqrt(4 / (3 T)), grows with T only by logarithms.
 * Smoothing: f_r, f convolved with the uniform ball of radius r, has f <= f_r <= f + r L by convexity (Lemma 2.5 has the
-  two signs the other way round) and is L sqrt(d) / r smooth. r minimises r L + 2 beta D^2 / (T (T + 1)).
-* tau: two averages of m gradients of norm <= L are sqrt(2) s apart in root mean square, s = L / sqrt(m) the `spread`,
-  and one of 2m records moves the distance by at most 2 L / m. So it passes tau = sqrt(2) s (1 + sqrt(2 ln(1 / rho)))
-  with probability rho at most (McDiarmid 1989). rho is `outliers`; the paper's tau is for all pairs at once, and taken
-  from a centre. At a point that depends on the users this is an approximation (the paper's Lemma 4.6 has the bound).
-* Excess: that on the phase's users, by `acceleration`, and D s / sqrt(n) for their average gradient being off, as if
-  the output were one fixed point.
-* Phases for a strongly convex loss: at most ceil(log2 log2(m n)) as in Algorithm 4, phase i of k with n / 2^(k+1-i)
-  users and the last one with all that are left; as many as give the least bound. After excess Delta the optimum is
-  within sqrt(2 Delta / lambda).
+  two signs reversed) and is L sqrt(d) / r smooth. r minimises r L + 2 beta D^2 / (T (T + 1)).
+* tau: two averages of m gradients of norm <= L have a root mean square distance of sqrt(2) s, s = L / sqrt(m) the
+  `spread`, and one of 2m records changes the distance by at most 2 L / m. So the distance exceeds tau = sqrt(2) s (1 +
+  sqrt(2 ln(1 / rho))) with probability at most rho (McDiarmid 1989). rho is `outliers`. The paper's tau is for all
+  pairs at once and is measured from a centre. At a point that depends on the users this is an approximation (the
+  paper's Lemma 4.6 has the bound).
+* Excess: that on the phase's users, by `ac_sa`, plus D s / sqrt(n) for the error of their average gradient, as if the
+  output were one fixed point.
+* Phases for a strongly convex loss: at most ceil(log2 log2(m n)) as in Algorithm 4. Phase i of k has n / 2^(k+1-i)
+  users; the last phase has all remaining users. The number of phases with the least bound is taken. After an excess of
+  Delta the optimum is within sqrt(2 Delta / lambda).
 
-When it pays. Clipping gradients at their bound and adding noise for a sensitivity of S / n needs no test and nothing
-of this file. Outlier removal has less noise only where `Plan.gain` > 1: with a thousand records a user from about 1000
-users on at epsilon = 4, from 4000 at epsilon = 1; with 300 records from 5000 and 20,000. The paper's selection takes
-100,000 users with 10,000 records each. The method does not switch by itself. Users who differ more than `outliers` and
-`spread` say make the test fail, or are left out if they are few: the answer is then the mean of the others.
+**When it helps.** The alternative is to clip gradients at their bound and to add noise for a sensitivity of S / n; that
+needs no test and nothing of this file. Outlier removal has less noise only if `Plan.gain` > 1: with 1000 records for
+each user from about 1000 users at epsilon = 4 and from 4000 users at epsilon = 1; with 300 records from 5000 and 20,000
+users. The paper's selection needs 100,000 users with 10,000 records each. The method does not switch by itself. If
+users differ by more than `outliers` and `spread` say, the test fails, or a few such users are left out: the answer is
+then the mean of the others.
 """
 
 from __future__ import annotations
@@ -53,8 +59,18 @@ _MOST_USERS = 10**12
 
 @dataclass(frozen=True)
 class Phase:
-    """One run of AC-SA on users of its own: `mean` answers its queries about the loss smoothed by `radius` (0: as it
-    is). `modulus` is M of `acceleration`, `excess` the bound on the expected loss of its output.
+    """One run of AC-SA on disjoint users.
+
+    Parameters
+    ----------
+    mean
+        Answers the queries of the run.
+    radius
+        The radius of the smoothing; 0 for a smooth loss.
+    modulus
+        M of `ac_sa`.
+    excess
+        The bound on the expected excess loss of the output.
     """
 
     mean: ConcentratedMean
@@ -65,8 +81,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plan:
-    """`gain` is the noise of clipping at the bound, for as many queries and users and the whole budget, over that of
-    the last phase. Below 1, clipping is better.
+    """The phases of a run, and whether they are worth it.
+
+    Parameters
+    ----------
+    phases
+        The phases in their order.
+    gain
+        The noise of clipping at the bound, for the same queries, users and budget, divided by the noise of the last
+        phase. Below 1, clipping is better.
     """
 
     phases: tuple[Phase, ...]
@@ -85,15 +108,15 @@ class OutlierRemoval:
     Parameters
     ----------
     selection
-        "weighted": nobody's coin decides who counts (`selection.WeightedMean`); "sampled": the paper's coins,
-        with several times the noise (`SampledMean`).
+        "weighted": users have deterministic weights (`selection.WeightedMean`); "sampled": the paper's random selection
+        of users, with several times the noise (`SampledMean`).
     most_queries
-        The most gradients that are asked of a user, from 1 to 10^6.
+        The largest number of gradients of one user, from 1 to 10^6.
     outliers
-        rho, in (0, 0.2]: how likely two users' gradients may be further than tau apart. With more of it tau is lower
-        and the test is looser.
+        rho, in (0, 0.2]: the probability that two users' gradients are further than tau apart. A larger rho lowers tau
+        and makes the test less strict.
     failure
-        In (0, 0.5]: how likely the test of a phase may fail although users are as close as assumed.
+        In (0, 0.5]: the probability that the test of a phase fails although users are as close as assumed.
 
     Raises `ConfigError` for a parameter out of range.
 
@@ -119,7 +142,7 @@ class OutlierRemoval:
             raise ConfigError("expected outliers in (0, 0.2] and failure in (0, 0.5]")
 
     def plan(self, task: Task) -> Plan:
-        """The phases with the least bound. Raises as `Method` says."""
+        """As `Method.plan`: the phases with the least bound."""
         counts = [1]
         if task.convexity > 0:
             largest = math.ceil(math.log2(max(2.0, math.log2(max(4, task.items * task.users)))))
@@ -136,8 +159,8 @@ class OutlierRemoval:
         return Plan(phases, clipping / last.noise)
 
     def least_users(self, task: Task) -> int:
-        """The least n from which on `plan` accepts all. (An odd n may do where the even one above does not.)"""
-        low, high = 0, 1  # users: 2 low are too few, 2 high are enough
+        """As `Method.least_users`: the least n such that `plan` accepts n and all larger numbers of users."""
+        low, high = 0, 1  # 2 low users are too few, 2 high users are enough
         while self._mean(task, 2 * high, 1) is None:
             low, high = high, 2 * high
             if high > _MOST_USERS:
@@ -148,7 +171,7 @@ class OutlierRemoval:
         return 2 * high - (self._mean(task, 2 * high - 1, 1) is not None)
 
     def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """As `Method` says. A failed test ends the run with the output so far of its phase."""
+        """As `Method.run`. A failed test ends the run with the current output of its phase."""
         theta, first, asked = start, 0, 0
         for phase in plan.phases:
             named = np.arange(first, first + phase.mean.users)
@@ -168,7 +191,7 @@ class OutlierRemoval:
         return Release(theta, asked)
 
     def _phases(self, task: Task, count: int) -> tuple[Phase, ...]:
-        """So many phases; none where one of them would have too few users."""
+        """The phases if there are `count` of them; () if one of them would have too few users."""
         sizes = [task.users >> (count - i) for i in range(count - 1)]
         sizes.append(task.users - sum(sizes))
         distance, phases = task.distance, []
@@ -221,5 +244,5 @@ _planned = lru_cache(maxsize=4096)(ConcentratedMean.planned)
 
 
 def _same(variance: float, batch: int) -> float:
-    """The noise of a query, which is always about all users."""
+    """The variance of a query's noise; a query is always about all users, whatever the batch."""
     return variance

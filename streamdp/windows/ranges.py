@@ -1,37 +1,40 @@
-"""User-level private stochastic gradients with private ranges: many passes over the users of one window.
+"""User-level private gradient steps with private ranges: many passes over the users of one window.
 
 Source: Bassily and Sun, "User-level private stochastic convex optimization with optimal rates", 2023, Algorithm 4 and
-Theorem 3.1. Every step draws users at random, averages each one's gradients at the current point, estimates the mean of
-these vectors privately (`range_mean`: PrivateRange, then noise in proportion to how far users lie apart), and moves.
+Theorem 3.1. Every step selects users, averages the gradients of each user at the current point, estimates the mean of
+these vectors privately (`range_mean`: PrivateRange, then noise in proportion to the spread of the users), and moves.
 
-The argument. Neighbours: all records of one user replaced by any others; n, m and d are public. A user enters a step by
-one vector. Where all users are in every step, `range_mean` is mu-GDP for a replaced vector, and T steps are sqrt(T)
-mu-GDP, adaptively (Dong, Roth, Su 2022, Corollary 2). Where each is drawn with probability q, it is mu-GDP for a vector
-that is left out, and `accounting.subsampling` proves how large mu may be for T steps to be (epsilon, delta)-DP where
-records are replaced. That needs who was drawn to stay secret: batch sizes too, so `Release.queries` is their
-expectation. Points between are answers like others, and only the last is released.
+**Neighbours.** All records of one user are replaced by any others; n, m and d are public. **Trust.** The process that
+holds the window. **Claim.** The release is (epsilon, delta)-DP for the task's budget.
 
-What differs from the paper, and why.
-* Subsets: the paper draws B users without replacement and composes by advanced composition. Here each user is drawn on
-  its own, so that dp-accounting's numerical composition applies; and all are taken in each step (q = 1) where
-  `most_queries` allows. Its noise is as little, users need not be sampled, and in the accounting a replaced user counts
-  once rather than as one who leaves and one who comes.
-* Steps: the paper's averaged SGD takes T = n^2 eps^2 / (c^2 d) steps. The more steps, the less may each choice of a bin
-  spend: PrivateRange needs users in proportion to sqrt(T D). So steps are accelerated (`acceleration`), which reaches
-  the same excess with fewer, and as few are made as bring the bound within 1 % of the least. A strongly convex loss
-  goes in phases, with one budget for all steps.
-* Non-smooth losses, which Theorem 3.1 leaves out, are convolved with the uniform ball of radius r: they are then (L
-  sqrt(d) / r)-smooth and at most r L higher (Duchi, Bartlett, Wainwright 2012); r is chosen by the bound.
-* Few users: the paper assumes n > sqrt(d) / epsilon and users enough for PrivateRange. Here the range is taken where it
-  lowers the bound, and gradients are cut to L around zero where it does not: with few users, or users who are as far
-  apart as L allows (`RangePlan.centred`). Too few users are those with whom the bound on the excess is no better than L
-  times the distance, that of not learning at all: which is, up to constants, the theorem's n > sqrt(d) / epsilon.
+**Proof.** A user enters a step by one vector. If all users are in every step, `range_mean` is mu-GDP for a replaced
+vector, and T steps are sqrt(T) mu-GDP, adaptively (Dong, Roth, Su 2022, Corollary 2). If each user is drawn with
+probability q, `range_mean` is mu-GDP for a vector that is left out, and `privacy.subsampling` proves how large mu may
+be such that T steps are (epsilon, delta)-DP for replaced records. That proof needs the drawn users to stay secret, and
+the batch sizes too; so `Release.queries` is the expected number. Intermediate points are functions of the answers. Only
+the last point is released.
 
-The bound (`RangePlan.excess`) is `acceleration`'s for the variance of one mean, plus the distance times what the mean
-of all users is off: its `bias`, and spread / sqrt(n), as if the output were one fixed point. It takes users' gradients
-to lie apart as `Task.spread` says at points that depend on the users: that they do is Theorem 3.4 (a tail of
-probability rho grows to e^(2 epsilon) rho + delta); and it takes centres to be where they are but for a chance of
-`FAILURE` a run. None of this is needed for privacy.
+**Differences from the paper.**
+* Subsets: the paper draws B users without replacement and uses advanced composition. Here each user is drawn
+  independently, so that dp-accounting's numerical composition applies. All users are taken in each step (q = 1) if
+  `most_queries` allows it: the noise is as small, no user needs to be sampled, and in the accounting a replaced user
+  counts once and not as one removal and one addition.
+* Steps: the paper's averaged SGD takes T = n^2 eps^2 / (c^2 d) steps. With more steps, each choice of a bin may spend
+  less: PrivateRange needs users in proportion to sqrt(T D). So the steps are accelerated (`ac_sa`), which reaches
+  the same excess with fewer steps, and the plan takes the fewest steps whose bound is within 1 % of the least. A
+  strongly convex loss is learned in phases, with one budget for all steps.
+* Non-smooth losses are outside Theorem 3.1. They are convolved with the uniform ball of radius r. Then they are (L
+  sqrt(d) / r)-smooth and at most r L higher (Duchi, Bartlett, Wainwright 2012). The bound chooses r.
+* Few users: the paper assumes n > sqrt(d) / epsilon and enough users for PrivateRange. Here the range is used if it
+  lowers the bound. If it does not (few users, or users as far apart as L allows), gradients are clipped to L around
+  zero (`RangePlan.centred`). Users are too few if the bound on the excess is not below L times the distance, which is
+  the bound without learning. Up to constants that is the theorem's n > sqrt(d) / epsilon.
+
+**Accuracy only.** The bound (`RangePlan.excess`) is that of `ac_sa` for the variance of one mean, plus the distance
+times the error of the mean of all users: its `bias`, and spread / sqrt(n), as if the output were one fixed point. It
+assumes that users' gradients have the spread of `Task.spread` also at points that depend on the users; Theorem 3.4
+shows it (a tail of probability rho grows to e^(2 epsilon) rho + delta). It also assumes that every centre is within its
+range; a run violates that with probability at most `FAILURE`. Privacy needs none of these assumptions.
 """
 
 from __future__ import annotations
@@ -50,20 +53,26 @@ from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, sample, zer
 from streamdp.windows.task import Release, Task, Users
 
 FAILURE = 0.01
-"""How likely any centre of a run may be further off than promised. Accuracy only."""
+"""The largest probability that any centre of a run is outside its range. Only accuracy depends on it."""
 
 _MOST_STEPS = 4096
-_STEPS = sorted({round(1.2**k) for k in range(46)})  # of a phase
+_STEPS = sorted({round(1.2**k) for k in range(46)})  # candidates for the steps of a phase
 _MOST_PHASES = 6
-_NEAR = 1.01  # the bound is flat around its least: a third to a twentieth of the steps do for 1 % more
+_NEAR = 1.01  # the bound is flat near its minimum: 1 % more takes a third to a twentieth of the steps
 
 
 @dataclass(frozen=True)
 class RangePlan:
-    """What a run will do; public.
+    """A plan of a run; public.
 
-    `mean` is how every gradient is estimated, `phases` the steps, of one mean each; `radii` (one a phase) are those of
-    the ball that a non-smooth loss is convolved with, 0 for a smooth one.
+    Parameters
+    ----------
+    mean
+        How every gradient is estimated.
+    phases
+        The phases; each step uses one private mean.
+    radii
+        For each phase the radius of the ball that a non-smooth loss is convolved with; 0 for a smooth loss.
     """
 
     mean: RangeMean
@@ -72,12 +81,12 @@ class RangePlan:
 
     @property
     def steps(self) -> int:
-        """T, of all phases."""
+        """T, the number of steps of all phases."""
         return sum(phase.steps for phase in self.phases)
 
     @property
     def centred(self) -> bool:
-        """Whether private ranges are taken; else gradients are cut around zero."""
+        """Whether private ranges are used. If not, gradients are clipped around zero."""
         return self.mean.share > 0
 
     @property
@@ -87,7 +96,7 @@ class RangePlan:
 
     @property
     def queries(self) -> int:
-        """How many gradients of single users are expected to be asked for."""
+        """The expected number of gradients of single users."""
         return round(self.mean.batch * self.steps)
 
 
@@ -98,13 +107,13 @@ class PrivateRange:
     Parameters
     ----------
     most_queries
-        How many gradients of single users a run may ask for, in expectation; at least 1.
+        The largest expected number of gradients of single users in a run, from 1 to 2^40.
 
     Raises `ConfigError` for a number out of range.
 
-    Guarantee: the release spends the task's budget, (epsilon, delta)-DP where all records of one user are replaced by
-    any others. Whom to trust: the process that holds the window. Source: Bassily, Sun 2023, Algorithm 4 and Theorem
-    3.1; argument and deviations are in `streamdp.windows.ranges` and `streamdp.aggregation.range_mean`.
+    Guarantee: the release spends the task's budget; it is (epsilon, delta)-DP if all records of one user are replaced
+    by any others. Trust: the process that holds the window. Source: Bassily, Sun 2023, Algorithm 4 and Theorem 3.1; the
+    argument and the differences are in `streamdp.windows.ranges` and `streamdp.aggregation.range_mean`.
 
     >>> from streamdp import ApproxDP
     >>> task = Task(10_000, 400, 50, ApproxDP(4.0, 1e-6), 1.0, 2.0, 1.0, 0.0, 2.0, 0.05)
@@ -122,10 +131,10 @@ class PrivateRange:
             raise ConfigError(f"most_queries: expected from 1 to 2^40, got {self.most_queries!r}")
 
     def plan(self, task: Task) -> RangePlan:
-        """Steps, noise and phases: the fewest steps whose bound is within 1 % of the least.
+        """As `Method.plan`: the fewest steps whose bound is within 1 % of the least.
 
-        Raises `TooFewUsersError` where no number of steps has a bound below that of not learning, and `BudgetError`
-        for a budget that cannot be accounted for.
+        Raises `TooFewUsersError` if no number of steps has a bound below that of not learning, and `BudgetError` for a
+        budget that cannot be accounted for.
         """
         best = self._draft(task)
         if not _learns(best, task):
@@ -141,9 +150,9 @@ class PrivateRange:
         return _drafted(task, best.mean.rate, mu, len(best.phases), best.phases[0].steps)
 
     def least_users(self, task: Task) -> int:
-        """The least n with a bound below that of not learning, which is in proportion to sqrt(d) / epsilon.
+        """As `Method.least_users`: the least n with a bound below that of not learning; about sqrt(d) / epsilon.
 
-        Raises `ConfigError` where none up to 2^31 has: `most_queries` allows too few steps.
+        Raises `ConfigError` if no n up to 2^31 has such a bound, because `most_queries` allows too few steps.
         """
         low, high = 0, 1
         while not _learns(self._draft(replace(task, users=high)), task):
@@ -162,9 +171,7 @@ class PrivateRange:
         return high
 
     def _draft(self, task: Task) -> RangePlan:
-        """The fewest steps whose bound is near the least, with a formula in place of the exact accounting of drawn
-        users.
-        """
+        """The fewest steps whose bound is near the least; a formula replaces the exact accounting of drawn users."""
         whole = GaussianDP.from_approx(task.budget).mu
         most = min(_MOST_STEPS, self.most_queries)
         drafts = []
@@ -180,7 +187,7 @@ class PrivateRange:
         return min(near or [best], key=lambda draft: draft.steps)
 
     def run(self, plan: RangePlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """Learn from the users, beginning at start (d,). Gradients of single users are wiped after each step."""
+        """As `Method.run`. Gradients of single users are wiped after each step."""
         mean, walk = plan.mean, Accelerated(start, users.project)
         for phase, radius in zip(plan.phases, plan.radii, strict=True):
             walk.restart()
@@ -192,14 +199,15 @@ class PrivateRange:
 
 
 def _rate(wanted: float) -> float:
-    """A rate of at most this, by less than 5 %: one of few, so that windows of about as many users share what it takes
-    a quarter of a second to account for.
+    """The next lower rate of a coarse grid, less than 5 % below.
+
+    The accounting of a rate takes a quarter of a second and is cached; windows of similar size share a rate.
     """
     return 1.0 if wanted >= 1 else 2.0 ** (math.floor(16 * math.log2(wanted)) / 16)
 
 
 def _drafted(task: Task, rate: float, mu: float, count: int, steps: int) -> RangePlan:
-    """`count` phases of `steps` steps each, whose means spend mu."""
+    """A plan of `count` phases of `steps` steps each; each mean spends mu."""
     mean = RangeMean.planned(
         mu, task.bound, task.sensitivity, task.d, task.users, rate, task.spread, FAILURE / (steps * count)
     )
@@ -207,7 +215,7 @@ def _drafted(task: Task, rate: float, mu: float, count: int, steps: int) -> Rang
     problem = Problem(task.bound, task.smoothness, 0.0, at, lambda _: variance, spread=0.0)
     phases, radii = [], []
     for _ in range(count):
-        # Of a non-smooth loss: 2 beta D^2 / (T (T+1)) + L^2 sqrt(d) / beta is least at this beta.
+        # For a non-smooth loss, 2 beta D^2 / (T (T+1)) + L^2 sqrt(d) / beta has its minimum at this beta.
         beta = task.smoothness if smooth else task.bound * task.d**0.25 / at * math.sqrt(steps * (steps + 1) / 2)
         radius = 0.0 if smooth else task.bound * math.sqrt(task.d) / beta
         run = run_of(problem, steps, 1, at, beta)
@@ -220,5 +228,5 @@ def _drafted(task: Task, rate: float, mu: float, count: int, steps: int) -> Rang
 
 
 def _learns(plan: RangePlan, task: Task) -> bool:
-    """Whether the bound tells more than that the loss is Lipschitz."""
+    """Whether the bound is below that of not learning."""
     return plan.excess < task.bound * task.distance

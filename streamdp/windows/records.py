@@ -1,4 +1,4 @@
-"""The records of one window's users, and the only question that methods ask of them: average gradients."""
+"""The records of the users of one window. Methods can ask for average gradients only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class WindowRecords:
     loss, spec
         The loss, and the numbers that describe the model to the compiled loops.
     project
-        Takes theta to the domain.
+        Projects theta onto the domain.
     X, y
-        (N, p) and (N,): one user's records after another's.
+        (N, p) and (N,), sorted by user.
     sizes
-        (n,) how many records each user has, at least one.
+        (n,), the number of records of each user, at least 1.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class WindowRecords:
         self.project = project
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
-        """As `task.Users.gradients`; the radius is for non-smooth losses."""
+        """As `task.Users.gradients`. A positive radius is for non-smooth losses only."""
         chosen = np.arange(len(self._starts) - 1) if users is None else np.asarray(users, dtype=np.int64)
         if radius > 0:
             return self._smoothed(theta, chosen, radius)

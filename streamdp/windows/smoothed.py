@@ -5,16 +5,20 @@ of Ghadimi and Lan, "Optimal stochastic approximation algorithms for strongly co
 I", 2012, Algorithm 1; localisation is that of Feldman, Koren, Talwar, "Private stochastic convex optimization: optimal
 rates in linear time", 2020.
 
-**Privacy.** In a step every user of the run is drawn with probability q; the sum of the drawn users' average gradients,
-of norm at most L, gets noise N(0, (m L)^2 I), m by `accounting.subsampling` for all steps of all runs that share users;
-runs on disjoint users have the whole budget each. All else is post-processing of the noisy sums. A sum is divided by
-q n, which is public: how many were drawn would tell who was, so it is neither used nor released (`Release.queries` is
-what was expected). Rows are rounded to the noise's grid one by one, so that their sum is exact.
+**Neighbours.** All records of one user are replaced by any others. **Trust.** The process that holds the window.
+**Claim.** The release is (epsilon, delta)-DP for the task's budget.
+
+**Proof.** In a step every user of the run is drawn with probability q. The sum of the drawn users' average gradients,
+of norm at most L, gets noise N(0, (m L)^2 I). `privacy.subsampling` gives m for all steps of all runs that share users;
+runs on disjoint users have the whole budget each. Everything else is post-processing of the noisy sums. A sum is
+divided by q n, which is public. The number of drawn users would tell who was drawn, so it is neither used nor released
+(`Release.queries` is its expectation). Rows are rounded to the grid of the noise one by one, so that their sum is
+exact.
 
 **One run** is T steps on Phi(x) = F(x) + (lambda/2) ||x - x_0||^2, or on F itself where it is lambda-strongly convex;
-lambda may be 0. Phi is beta-smooth. Steps have the weights w_t = min(t, tau), tau <= T; W_t is the sum of the first t,
-alpha = w_t / W_t, gamma = 2 psi / W_t, psi > beta. (Ghadimi and Lan have tau = T: alpha = 2 / (t+1).) From x_0 = ag_0,
-for t = 1, ..., T:
+lambda may be 0. Phi is beta-smooth. The steps have the weights w_t = min(t, tau), tau <= T; W_t is the sum of the first
+t, alpha = w_t / W_t, gamma = 2 psi / W_t, psi > beta. (Ghadimi and Lan have tau = T: alpha = 2 / (t+1).) From x_0 =
+ag_0, for t = 1, ..., T:
 
     md = ((1 - alpha)(lambda + gamma) ag + alpha ((1 - alpha) lambda + gamma) x) / (gamma + (1 - alpha^2) lambda)
     x  = Proj((alpha lambda md + ((1 - alpha) lambda + gamma) x - alpha G) / (lambda + gamma)),  G a gradient at md
@@ -39,31 +43,32 @@ and S is at most the sum of w_t^2 / (4 kappa), and at most
 
 z = (tau+1) sqrt(lambda / kappa) / 2: terms up to tau are below t^2 / (lambda t^2 + 4 kappa), which grows with t, later
 ones fall. For tau = T and kappa -> 0 this is 2 beta D^2 / (T (T+1)) + 2 sigma^2 / (lambda T), Ghadimi and Lan's
-Proposition 9 with 2 in place of their 8; for tau = T, lambda = 0 and the best kappa it is the bound of `acceleration`,
-with 1.155 D sigma / sqrt(T) for the noise. A smaller tau brings that down towards 1 D sigma / sqrt(T), that of averaged
-SGD, for somewhat more steps. The plan takes the best tau of a few, and the best kappa.
+Proposition 9 with 2 in place of their 8; for tau = T, lambda = 0 and the best kappa it is the bound of `ac_sa`, with
+1.155 D sigma / sqrt(T) for the noise. A smaller tau lowers that towards 1 D sigma / sqrt(T), which averaged SGD has,
+and takes somewhat more steps. The plan takes the best tau and kappa of a few candidates (`smoothed_plan`).
 
-sigma^2: a sum over users drawn with probability q has the variance q (1-q) sum ||g_i||^2, so the estimate L^2 (1-q) /
-(q n) - norms count and not the spread, as it is divided by q n - and the noise adds d (m L / (q n))^2.
+**sigma^2.** A sum over users that are drawn with probability q has the variance q (1-q) sum ||g_i||^2. So the estimate
+has at most L^2 (1-q) / (q n), and the noise adds d (m L / (q n))^2. The norms count, and not the spread, because the
+sum is divided by q n.
 
 **Smoothing.** A non-smooth loss is convolved with the uniform ball of radius r, at a price of L r, and is then (L
-sqrt(d) / r)-smooth. For linear models, the only ones that `convolution` serves, it is E|B| L r and 2 f(0) L / r, about
+sqrt(d) / r)-smooth. For linear models, the only models that `smoothing` serves, it is E|B| L r and 2 f(0) L / r, about
 0.8 L r / sqrt(d) and 0.8 L sqrt(d) / r. So T, in the paper of the order of n / d^(1/4), is n / sqrt(d) here, and its
 n sqrt(T) + n^2 / d gradient queries, n^(3/2) / d^(1/8) + n^2 / d, are n^(3/2) / d^(1/4) + n^2 / d.
 
-**objective="erm"**: the average loss of the window's users, all of them in every run. For a convex loss it is one
-run, with lambda = 0. The paper adds (lambda/2) ||x - x_0||^2: with the best lambda the noise costs 2 D sigma / sqrt(T),
-without it, with the best kappa, 1 to 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss runs follow each other,
-each from the last one's output, whose distance is D^2 = 2 excess / lambda. (Lemma 4.7 gives run i of k a share
-2^-(k+1-i) of the budget; here one m serves all of their steps, and run i has that share of the steps: the last one has
-the noise of all of epsilon for half of the steps, in place of half of epsilon.) The expected loss of a linear model is
-near: within 2 L R / sqrt(n) in the mean for all theta of a ball of radius R (Rademacher averages and contraction,
+**objective="erm"**: the average loss of the window's users; every run is on all of them. A convex loss takes one run,
+with lambda = 0. The paper adds (lambda/2) ||x - x_0||^2: with the best lambda the noise costs 2 D sigma / sqrt(T),
+without it, with the best kappa, 1 to 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss there are several runs;
+each starts at the output of the run before, at a distance of D^2 = 2 excess / lambda. (Lemma 4.7 gives run i of k a
+share 2^-(k+1-i) of the budget; here one m serves all of their steps, and run i has that share of the steps: the last
+one has the noise of all of epsilon for half of the steps, and not half of epsilon.) The expected loss of a linear model
+is close: within 2 L R / sqrt(n) in the mean for all theta of a ball of radius R (Rademacher averages and contraction,
 Ledoux and Talagrand 1991), which is why this is the default.
 
-**objective="sco"**: the expected loss F of any convex loss, by localisation. Run i = 1, ..., k, on n_i of about n 2^-i
+**objective="sco"**: the expected loss F of any convex loss by localisation. Run i = 1, ..., k, on n_i of about n 2^-i
 users of its own, minimises their average loss plus lambda_i/2 times the squared distance from the last output, x_{i-1}.
-Let x_i* be the exact minimiser, x_0* the optimum of F, Delta_0 = D, Delta_i^2 >= E||x_i - x_i*||^2. Another user in
-place of one moves x_i* by at most 2 L / (lambda_i n_i), so the loss at x_i* of the users it was learned from is lower
+Let x_i* be the exact minimiser, x_0* the optimum of F, Delta_0 = D, Delta_i^2 >= E||x_i - x_i*||^2. A replaced user
+moves x_i* by at most 2 L / (lambda_i n_i), so the loss at x_i* of the users it was learned from is lower
 than the expected one by at most 2 L^2 / (lambda_i n_i) in the mean. Therefore
 
     E F(x_i*) - F(x_{i-1}*) <= lambda_i Delta_{i-1}^2 / 2 + 2 L^2 / (lambda_i n_i).
@@ -110,11 +115,15 @@ class ConvolutionSmoothing:
     Parameters
     ----------
     objective
-        "erm": the average loss of the window's users; "sco": the expected loss, by localisation over disjoint users.
+        "erm": the average loss of the window's users. "sco": the expected loss, by localisation over disjoint users.
     most_queries
-        No more gradients of single users than this are expected to be asked for; None for as many as pay.
+        The largest expected number of gradients of single users, at least 1; None for no limit.
 
     Raises `ConfigError` for anything else.
+
+    Guarantee: the release spends the task's budget; it is (epsilon, delta)-DP if all records of one user are replaced
+    by any others. Trust: the process that holds the window. Source: Kulkarni, Lee, Liu 2021; the
+    argument and the differences are in `streamdp.windows.smoothed`.
     """
 
     objective: str = "erm"
@@ -129,11 +138,11 @@ class ConvolutionSmoothing:
             raise ConfigError(f"most_queries must be at least 1, got {self.most_queries}")
 
     def plan(self, task: Task) -> Plan:
-        """Runs whose bound is within 10 % of the least that was found, and of those the ones with the fewest queries.
+        """As `Method.plan`: of all runs whose bound is within 10 % of the least, those with the fewest gradients.
 
-        The search takes noise as `subsampling.nearly_normal` has it, the plan the exact one. Raises `TooFewUsersError`
-        where the search finds no bound below L D, which is what staying at the start is worth; `BudgetError` for a
-        budget that is not (epsilon, delta).
+        The search uses the approximate noise of `subsampling.nearly_normal`, the plan the exact noise. Raises
+        `TooFewUsersError` if the search finds no bound below L D, the bound of staying at the start, and `BudgetError`
+        for a budget that is not (epsilon, delta).
         """
         build = self._search(task)
         if build is None:
@@ -145,7 +154,7 @@ class ConvolutionSmoothing:
         return plan
 
     def least_users(self, task: Task) -> int:
-        """The least n that `plan` accepts for a task like this one. Raises `ConfigError` where no n will do."""
+        """As `Method.least_users`. Raises `ConfigError` if `plan` accepts no n."""
 
         def accepted(n: int) -> bool:
             return self._search(replace(task, users=n)) is not None
@@ -162,14 +171,14 @@ class ConvolutionSmoothing:
         return high
 
     def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """theta after all runs. `queries` is the expected number; the true one would tell who was drawn."""
+        """As `Method.run`. `queries` is the expected number, because the true number would tell who was drawn."""
         theta = np.array(start, dtype=float)
         for run in plan.runs:
             theta = accelerate(run, theta, partial(noisy_gradient, run, plan.bound, users, rng), users.project)
         return Release(theta, plan.queries)
 
     def _search(self, task: Task) -> partial[Plan] | None:
-        """How to build the best plan for given noise; None where no bound is below L D."""
+        """How to build the best plan for given noise; None if no bound is below L D."""
         if not isinstance(task.budget, ApproxDP):
             raise BudgetError(f"expected an (epsilon, delta) budget, got {type(task.budget).__name__}")
         rough = rough_noise(task)
@@ -181,10 +190,24 @@ class ConvolutionSmoothing:
 
 
 def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.ndarray) -> np.ndarray:
-    """The unbiased gradient (d,) at theta (d,) of the average loss of a run's users: the noisy sum over those drawn,
-    divided by how many are expected.
+    """An unbiased noisy gradient of the average loss of a run's users, (d,).
 
-    Raises `ConfigError` where a user's gradient is not finite or longer than the bound: it would not be protected.
+    It is the noisy sum over the drawn users, divided by their expected number.
+
+    Parameters
+    ----------
+    run
+        The run.
+    bound
+        L, the largest norm of a user's gradient.
+    users
+        The users of the window.
+    rng
+        The source of randomness.
+    theta
+        (d,), the point of the gradient.
+
+    Raises `ConfigError` if a user's gradient is not finite or longer than the bound, because it would not be protected.
     """
     mechanism = calibrated(Gaussian, GaussianDP(1 / run.noise), bound, bound)
     rows = mechanism.rows(len(theta))
@@ -210,7 +233,19 @@ def accelerate(
     gradient: Callable[[np.ndarray], np.ndarray],
     project: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """The output (d,) of one run from start (d,), where `gradient` estimates that of F (see the module's text)."""
+    """The output (d,) of one run; see the head of this module.
+
+    Parameters
+    ----------
+    run
+        The run.
+    start
+        (d,), x_0.
+    gradient
+        Estimates the gradient of F at a point.
+    project
+        Projects a point onto the domain.
+    """
     x = ag = start
     convexity, total = run.convexity, 0
     for t in range(1, run.steps + 1):

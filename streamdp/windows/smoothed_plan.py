@@ -1,4 +1,9 @@
-"""How many steps, on how many users, how smooth: the plan of `smoothed`, from the bounds that are derived there."""
+"""The plan of `smoothed`: how many steps, on how many users, how smooth. The bounds are derived in `smoothed`.
+
+Privacy does not depend on any number of this file: `smoothed` calibrates the noise to the plan, whatever the plan is.
+The constants below limit and direct a search for a small bound. Here W_T, kappa, lambda, tau and D are those of
+`smoothed`.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +24,80 @@ Noise = Callable[[Any, Any], Any]
 """The noise multiplier m for a rate and a number of steps."""
 
 _MOST_STEPS = 10**5
+"""The most steps of a run: a limit on computing time. The bound has a part from smoothness and smoothing that falls as
+1 / T, and a part from noise that does not fall with T because the noise of a step grows with sqrt(T). More steps help
+only while the first part is the larger one."""
+
 _MOST_RUNS = 6
+"""The most runs of a localisation. Run i adds lambda_i Delta^2 / 2 + 2 L^2 / (lambda_i n_i) to the excess, which is
+2 L Delta / sqrt(n_i) for the best lambda_i. From run to run Delta falls by `_SHRINK` and sqrt(n_i) by sqrt(2), so that
+the addition falls by sqrt(2) / 4 = 0.35 and a seventh run could lower the excess by about 0.35^6 = 0.2 %."""
+
 _MOST_REPEATS = 3
-_REGULARISERS = (1.0, 3.0, 9.0)  # of the one that is best without noise
-_SLACK = 1.1  # fewer queries are worth so much of a bound
-_SHRINK = 4.0  # a run of a localisation that comes so much nearer than the last one is accurate enough
-_STEP = 10.0  # what a step costs besides its gradients, in gradients
-_SHARE = 0.1  # of the excess so far, for the last one and for what smoothing costs
+"""The most runs on the same users for a strongly convex loss. If noise dominates, a run has the excess c D with
+D^2 = 2 excess / lambda, so each run halves the logarithm of the ratio of the excess to its limit. A search limit: the
+paper's ceil(log2 log2 n) is 4 for n = 10^4, and a far start would gain from more runs."""
+
+_REGULARISERS = (1.0, 3.0, 9.0)
+"""Multiples of lambda_i = 2 L / (Delta sqrt(n_i)), the value at which the two additions
+of `_MOST_RUNS` are equal. It is the best value without noise. The excess of a run turns into a distance as Delta_i^2 =
+2 excess / lambda_i, so with noise a larger lambda can be better. A multiple c costs (c + 1/c) / 2 times the additions.
+Factors of 3 are a coarse grid: a multiple between two of them costs at most (sqrt(3) + 1 / sqrt(3)) / 2 = 1.15 times
+the additions."""
+
+_SLACK = 1.1
+"""Of all plans within 10 % of the least bound the one with the fewest gradients is taken. The bound is a worst case and
+flat near its minimum; 10 % is a choice."""
+
+_SHRINK = 4.0
+"""A run of a localisation is accurate enough if it ends four times nearer than it started: then the
+additions of all later runs are at most 1 / (1 - sqrt(2) / 4) = 1.55 times that of the next one, and a more accurate run
+could save at most the rest of it."""
+
+_STEP = 10.0
+"""The fixed cost of a step (sampling, noise, projection) as a number of gradients. It decides between plans of nearly
+equal bounds only; a choice."""
+
+_SHARE = 0.1
+"""What smoothing costs in a run of a localisation, as a share of L Delta / sqrt(n_i); and the accuracy of the last run,
+L Delta_k as a share of the excess so far. Each adds at most 10 % to the excess; a choice."""
+
 _RAMPS = (1.0, 0.5, 0.25, 0.125)
+"""Candidates for tau / T = s. For lambda = 0 and the best kappa the noise costs D
+sigma sqrt(sum w_t^2) / W_T, which is sqrt(s^3 / 3 + s^2 (1 - s)) / (s - s^2 / 2) times D sigma / sqrt(T): 1.155, 1.089,
+1.043 and 1.021 for these s, and 1 for s = 0. Smoothness costs beta D^2 / W_T, which grows as 1 / (s - s^2 / 2): 2,
+2.67, 4.57 and 8.53. A smaller s could lower the noise by 2 % at most."""
+
 _KAPPAS = np.geomspace(1e-3, 1, 7)
+"""Candidates for kappa, relative to sigma sqrt(sum w_t^2) / (2 D), where kappa D^2 +
+sigma^2 (sum w_t^2) / (4 kappa) has its minimum. That one, the last candidate, is the best for lambda = 0. For lambda >
+0 the noise's part grows only as a logarithm when kappa falls, so the best kappa is smaller. The candidates are a factor
+sqrt(10) apart: the nearest one is within a factor 10^(1/4) of the best, which costs at most (10^(1/4) + 10^(-1/4)) / 2
+= 1.17 times the noise's part."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """T = `steps` steps on the users from `first` to before `last`, each drawn with probability `rate`.
+    """One run.
 
-    Weights grow up to `ramp`; `noise` is m; `radius` that of the smoothing, 0 for a smooth loss; `modulus` psi;
-    `convexity` lambda, that of a regulariser around the run's start where it is `regularised`; `excess` the bound on
-    E Phi(output) - Phi*.
+    Parameters
+    ----------
+    first, last
+        The users of the run: indices from `first` to `last` - 1.
+    rate
+        The probability with which a step draws each of them, in (0, 1].
+    steps, ramp
+        T, and tau: the weights of the steps grow up to tau.
+    noise
+        m, the noise multiplier.
+    radius
+        The radius of the smoothing; 0 for a smooth loss.
+    modulus
+        psi.
+    convexity, regularised
+        lambda, and whether it comes from a regulariser around the start of the run.
+    excess
+        The bound on E Phi(output) - Phi*.
     """
 
     first: int
@@ -53,13 +114,23 @@ class Run:
 
     @property
     def queries(self) -> float:
-        """Gradients of single users that are expected to be asked for."""
+        """The expected number of gradients of single users."""
         return self.rate * (self.last - self.first) * self.steps
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs in their order; `bound` is L, `excess` the bound on the expected excess loss."""
+    """A plan of a window.
+
+    Parameters
+    ----------
+    bound
+        L.
+    runs
+        The runs in their order.
+    excess
+        The bound on the expected excess loss.
+    """
 
     bound: float
     runs: tuple[Run, ...]
@@ -67,20 +138,40 @@ class Plan:
 
     @property
     def queries(self) -> int:
-        """Gradients of single users that are expected to be asked for."""
+        """The expected number of gradients of single users."""
         return math.ceil(sum(run.queries for run in self.runs))
 
 
 def weight_sum(steps: Any, ramp: Any) -> Any:
-    """W_T: the sum of min(t, ramp) for t up to T >= ramp."""
+    """W_T, the sum of min(t, ramp) for t from 1 to T.
+
+    Parameters
+    ----------
+    steps, ramp
+        T and tau <= T; numbers or arrays of one shape.
+    """
     return ramp * (ramp + 1) / 2 + ramp * (steps - ramp)
 
 
 def run_bound(steps: Any, ramp: Any, distance: Any, convexity: float, smoothness: Any, sigma: Any) -> tuple[Any, Any]:
-    """(excess, psi) of one run with the best kappa. All but `convexity` are arrays of one shape."""
+    """(excess, psi) of one run with the best kappa, arrays of one shape; see `smoothed`.
+
+    Parameters
+    ----------
+    steps, ramp
+        T and tau, arrays.
+    distance
+        D_0, an array.
+    convexity
+        lambda >= 0, a number.
+    smoothness
+        beta, an array.
+    sigma
+        The root mean square error of a gradient, an array.
+    """
     total = weight_sum(steps, ramp)
     squares = ramp * (ramp + 1) * (2 * ramp + 1) / 6 + ramp**2 * (steps - ramp)
-    kappa = (sigma / distance * np.sqrt(squares) / 2)[..., None] * _KAPPAS  # the last is the best for lambda = 0
+    kappa = (sigma / distance * np.sqrt(squares) / 2)[..., None] * _KAPPAS
     sums = squares[..., None] / (4 * kappa)
     if convexity > 0:
         z = (ramp[..., None] + 1) * np.sqrt(convexity / kappa) / 2
@@ -97,13 +188,22 @@ def run_bound(steps: Any, ramp: Any, distance: Any, convexity: float, smoothness
 
 
 def rough_noise(task: Task) -> Noise:
-    """Noise multipliers at once, for the search."""
+    """Approximate noise multipliers for the search; they need no numerical accounting.
+
+    Parameters
+    ----------
+    task
+        The public numbers of the window.
+    """
     return partial(nearly_normal, GaussianDP.from_approx(task.budget).mu)
 
 
 @dataclass(frozen=True)
 class _Goal:
-    """What runs on the users from `first` to before `last` are to do. `radius` None: free, and its price counts."""
+    """What runs on the users from `first` to `last` - 1 have to reach.
+
+    If `radius` is None the search chooses it, and what smoothing costs counts.
+    """
 
     first: int
     last: int
@@ -115,7 +215,7 @@ class _Goal:
     enough: float = 0.0
 
     def runs(self, task: Task, steps: Any, rate: Any, share: Any, noise: Noise) -> list[dict[str, Any]]:
-        """What the runs are for T, q and ramp / T (arrays of one shape), each from the last one's output."""
+        """The runs for T, q and tau / T (arrays of one shape); each run starts at the output of the run before."""
         parts = [2.0 ** (i - self.repeats) for i in range(self.repeats)]
         lengths = [np.ceil(steps * part / sum(parts)) for part in parts]
         m, drawn = noise(rate, sum(lengths)), rate * (self.last - self.first)
@@ -143,7 +243,7 @@ class _Goal:
         return found
 
     def best(self, task: Task, noise: Noise, most_queries: float) -> list[Run]:
-        """The cheapest runs whose bound is `enough`, or within 10 % of the least."""
+        """The runs with the fewest gradients whose bound is at most `enough` or within 10 % of the least."""
         users = self.last - self.first
         grid = np.unique(np.rint(np.geomspace(1, max(1.0, min(_MOST_STEPS, most_queries)), 40)))
         axes = np.meshgrid(grid, np.geomspace(1 / users, 1, 20), _RAMPS, indexing="ij")
@@ -176,14 +276,40 @@ class _Goal:
 
 
 def repeated(task: Task, repeats: int, most_queries: float, noise: Noise) -> Plan:
-    """Runs on all users, each from the last one's output."""
+    """Runs on all users; each starts at the output of the run before.
+
+    Parameters
+    ----------
+    task
+        The public numbers of the window.
+    repeats
+        The number of runs.
+    most_queries
+        The largest expected number of gradients of single users.
+    noise
+        The noise multiplier for a rate and a number of steps.
+    """
     goal = _Goal(0, task.users, task.distance, task.convexity, repeats=repeats)
     runs = goal.best(task, noise, most_queries)
     return Plan(task.bound, tuple(runs), runs[-1].excess)
 
 
 def localised(task: Task, blocks: int, count: int, multiple: float, most_queries: float, noise: Noise) -> Plan:
-    """Blocks of `count` runs, all on users of their own, with so many times the regulariser that no noise asks for."""
+    """Blocks of runs, all on disjoint users, by localisation.
+
+    Parameters
+    ----------
+    task
+        The public numbers of the window.
+    blocks, count
+        The number of blocks, and of runs in a block.
+    multiple
+        The regulariser as a multiple of the one that is best without noise.
+    most_queries
+        The largest expected number of gradients of single users.
+    noise
+        The noise multiplier for a rate and a number of steps.
+    """
     runs: list[Run] = []
     distance, excess, first = task.distance, math.inf, 0
     for block in range(blocks):
@@ -219,7 +345,17 @@ def localised(task: Task, blocks: int, count: int, multiple: float, most_queries
 
 
 def builders(task: Task, expected: bool, most_queries: int | None) -> list[partial[Plan]]:
-    """Plans to choose from, to be called with `noise`: for the expected loss, or for that of the window's users."""
+    """Plans to choose from; each is called with `noise`.
+
+    Parameters
+    ----------
+    task
+        The public numbers of the window.
+    expected
+        Whether the expected loss is minimised. If not, the average loss of the window's users is.
+    most_queries
+        The largest expected number of gradients of single users; None for no limit.
+    """
     most = math.inf if most_queries is None else float(most_queries)
     repeats = range(1, _MOST_REPEATS + 1 if task.convexity else 2)
     if not expected:

@@ -1,6 +1,6 @@
-"""What a method is told before it touches data, what it may ask of the data, and what it gives back.
+"""What a method knows before it sees data, what it may ask of the data, and what it returns.
 
-A method plans from public numbers alone (`Task`), so that too few users are an error before anything was spent; then it
+A method plans from public numbers only (`Task`), so that too few users are an error before anything is spent. Then it
 runs on the users of one window (`Users`) and releases one theta.
 """
 
@@ -24,23 +24,23 @@ class Task:
     Parameters
     ----------
     users
-        n, the users of the window.
+        n, the number of users of the window.
     items
-        m, the most records of a user.
+        m, the largest number of records of a user.
     d
         The length of theta.
     budget
-        What the release of the window spends, for every user in it.
+        What the release of the window spends, for every user of the window.
     bound, sensitivity
-        The largest norm of a user's average gradient, and the largest distance of two; sensitivity <= 2 bound.
+        The largest l2 norm of a user's average gradient, and the largest l2 distance of two; sensitivity <= 2 bound.
     smoothness
-        beta of the loss; inf: to be smoothed by `radius` of `Users.gradients`.
+        beta of the loss. If it is inf, the method smooths the loss by the `radius` of `Users.gradients`.
     convexity
         lambda >= 0 of the expected loss.
     distance
-        How far the optimum can be from the start.
+        The largest l2 distance of the optimum from the start.
     spread
-        The root mean square distance of a user's average gradient from the mean; for accuracy only.
+        The root mean square distance of a user's average gradient from the mean. Only accuracy depends on it.
     """
 
     users: int
@@ -59,21 +59,42 @@ class Users(Protocol):
     """The users of one window, in memory only."""
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
-        """The average gradients (k, d) at theta (d,) of the users (k,) named by index, of all n when None; of norm at
-        most the task's bound. With a `radius` > 0 they are those of the loss convolved with the uniform ball of that
-        radius: within radius * bound of the loss, and (bound sqrt(d) / radius)-smooth.
+        """Average gradients of users, of norm at most the task's bound; shape (k, d).
+
+        Parameters
+        ----------
+        theta
+            (d,), the point of the gradients.
+        users
+            (k,) indices of users; None for all n users.
+        radius
+            If it is positive, the loss is convolved with the uniform ball of this radius. The convolved loss differs
+            from the loss by at most radius * bound, and it is (bound sqrt(d) / radius)-smooth.
         """
 
     def project(self, theta: np.ndarray) -> np.ndarray:
-        """theta (d,) in the domain."""
+        """Project onto the domain.
+
+        Parameters
+        ----------
+        theta
+            (d,).
+        """
 
 
 @dataclass(frozen=True)
 class Release:
-    """What a method gives back. `theta` (d,) is private, and so is whatever else is here.
+    """What a method returns. All of it is private.
 
-    `queries` counts gradients of single users; `complete` is False where the method stopped early, as its private test
-    of the users' agreement failed: then theta has come less far, and the budget is spent all the same.
+    Parameters
+    ----------
+    theta
+        (d,), the learned point.
+    queries
+        The number of gradients of single users that were asked for; the expected number if users were sampled.
+    complete
+        False if the method stopped early because its private test of the users' agreement failed. Then theta has moved
+        less far. The budget is spent in both cases.
     """
 
     theta: np.ndarray
@@ -82,21 +103,44 @@ class Release:
 
 
 class Method(Protocol):
-    """A way to learn from one window. Frozen dataclasses of public parameters; `repr` tells two of them apart."""
+    """A way to learn from one window: a frozen dataclass of public parameters, identified by its `repr`."""
 
     name: ClassVar[str]
 
     def __hash__(self) -> int: ...
 
     def plan(self, task: Task) -> Any:
-        """Steps, noise and whatever else follows from the task. Raises `TooFewUsersError` that says how many users are
-        needed, and `ConfigError` for a task that it cannot serve.
+        """Steps, noise and everything else that follows from public numbers.
+
+        Parameters
+        ----------
+        task
+            The public numbers of the window.
+
+        Raises `TooFewUsersError`, which says how many users are needed, and `ConfigError` for a task that the method
+        cannot serve.
         """
 
     def least_users(self, task: Task) -> int:
-        """The least n that `plan` accepts for a task like this one."""
+        """The least number of users that `plan` accepts.
+
+        Parameters
+        ----------
+        task
+            The public numbers of the window; its number of users is ignored.
+        """
 
     def run(self, plan: Any, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        """Learn from the users, beginning at start (d,) in the domain. Whatever is computed from the users' records and
-        not released is wiped or dropped when it returns.
+        """Learn from the users. What was computed from their records and is not released is wiped or dropped.
+
+        Parameters
+        ----------
+        plan
+            The result of `plan`.
+        users
+            The users of the window.
+        start
+            (d,), a point of the domain.
+        rng
+            The source of randomness.
         """

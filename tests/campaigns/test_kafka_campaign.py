@@ -87,7 +87,7 @@ class Feed(threading.Thread):
                         future = self._producer.send(TOPIC, message.value, message.key, partition=message.partition)
                         self.sent.append((message, future))
             self._producer.flush(120)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it again
             self._error = error
 
     def _next(self) -> list[Message]:

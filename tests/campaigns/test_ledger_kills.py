@@ -1,7 +1,7 @@
-"""SIGKILL at random instants of a process that admits on disk: none over its cap, and no committed spend lost.
+"""SIGKILL at random times of a process that admits on disk: no subject exceeds its cap, no committed spend is lost.
 
-What must be there after so many batches is replayed in plain Python, with nothing of the library. Log, pages and memory
-are small, so that kills meet the writing of pages and their splitting as well.
+The expected spends after each batch are replayed in plain Python, without the library. Log, pages and cache are small,
+so that some kills happen while pages are written or split.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from streamdp.data.records import WHOLE
-from streamdp.ledger import ledger, sqlite_pages
+from streamdp.ledger import paging, sqlite_pages
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
@@ -25,7 +25,7 @@ CAP, SUBJECTS, RECORDS = 3.0, 4000, 400
 
 
 def batch(number: int) -> tuple[list[str], list[float], dict[str, float]]:
-    """Subjects, what they would spend, and caps that are set before."""
+    """Subjects, the amounts that they would spend, and caps that are set before."""
     rng = random.Random(number)
     people = [f"p{int(SUBJECTS * rng.random() ** 2)}" for _ in range(RECORDS)]
     amounts = [rng.choice([0.25, 0.5, 1.5]) for _ in people]
@@ -50,12 +50,12 @@ class Replay:
 
 
 def small() -> None:
-    ledger.LOGGED_ROWS, ledger.KEPT_SUBJECTS = 3000, 3000
+    paging.LOGGED_ROWS, paging.KEPT_SUBJECTS = 3000, 3000
     sqlite_pages.PAGE_ROWS = 12
 
 
 def spend_on(path: Path, shared: bool) -> None:
-    """Until it is killed."""
+    """Admit and commit until the process is killed."""
     small()
     with Store(path, "kills", "print", cap=PureDP(CAP), shared=shared) as store:
         if shared:
@@ -73,7 +73,7 @@ def spend_on(path: Path, shared: bool) -> None:
 
 
 def check(path: Path, replay: Replay, least: int, most: int | None = None) -> int:
-    """What is on disk is the replay at the committed position; returns that."""
+    """Assert that the disk has the replay at the committed position, and return that position."""
     with Store(path, "kills", "print", cap=PureDP(CAP)) as store:
         found = store.load()
         n = 0 if found is None else int(found.position["batch"])
@@ -113,7 +113,7 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
 
 
 def spend_and_be_killed(path: Path, after_s: float, shared: bool) -> None:
-    """A fork, as loading the library takes longer than what a kill should meet."""
+    """Kill a fork: to load the library in a new process would take longer than the time until a kill."""
     child = os.fork()
     if child == 0:
         try:
@@ -137,6 +137,6 @@ def test_fifty_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undo `small` in this process afterwards."""
-    for module, name in ((ledger, "LOGGED_ROWS"), (ledger, "KEPT_SUBJECTS"), (sqlite_pages, "PAGE_ROWS")):
+    """Undo `small` in this process after the test."""
+    for module, name in ((paging, "LOGGED_ROWS"), (paging, "KEPT_SUBJECTS"), (sqlite_pages, "PAGE_ROWS")):
         monkeypatch.setattr(module, name, getattr(module, name))

@@ -31,7 +31,7 @@ from benchmarks.theory import (
     utility,
 )
 from streamdp.data import datasets
-from streamdp.estimators.ldp.learner import LDPASGDRegressor
+from streamdp.estimators.ldp.estimators import LDPASGDRegressor
 from streamdp.optim.domains import Box
 from streamdp.optim.losses import Huber
 from streamdp.optim.planner import asymptotic_variance, plan_error, plan_records

@@ -1,4 +1,4 @@
-"""Every public estimator passes River's own checks, works in River's pipelines, and keeps its promises around them."""
+"""Every public estimator passes River's checks and works in River's pipelines, with its guarantee."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from streamdp import (
     Squared,
 )
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
-from streamdp.estimators.base import SchemaWarning, StreamEstimator
+from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.features import SchemaWarning
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
@@ -80,13 +81,13 @@ every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
 
 
 def numbers(model: Any) -> np.ndarray:
-    """What it has learned up to the last boundary."""
+    """What the model has learned up to the last boundary."""
     state: np.ndarray = model._walk.points if hasattr(model, "_walk") else model._state
     return state
 
 
 @pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
 
@@ -140,7 +141,7 @@ def test_a_pipeline_learns() -> None:
 
 
 def test_budgets_come_with_the_streams_third_element() -> None:
-    """`progressive_val_score` hands {"budget": ...} to learn_one; the guarantee is the widest, and noise follows it."""
+    """`progressive_val_score` passes {"budget": ...} to learn_one; the widest is guaranteed, and noise follows."""
 
     def run(epsilon: float) -> LDPASGDRegressor:
         model = compose.Pipeline(
@@ -412,7 +413,7 @@ def declared(make: Callable[[], Any], **more: Any) -> Any:
 
 @every
 def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
-    """Stop after 200 of 400, put the state into a new estimator with the same words to come: the same end."""
+    """Stop after 200 of 400 and load the state into a new estimator with the same random words: the same result."""
     model = declared(make, seed=6)
     data = data_for(model, 400)
     for x, y in data[:200]:
@@ -602,7 +603,7 @@ def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("p", [1, 8, 17, 40])
 def test_the_two_halves_also_for_many_features(p: int) -> None:
-    """Where sums are long enough for vector instructions to reorder."""
+    """Sums are so long that vector instructions could reorder them."""
     names = [f"f{j}" for j in range(p)]
     X = np.random.default_rng(p).standard_normal((400, p))
     whole, halves = (LDPASGDRegressor(features=names, seed=9, budget=GaussianDP(1)) for _ in range(2))
@@ -614,7 +615,7 @@ def test_the_two_halves_also_for_many_features(p: int) -> None:
 
 
 def test_a_randomizer_stands_by_itself() -> None:
-    """It holds theta as it was, has words of its own, and knows nothing of records."""
+    """It holds theta as it was, has its own random words, and no data of records."""
     model = declared(LDPASGDRegressor)
     for x, y in records(20):
         model.learn_one(x, y)

@@ -22,7 +22,8 @@ from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StoreDamagedError, TooManyBadRecordsError
-from streamdp.runtime.worker import Observer, Worker
+from streamdp.runtime.protocols import Observer
+from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 
@@ -89,10 +90,12 @@ class Watcher(Observer):
 
     def __init__(self, on_learned: Callable[[], object] = lambda: None) -> None:
         self.mine: tuple[Shard, ...] = ()
+        self.polled = 0
         self.troubles: list[tuple[str, str]] = []
         self._on_learned = on_learned
 
     def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
+        self.polled += len(batch) + len(batch.dead)
         self._on_learned()
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None: ...
@@ -132,7 +135,7 @@ class Colleague:
                 self.worker = Worker(source, lambda: self._make(store), store, observers=[self.watcher], **options)
                 self._ready.set()
                 self.done = self.worker.run()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it was, `leave` raises it
             self.error = error
             self._ready.set()
 
@@ -288,7 +291,7 @@ def test_a_budget_may_come_in_a_header(broker: Broker, make_topic: Callable[...,
 
 @pytest.mark.parametrize(
     ("limit", "match"),
-    [({"max_bad_in_a_row": 50}, "51 records on end.*'not_json'"), ({"max_bad_share": 0.05}, "over the share of 0.05")],
+    [({"max_bad_in_a_row": 50}, "51 records in a row.*not_json'"), ({"max_bad_share": 0.05}, "over the share of 0.05")],
 )
 def test_too_many_bad_records_stop_after_a_commit(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path, limit: dict[str, Any], match: str
@@ -327,7 +330,7 @@ def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], t
         wait_until(lambda: latest.mine)
         time.sleep(0.5)
         produce(broker.bootstrap, topic, [(f"v{i}", fields(i)) for i in range(5)])
-        wait_until(lambda: colleague.worker._pending == 5)
+        wait_until(lambda: colleague.watcher.polled == 5)
         colleague.leave()
     assert (summed(path), positions(path)) == (Counts(155, 0, 0), {0: 215})
 
@@ -335,7 +338,7 @@ def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], t
     time.sleep(0.5)
     create_topic(broker.bootstrap, topic)
     client.close()
-    with pytest.raises(SourceError, match="has 0 to 0: the topic was cut or made anew"):
+    with pytest.raises(SourceError, match="has 0 to 0: the topic was truncated or recreated"):
         work(path, source(broker.bootstrap, topic))
     produce(broker.bootstrap, topic, [(f"w{i}", fields(i)) for i in range(5)])
     assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 5) == 5
@@ -384,7 +387,7 @@ def test_a_position_that_is_none_and_a_topic_that_is_not_there(
     with pytest.raises(SourceError, match="there is no topic 'absent'"):
         work(tmp_path / "job.db", source(broker.bootstrap, "absent"))
     topic = make_topic()
-    for position, match in (({"offset": 7}, "cut or made anew"), ({"row": 7}, "position of a topic")):
+    for position, match in (({"offset": 7}, "truncated or recreated"), ({"row": 7}, "position of a topic")):
         path = tmp_path / f"{match}.db"
         with Store(path, "job", "f", cap=CAP, shared=True) as store:
             store.claim([Shard(topic, 0)])
@@ -400,7 +403,7 @@ def test_a_partition_may_begin_at_its_end(broker: Broker, make_topic: Callable[.
         wait_until(lambda: colleague.watcher.mine)
         time.sleep(0.5)
         produce(broker.bootstrap, topic, [("t", fields(1))] * 2)
-        wait_until(lambda: colleague.worker._pending == 2)
+        wait_until(lambda: colleague.watcher.polled == 2)
         colleague.leave()
     assert positions(path) == {0: 12}
     produce(broker.bootstrap, topic, [("u", fields(1))] * 3)
@@ -418,9 +421,9 @@ def test_two_workers_share_and_hand_over(broker: Broker, make_topic: Callable[..
         wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 2)
         assert {*first.watcher.mine, *second.watcher.mine} == {Shard(topic, i) for i in range(4)}
         produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(1000)])
-        wait_until(lambda: first.worker._polled and second.worker._polled)
+        wait_until(lambda: first.watcher.polled and second.watcher.polled)
         first.leave()  # commits what it has learned
-        assert first.done == first.worker._polled
+        assert first.done == first.watcher.polled
         produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(1000)])
         wait_until(lambda: sum(positions(path).values()) == 2000)
         assert len(second.watcher.mine) == 4
@@ -450,14 +453,14 @@ def test_batches_are_closed_where_shards_are_taken_away(
     with Colleague(path, source(broker.bootstrap, topic), **options) as first:
         wait_until(lambda: len(first.watcher.mine) == 4)
         produce(broker.bootstrap, topic, [(subjects[i % 400], fields(i)) for i in range(500)])
-        wait_until(lambda: first.worker._polled == 500)
+        wait_until(lambda: first.watcher.polled == 500)
         with Colleague(path, source(broker.bootstrap, topic), **options) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 2)
             taken = [s for s in Store.snapshots(path, "job") if s.shard in second.watcher.mine]
             assert sum(s.counts.learned for s in taken) == sum(s.position["offset"] for s in taken) > 0
             assert any(s.state["n_seen"] % 70 for s in taken)
             produce(broker.bootstrap, topic, [(subjects[i % 400], fields(i)) for i in range(500)])
-            wait_until(lambda: first.worker._polled + second.worker._polled == 1000)
+            wait_until(lambda: first.watcher.polled + second.watcher.polled == 1000)
             first.leave()
             wait_until(lambda: len(second.watcher.mine) == 4)
             second.leave()
@@ -504,7 +507,7 @@ def test_stopping_commits_and_leaves_the_group(broker: Broker, make_topic: Calla
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(30)])
     with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as colleague:
-        wait_until(lambda: colleague.worker._polled == 30)
+        wait_until(lambda: colleague.watcher.polled == 30)
         assert set(positions(path).values()) <= {0}
         colleague.leave()
     assert positions(path) == group_offsets(broker, topic) == {0: 30}
@@ -546,7 +549,7 @@ def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_b
 
         monkeypatch.setattr(first.store, "commit_parts", broken)
         produce(broker.bootstrap, topic, [("s", fields(1))])
-        wait_until(lambda: first.worker._pending)
+        wait_until(lambda: first.watcher.polled)
         with Colleague(path, source(broker.bootstrap, topic)):
             wait_until(lambda: first.error)
     assert isinstance(first.error, StoreDamagedError)
@@ -559,7 +562,7 @@ def test_what_is_committed_while_shards_are_taken_away_is_no_lag(
     with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as first:
         wait_until(lambda: len(first.watcher.mine) == 2)
         produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(40)])
-        wait_until(lambda: first.worker._polled == 40)
+        wait_until(lambda: first.watcher.polled == 40)
         assert set(positions(path).values()) <= {0}
         with Colleague(path, source(broker.bootstrap, topic)) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 1)

@@ -31,7 +31,6 @@ from servers.broker import Broker, create_topic
 from servers.process import free_ports
 from streamdp import load_snapshot
 from streamdp.cli.kafka_job import lags, produce
-from streamdp.cli.main import main
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.errors import NotAvailableError
 from streamdp.runtime.prometheus import Metrics
@@ -39,134 +38,10 @@ from streamdp.serving.publish import committed, weights
 from streamdp.serving.snapshots import newest
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
-from tests.support.paths import ROOT
+from tests.support.commands import Command, Quick, environment
+from tests.support.kafka_job import DEAD, JOB, PEOPLE, SECRET, TOTAL, counts, rows
 
-SECRET = "4711.25"
-"""A value of a record, which nothing but a kept payload may show."""
-PEOPLE = 97
 KEY = "5a" * 32
-TOTAL = 2040
-DEAD = 40
-
-JOB = """job: JOBNAME
-source:
-  type: kafka
-  topic: TOPIC
-  dead_letter_topic: DEADTOPIC
-  publish_topic: MODELS
-  options:
-    session_timeout_ms: 10000
-    heartbeat_interval_ms: 500
-schema:
-  features:
-    delay: [-30, 60]
-    origin: [EWR, JFK]
-  target: {column: late, classes: ["False", "True"]}
-  subject: tail
-  budget: eps
-model:
-  estimator: LDPASGDClassifier
-  budget: eps=1
-cap: eps=3
-commit: {seconds: 0.3}
-store: STORE
-publish: model.json
-holdout: data.csv
-"""
-
-Quick = Callable[..., tuple[int, str, str]]
-
-
-def rows(n: int) -> str:
-    """Every 50th cannot be decoded."""
-    rng = np.random.default_rng(0)
-    lines = ["delay,origin,late,tail,eps"]
-    for i in range(n):
-        delay = rng.uniform(-30, 60)
-        late = delay + rng.normal(0, 10) > 15
-        lines.append(f"{delay:.2f},{('EWR', 'JFK')[i % 2]},{late},t{i % PEOPLE},{('', '0.5')[i % 2]}")
-        if i % 50 == 7:
-            lines.append(f"{SECRET},XXX,False,t1,1")
-    return "\n".join(lines) + "\n"
-
-
-def environment(bootstrap: str | None, **more: str) -> dict[str, str]:
-    given = {key: value for key, value in os.environ.items() if not key.startswith("STREAMDP_")}
-    given |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | more
-    return given if bootstrap is None else given | {"STREAMDP_KAFKA": bootstrap}
-
-
-class Command:
-    """A `streamdp` command in a process of its own, whose lines are read as they come."""
-
-    def __init__(self, folder: Path, bootstrap: str | None, *arguments: str, **more: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "streamdp", *arguments],
-            cwd=folder,
-            env=environment(bootstrap, **more),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.events: list[dict[str, Any]] = []
-        self.errors: list[str] = []
-        self._threads = [
-            threading.Thread(
-                target=self._read, args=(self.process.stdout, lambda t: self.events.append(json.loads(t)))
-            ),
-            threading.Thread(target=self._read, args=(self.process.stderr, self.errors.append)),
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _read(self, stream: Any, keep: Callable[[str], None]) -> None:
-        for line in stream:
-            keep(line)
-
-    def __enter__(self) -> Command:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.end()
-
-    def end(self, timeout: float = 60.0) -> int:
-        code = self.process.wait(timeout)
-        for thread in self._threads:
-            thread.join()
-        return code
-
-    def until(self, what: Callable[[], Any], timeout: float = 60.0) -> Any:
-        """Wait until something is so."""
-        deadline = time.monotonic() + timeout
-        while not (found := what()):
-            assert self.process.poll() is None, self.errors
-            assert time.monotonic() < deadline, (self.events[-3:], self.errors)
-            time.sleep(0.05)
-        return found
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == kind]
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Quick:
-    """Run the command in this process: exit code, standard output, standard error; by default without brokers."""
-
-    def run(*arguments: str, folder: Path = tmp_path, bootstrap: str | None = None, **more: str) -> Any:
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
-        monkeypatch.delenv("STREAMDP_SUBJECT_KEY", raising=False)
-        monkeypatch.delenv("STREAMDP_KAFKA", raising=False)
-        for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as caught:
-            main.main()
-        return caught.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 def messages(bootstrap: str, topic: str) -> list[Any]:
@@ -181,11 +56,6 @@ def send(bootstrap: str, topic: str, *values: bytes) -> None:
         producer.send(topic, value, key=b"t1")
     producer.flush()
     producer.close()
-
-
-def counts(store: str | Path, job: str | None = None) -> Counts:
-    found = [snapshot.counts for snapshot in Store.snapshots(store, job)]
-    return Counts(*(sum(getattr(c, name) for c in found) for name in ("learned", "refused", "dead")))
 
 
 class Trained:
@@ -212,7 +82,7 @@ class Trained:
     def run_two(self, job: str, **more: str) -> list[Command]:
         """The second begins to wait for records when it has joined, and so ends after the first."""
         with contextlib.ExitStack() as stack:
-            arguments = ("run", job, "--idle-seconds", "2")
+            arguments = ("run", job, "--idle-seconds", "6")
             found = [stack.enter_context(Command(self.folder, self.bootstrap, *arguments, **more)) for _ in range(2)]
             for command in found:
                 command.end()
@@ -270,7 +140,7 @@ def test_produce_from_standard_input(tmp_path: Path, broker: Any, make_topic: Ca
             f"a,b\n1,{SECRET}\n\n{SECRET}\n",
             [],
             3,
-            "line 4: expected 2 fields, got 1; the 1 records before it were sent",
+            "row 4: expected 2 fields, got 1; the 1 records before it were sent",
         ),
         (f"a,b\n1,{SECRET}\xff\n", [], 3, "not UTF-8"),
         ("", [], 3, "expected a header line"),
@@ -303,7 +173,7 @@ def test_mistakes_of_produce(
 
 
 def test_produce_without_brokers(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafka.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
     (tmp_path / "data.csv").write_text("a\n1\n")
     code, _, err = quick("produce", "data.csv", "--topic", "t")
     assert code == 2
@@ -352,7 +222,7 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     assert "lag:" in quick("status", "kj.db", "--kafka", trained.bootstrap, **at)[1]
     assert "eps=3" in quick("statement", "kj.db", **at)[1]
     assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
-    monkeypatch.setattr("connectors.kafka.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
     code, _, err = quick("status", "kj.db", "--kafka", "127.0.0.1:9", **at)
     assert code == 3
     assert "no answer" in err
@@ -638,7 +508,7 @@ HIDDEN = "hunter2"
         ("  options:\n", "  options:\n    sasl_plain_password: {file: none}\n", None, "password: cannot read the file"),
         ("  options:\n", f"  options:\n    group_id: {HIDDEN}\n", None, "'group_id' is set by streamdp"),
         ("  options:\n", f"  options:\n    no_such_option: {HIDDEN}\n", None, "no_such_option"),
-        ("x", "x", None, "source.brokers: missing setting; give it, or set STREAMDP_KAFKA"),
+        ("x", "x", None, "source.brokers: missing setting; add it, or set STREAMDP_KAFKA"),
     ],
 )
 def test_mistakes_in_a_job(quick: Quick, tmp_path: Path, old: str, new: str, line: int | None, said: str) -> None:
@@ -719,7 +589,7 @@ def test_metrics_forget_what_the_worker_forgot(metrics: Metrics) -> None:
     metrics.assigned({mine: Counts()})
     metrics.learned(mine, batch(0, 8, 2), Counts(8, 0, 2))
     assert shown(metrics) == (0, 0, 0)
-    metrics.forgotten()
+    metrics.rolled_back()
     metrics.learned(mine, batch(0, 3, 2), Counts(3, 0, 2))
     metrics.learned(mine, batch(5, 5, 0), Counts(8, 0, 2))
     metrics.assigned({mine: Counts(), other: Counts(100, 0, 0)})  # another comes before the commit

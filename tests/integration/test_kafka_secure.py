@@ -105,9 +105,7 @@ def test_a_wrong_password_or_user(
     change: dict[str, str],
 ) -> None:
     given = options(secure) | change | {"bootstrap_timeout_ms": 6000 if address == "sasl_bootstrap" else 1500}
-    error = refused(
-        getattr(secure, address), given, "does not let us in: see sasl_mechanism, user and password", caplog
-    )
+    error = refused(getattr(secure, address), given, "rejects the login: see sasl_mechanism, user and password", caplog)
     assert not isinstance(error, SourceUnavailableError)
 
 
@@ -130,4 +128,4 @@ def test_the_wrong_protocol(secure: Broker, caplog: pytest.LogCaptureFixture) ->
     silent = "listens but does not answer in PLAINTEXT; see security_protocol"
     assert isinstance(refused(secure.tls_bootstrap, {}, silent, caplog), SourceUnavailableError)
     refused(secure.bootstrap, tls(secure), "TLS", caplog)
-    refused(secure.bootstrap, scram(secure), "does not let us in: see sasl_mechanism", caplog)
+    refused(secure.bootstrap, scram(secure), "rejects the login: see sasl_mechanism", caplog)

@@ -19,8 +19,8 @@ from servers.broker import Broker, create_topic
 from servers.certificates import make_certificates
 from servers.postgres import Postgres
 from servers.process import Process, ServerError
-from tests.conftest import RunningBroker
 from tests.support.paths import ROOT
+from tests.support.servers import RunningBroker
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Workers that share a store: who may commit, all or nothing, and no subject's cap is ever granted twice."""
+"""Workers that share a store: only owners commit, all or nothing, and no subject's cap is granted twice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHARDS = [Shard("topic", i) for i in range(3)]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where a store may be: a file, or a database of its own on a server, with a subject key in the environment."""
+    """The place of a store: a file, or a new database on a server with a subject key in the environment."""
     if request.param == "sqlite":
         yield str(tmp_path / "job.db")
         return
@@ -67,7 +67,7 @@ def spend(store: Store, *subjects: str) -> list[bool]:
 
 
 def records(place: str, *subjects: str) -> list[int]:
-    """What is committed of these subjects."""
+    """How many records of these subjects are committed."""
     with shared(place) as store:
         assert store.ledger is not None
         return [store.ledger.spent(subject).records for subject in subjects]
@@ -86,7 +86,7 @@ def test_a_second_claim_fences_the_first(place: str) -> None:
         assert found is not None
         assert (found.position, found.epoch, found.seq) == ({"offset": 1}, 2, 1)
         spend(first, "ann", "bob")
-        for _ in range(2):  # however often
+        for _ in range(2):  # also when it is repeated
             with pytest.raises(FencedError, match="topic/0") as caught:
                 first.commit_parts({SHARDS[0]: part(2)})
             assert caught.value.shard == SHARDS[0]
@@ -94,7 +94,7 @@ def test_a_second_claim_fences_the_first(place: str) -> None:
         assert committed(place) == {SHARDS[0]: (1, 1)}
         second.commit_parts({SHARDS[0]: part(5)})
         assert committed(place) == {SHARDS[0]: (2, 5)}
-        with pytest.raises(FencedError):  # not even the commit that would follow the other's
+        with pytest.raises(FencedError):  # also the commit with the next number
             first.commit_parts({SHARDS[0]: part(5)})
         first.rollback()
         (again,) = first.claim(SHARDS[:1]).values()
@@ -120,7 +120,7 @@ def test_several_shards_are_committed_together_or_not_at_all(place: str) -> None
         assert committed(place) == dict.fromkeys(SHARDS, (1, 1))
         assert records(place, "ann") == [0]
         first.release([SHARDS[1]])
-        first.commit_parts({SHARDS[0]: part(2), SHARDS[2]: part(2)})  # the same spends, with what is still its own
+        first.commit_parts({SHARDS[0]: part(2), SHARDS[2]: part(2)})  # the same spends, with shards it still owns
         assert committed(place) == {SHARDS[0]: (2, 2), SHARDS[1]: (1, 1), SHARDS[2]: (2, 2)}
     assert records(place, "ann") == [1]
 
@@ -140,8 +140,8 @@ def test_only_what_was_claimed_may_be_committed(place: str) -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_two_who_spend_from_one_subject_do_not_go_over_its_cap(place: str, known: bool) -> None:
-    """`known`: the subject has a row already; else both find none and insert it."""
+def test_two_workers_that_spend_from_one_subject_stay_within_its_cap(place: str, known: bool) -> None:
+    """If `known`, the subject has a row already; otherwise both find none and insert it."""
     with shared(place) as first, shared(place) as second:
         first.claim([SHARDS[0]])
         second.claim([SHARDS[1]])
@@ -165,7 +165,7 @@ def test_two_who_spend_from_one_subject_do_not_go_over_its_cap(place: str, known
 
 
 def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
-    """Also for one that had read the subject before: its commit is refused, and then it knows the cap."""
+    """Also for a worker that has read the subject: its commit is refused, and after a rollback it knows the cap."""
     with shared(place) as first, shared(place) as second:
         first.claim([SHARDS[0]])
         second.claim([SHARDS[1]])
@@ -196,7 +196,7 @@ def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_those_who_share_find_what_one_alone_has_logged(place: str) -> None:
+def test_shared_stores_read_what_an_exclusive_store_has_logged(place: str) -> None:
     with Store(place, "job", "print", cap=CAP) as alone:
         spend(alone, "ann", "ann")
         alone.commit({}, {"offset": 1}, Counts())
@@ -210,7 +210,7 @@ def test_snapshots_come_in_the_order_of_the_shards(place: str) -> None:
         store.claim([*names, Shard("never", 0)])
         store.commit_parts({shard: part(i) for i, shard in enumerate(names)})
         assert [s.shard for s in Store.snapshots(place, "job")] == sorted(names)
-        assert Store.snapshot(place, "job") is None  # that is the one of a job without shards
+        assert Store.snapshot(place, "job") is None  # only for a job without shards
         assert {commit.shard for commit in Store.history(place, job="job")} == set(names)
         assert list(store.claim(names)) == sorted(names)
 
@@ -225,19 +225,19 @@ def test_history_is_pruned_for_each_shard(place: str, monkeypatch: pytest.Monkey
     assert [(c.shard.partition, c.seq) for c in Store.history(place, job="job")] == [(1, 1), (0, 3), (0, 4), (0, 5)]
 
 
-def test_one_who_shares_and_one_who_does_not_exclude_each_other(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdp.database.sqlite.BUSY_TIMEOUT_S", 0.2)  # so long one who shares waits for a file
+def test_a_shared_and_an_exclusive_store_exclude_each_other(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdp.database.sqlite.BUSY_TIMEOUT_S", 0.2)  # how long a shared opening waits for a file
     with shared(place):
         shared(place).close()
         with pytest.raises(StoreBusyError):
             Store(place, "job", "print", cap=CAP)
-    time.sleep(0.2)  # a server frees what a connection held a moment after it ended
+    time.sleep(0.2)  # a server releases locks shortly after a connection ends
     with Store(place, "job", "print", cap=CAP), pytest.raises(StoreBusyError):
         shared(place)
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_one_who_shares_a_file_waits_a_little_for_it(place: str) -> None:
+def test_a_shared_opening_of_a_file_waits_for_its_holder(place: str) -> None:
     alone = Store(place, "job", "print", cap=CAP)
     threading.Timer(0.3, alone.close).start()
     shared(place).close()
@@ -245,8 +245,9 @@ def test_one_who_shares_a_file_waits_a_little_for_it(place: str) -> None:
 
 MAKER = """
 import sys, time
+from streamdp.database.opening import open_database
 from streamdp.privacy.guarantees import PureDP
-from streamdp.store.store import Store, open_database
+from streamdp.store.store import Store
 made = []
 kind = type(open_database(sys.argv[1], "job"))
 create = kind.create
@@ -264,7 +265,7 @@ for line in sys.stdin:
 """
 
 
-def test_two_who_make_the_store_at_the_same_moment_both_open_it(place: str) -> None:
+def test_two_workers_that_create_the_store_at_the_same_time_both_open_it(place: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     makers = [
         subprocess.Popen(
@@ -296,8 +297,8 @@ def test_two_who_make_the_store_at_the_same_moment_both_open_it(place: str) -> N
             maker.communicate(timeout=20)
 
 
-def test_two_who_update_the_same_subjects_in_any_order_both_get_on(place: str) -> None:
-    """Conflicts, and on a server deadlocks, are refusals that a repetition gets over; no spend is lost or doubled."""
+def test_two_workers_that_update_the_same_subjects_both_continue(place: str) -> None:
+    """Conflicts, and deadlocks on a server, are transient; after a retry no spend is lost or doubled."""
     cap, names, rounds = PureDP(1000), [f"s{i}" for i in range(25)], 25
     spent = [dict.fromkeys(names, 0) for _ in range(2)]
     refused: list[type[BaseException]] = []
@@ -319,7 +320,7 @@ def test_two_who_update_the_same_subjects_in_any_order_both_get_on(place: str) -
         while True:
             try:
                 learn()
-                time.sleep(0.001)  # so that the two meet
+                time.sleep(0.001)  # so that the two workers overlap
                 store.commit_parts({shard: part(i)})
                 return
             except (LedgerConflictError, StoreUnavailableError) as error:
@@ -331,7 +332,7 @@ def test_two_who_update_the_same_subjects_in_any_order_both_get_on(place: str) -
     def guarded(who: int) -> None:
         try:
             work(who)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - an assertion in a thread must fail the test
             failed.append(error)
 
     shared(place, cap).close()
@@ -357,7 +358,7 @@ def test_deadlocks_are_refusals_that_can_be_repeated(place: str) -> None:
         store.commit_parts({shard: part(0) for shard in SHARDS[:2]})
         rows = [f"UPDATE streamdp_job.shards SET epoch = epoch WHERE partition = {i}" for i in (0, 1)]
         with psycopg.connect(place) as other:
-            other.execute("SET deadlock_timeout = '1h'")  # so that it is ours that the server breaks off
+            other.execute("SET deadlock_timeout = '1h'")  # so that the server aborts our transaction
             other.execute(rows[1])
             waits = threading.Timer(0.3, other.execute, (rows[0],))
             waits.start()

@@ -24,7 +24,7 @@ from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Assembly, message_key, read_announcement, read_key, read_part
 from streamdp.serving.publish import committed
 from streamdp.store.store import Store
-from tests.integration.test_kafka_cli import Command, Quick, quick  # noqa: F401 - a fixture
+from tests.support.commands import Command, Quick
 
 SECRET = "4711.25"
 RECORDS = 3000
@@ -213,7 +213,7 @@ class Nothing:
         learned = 0
 
 
-def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick: Quick) -> None:  # noqa: F811
+def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick: Quick) -> None:
     fewer = JOB.replace("schema:\n", "  minimum_share: 0.8\n  wait_seconds: 0.5\nschema:\n", 1)
     parties = make(text=fewer)
     write_data(parties.folder, 85)
@@ -283,7 +283,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
     ],
 )
 def test_mistakes_in_a_job(
-    quick: Quick,  # noqa: F811
+    quick: Quick,
     tmp_path: Path,
     old: str,
     new: str,
@@ -298,7 +298,7 @@ def test_mistakes_in_a_job(
     assert line is None or f"line {line}: " in err
 
 
-def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> None:  # noqa: F811
+def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("BATCH", "100").replace("NAME", "there-is-no"))
     write_data(tmp_path, 5)
     code, _, err = quick("run", "job.yaml", bootstrap=broker.bootstrap)

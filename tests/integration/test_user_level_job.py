@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from connectors.memory import BAD, MemorySource
@@ -17,19 +16,11 @@ from streamdp.runtime.runner import Runner
 from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
-from tests.unit.cli.test_main import streamdp
+from tests.support.commands import streamdp
+from tests.support.people import FLAGS, rows
+from tests.support.records import items
 
-FLAGS = ["--target", "late", "--classes", "no,yes", "--feature", "delay=-1:1"]
 USERS = ["--estimator", "UserLevelLDPClassifier", "--subject", "who", "--items-per-user", "4"]
-
-
-def items(n: int, people: int, *, bad_every: int = 0) -> list[Any]:
-    """Records of interleaved people."""
-    out: list[Any] = []
-    for i in range(n):
-        bad = bad_every and i % bad_every == 3
-        out.append(BAD if bad else ({"a": (i % 7) / 7, "b": (i % 3) - 1.0}, i % 5 / 5, f"s{i % people}", None))
-    return out
 
 
 def replay(stream: list[Any], most: int, window: int, reports: int) -> tuple[Counts, dict[str, int], set[int]]:
@@ -122,15 +113,6 @@ def test_a_stream_sorted_by_people_is_committed_without_waiting_for_a_window(tmp
     assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [20, 40, 60]
 
 
-def rows(n: int, people: int) -> str:
-    rng = np.random.default_rng(0)
-    lines = ["delay,late,who"]
-    for i in range(n):
-        delay = rng.uniform(-1, 1)
-        lines.append(f"{delay:.3f},{'yes' if delay + rng.normal(0, 0.3) > 0 else 'no'},p{i % people}")
-    return "\n".join(lines) + "\n"
-
-
 def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(rows(8000, 500))
     options = [
@@ -140,8 +122,8 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
         "eps=8,delta=1e-6",
         "--cap",
         "eps=24,delta=1e-5",
-        "--commit-records",
-        "500",
+        "--set",
+        "commit.records=500",
     ]
     code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *USERS, *options, "--publish", "m.json")
     assert (code, err) == (0, "")

@@ -14,7 +14,8 @@ from streamdp.config.job import load_config
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
-from tests.integration.test_kafka_cli import DEAD, JOB, PEOPLE, TOTAL, Command, counts, rows
+from tests.support.commands import Command
+from tests.support.kafka_job import DEAD, JOB, PEOPLE, TOTAL, counts, rows
 
 CAP = "eps=40,delta=1e-4"
 """Five reports or windows."""

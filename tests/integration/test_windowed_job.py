@@ -12,15 +12,13 @@ import pytest
 
 from connectors.memory import BAD, MemorySource
 from streamdp import ApproxDP, WindowedRegressor
-from streamdp.data.records import Shard
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.runtime.runner import Runner
-from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
-from tests.integration.test_user_level_job import items
-from tests.unit.estimators.test_windowed import Plain
-from tests.unit.runtime.test_worker import Item, Shards, streams
+from tests.support.plain_method import Plain
+from tests.support.records import items
+from tests.support.shards import ScriptedShards, found, run_quietly, streams
 
 CAP = ApproxDP(3.0, 1e-4)
 MOST = 3
@@ -39,7 +37,7 @@ def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Count
     sizes: dict[str, int] = {}
     boundaries = {0}
     for number, item in enumerate(stream, 1):
-        if item is BAD or item is None:
+        if item is BAD:
             dead += 1
         else:
             who = item[2]
@@ -142,27 +140,23 @@ def test_a_last_window_with_too_few_users_waits_for_the_next_run(tmp_path: Path)
         assert job(50).learned == 48  # sixteen more, and again two are left
 
 
-def found(path: Path) -> dict[Shard, Snapshot]:
-    return {snapshot.shard: snapshot for snapshot in Store.snapshots(path, "job")}
-
-
-def work(path: Path, source: Shards, window: int) -> None:
+def work(path: Path, source: ScriptedShards, window: int) -> None:
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
-        Worker(source, lambda: learner(store.ledger, window, 1), store, commit_records=50).run()
+        run_quietly(source, lambda: learner(store.ledger, window, 1), store, commit_records=50)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_workers_commit_windows_of_their_shards(tmp_path: Path, seed: int) -> None:
     given = streams(2, 600, seed)
     path = tmp_path / "a.db"
-    work(path, Shards(given, seed), 70)
+    work(path, ScriptedShards(given, seed), 70)
     for shard, stream in given.items():
         counts, spent, boundaries = replay(stream, 70, 3)
         last = found(path)[shard]
-        assert (last.counts, last.position) == (counts, {"offset": 600})
+        assert (last.counts, last.position) == (counts, {"index": 600})
         with Store(path, "job", "f", cap=CAP, shared=True) as store:
             assert {who: store.ledger.spent(who).records for who in spent} == dict(spent)
-        ends = [c.position["offset"] for c in Store.history(path, 10_000, job="job") if c.shard == shard]
+        ends = [c.position["index"] for c in Store.history(path, 10_000, job="job") if c.shard == shard]
         assert set(ends) <= boundaries | {600}
         assert len(ends) > 4
 
@@ -170,23 +164,23 @@ def test_workers_commit_windows_of_their_shards(tmp_path: Path, seed: int) -> No
 @pytest.mark.parametrize("seed", range(4))
 def test_workers_read_open_windows_again(tmp_path: Path, seed: int) -> None:
     """After a crash each shard goes on from its last window; nobody's spends are counted too few."""
-    given: dict[Shard, list[Item]] = streams(2, 600, seed)
+    given = streams(2, 600, seed)
 
     class Crash(Exception): ...
 
-    def crash(listener: Worker) -> None:
+    def crash() -> None:
         raise Crash
 
     path = tmp_path / "a.db"
-    source = Shards(given, seed)
+    source = ScriptedShards(given, seed)
     source.events[5 + seed] = crash
     with pytest.raises(Crash):
         work(path, source, 70)
     for shard, snapshot in found(path).items():
-        assert snapshot.position["offset"] in replay(given[shard], 70, 3)[2]
-    work(path, Shards(given, seed + 1), 70)
+        assert snapshot.position["index"] in replay(given[shard], 70, 3)[2]
+    work(path, ScriptedShards(given, seed + 1), 70)
     for shard, stream in given.items():
         _, spent, _ = replay(stream, 70, 3)
-        assert found(path)[shard].position == {"offset": 600}
+        assert found(path)[shard].position == {"index": 600}
         with Store(path, "job", "f", cap=CAP, shared=True) as store:
             assert all(spent[who] <= store.ledger.spent(who).records <= MOST for who in spent)

@@ -1,7 +1,7 @@
-"""Privacy audits: an attack's lower bound stays below what is claimed, and passes it when the noise is halved.
+"""Privacy audits: the lower bound of an attack stays below the claim, and exceeds it with half the noise.
 
-Each bound is wrong with probability at most 1e-3 (Clopper-Pearson at 99.9 %), and the seeds are fixed. The audits would
-notice a scale that is 10 % too small wherever the share asked for is 0.9 or more, and a halved one everywhere.
+Each bound is wrong with probability at most 1e-3 (Clopper-Pearson at 99.9 %), and the seeds are fixed. The audits
+detect a scale that is 10 % too small if the required share is at least 0.9, and a halved one always.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRIALS = 1_000_000
 
 
 def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
-    """The attack for the budget's own notion: epsilon, epsilon at delta, or mu."""
+    """The attack for the kind of the budget: epsilon, epsilon at delta, or mu."""
     match budget:
         case PureDP():
             return epsilon_lower_bound(a, b)
@@ -120,7 +120,7 @@ def outputs(mechanism: Mechanism, g: np.ndarray, seed: int) -> np.ndarray:
 
 
 def audit(claimed: Mechanism, drawn: Mechanism, d: int, direction: str, seed: int) -> float:
-    """The lower bound on the claim's number, with outputs of `drawn` on the claim's worst inputs."""
+    """The lower bound on the amount of the claim, with outputs of `drawn` on the worst inputs of the claim."""
     ga, gb = inputs(claimed, d, direction)
     score_of = score(type(claimed), ga, gb)
     return lower_bound(claimed.budget, score_of(outputs(drawn, ga, seed)), score_of(outputs(drawn, gb, seed + 1)))
@@ -147,7 +147,7 @@ def test_mechanism_keeps_its_claim_and_half_its_noise_does_not(
 
 @pytest.mark.parametrize("norms", [(1.0, 0.0), (0.5, -0.5), (1.0, 0.5), (0.0, 0.5)])
 def test_privunit_protects_short_vectors_too(norms: tuple[float, float]) -> None:
-    """Shorter inputs go through a random sign; the output stays within epsilon whatever the lengths."""
+    """Shorter inputs get a random sign; the output stays within epsilon for all lengths."""
     mechanism = PrivUnit(PureDP(1))
     draws = [outputs(mechanism, np.array([length, 0.0, 0.0]), 30 + i)[:, 0] for i, length in enumerate(norms)]
     assert epsilon_lower_bound(*draws) <= 1
@@ -241,7 +241,7 @@ class Case:
 
 FAR = 1e6
 X1 = [1.0, 1.0]  # norm sqrt(2), where ||x|| w is largest
-# The logistic slope is 1 for both records where theta is large across them.
+# The logistic slope is 1 for both records if theta is large across them.
 ACROSS, NEAR_A, NEAR_B = [0.0, FAR], ([1.41414, 0.01], 0.0), ([-1.41414, 0.01], 0.0)
 DIAG = [-FAR, FAR]
 NEAR_DIAG = [([1.0, 1.01], 0.0), ([-1.01, -1.0], 0.0)]
@@ -249,7 +249,7 @@ NEAR_DIAG = [([1.0, 1.01], 0.0), ([-1.01, -1.0], 0.0)]
 CASES = [
     Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=PureDP(1), mechanism="privunit"),
     Case(LDPASGDRegressor, (X1, FAR), ([-1.0, -1.0], FAR), budget=PureDP(2), mechanism="auto", loss=Huber(c=1.0)),
-    # S is spread over two of three coordinates (the scale's differ by 0): sqrt(2/3) of the claim is all there is
+    # S is spread over two of three coordinates (the scales do not differ): at most sqrt(2/3) of the claim
     Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=PureDP(1), mechanism="laplace", share=0.77),
     Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=GaussianDP(1), mechanism="gaussian", share=0.98),
     Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=ApproxDP(1, 0.05), loss="squared", share=0.9),
@@ -292,7 +292,7 @@ def weakened(model: LDPSGDRegressor, budget: Budget) -> np.ndarray:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_harness_is_learn_one(case: Case) -> None:
-    """The audited loop gives what `learn_one` and `learn_arrays` give, bit for bit, with the same words."""
+    """The audited loop gives the results of `learn_one` and `learn_arrays`, bit for bit, with the same words."""
     model = case.model()
     X, y = arrays(case.a)
     audited = moves(model, X, y, model._default_rows, seed=5, trials=50)
@@ -349,7 +349,7 @@ def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
         return lower_bound(budget, a, b)
 
     assert 0.95 < bound([8.0, 8.0, 1.0], 60) <= 1
-    assert bound([1.0, 1.0, 8.0], 70) > 2  # and the looser one is heard
+    assert bound([1.0, 1.0, 8.0], 70) > 2  # and the looser budget is used
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_reports_of_the_local_half_keep_the_claim(case: Case) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("case", CASES[:1] + CASES[3:4], ids=str)
 def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
-    """10^6 calls of the public method on the operating system's entropy, with no harness in between."""
+    """10^6 calls of the public method on the operating system's entropy, without the harness."""
     model = case.model()
     start = model.state_dict()
     ga, gb = gradients(model, case.a, case.b)

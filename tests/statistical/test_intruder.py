@@ -1,8 +1,8 @@
-"""Break-ins into pan-private estimators: what an intruder finds at any record, and what the best attack makes of it.
+"""Break-ins into pan-private estimators: what an intruder finds at any record, and what the best attack gains.
 
 The intruder takes every object that can be reached from the estimator once, all states at boundaries and the output,
 and knows every record but one. Each lower bound is wrong with probability at most 1e-3 (Clopper-Pearson at 99.9 %), and
-the seeds are fixed; a campaign draws from the operating system, and there the probability is 1e-6.
+the seeds are fixed; a campaign draws from the operating system, with probability 1e-6.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def test_the_walk_reads_the_state_of_generators(generator: Any, draw: Callable[[
 
 
 def test_everything_an_estimator_holds_is_of_a_kind_that_the_walk_opens() -> None:
-    """Else it would be blind to something. A lock, a format of `struct` and a compiled function hold no records."""
+    """Otherwise the walk would miss something. A lock, a format of `struct` and a compiled function hold no records."""
     closed = {"RLock", "Struct", "itemgetter", "managedbuffer", "CPUDispatcher"}
     for case in CASES:
         for _, thing in intruder.walk(case.model(), classes=False):
@@ -264,7 +264,7 @@ def learn(model: Any, case: Case, records: list[Record], many: bool = False) -> 
 
 
 def differing(case: Case, taken: int, many: bool = False) -> set[str]:
-    """Which reachable values differ after so many records of two neighbouring streams, the noise being the same."""
+    """The reachable values that differ after `taken` records of two neighbouring streams with the same noise."""
     views = []
     for mine in (case.a, case.b):
         model = case.model(seed=3)
@@ -278,7 +278,7 @@ def differing(case: Case, taken: int, many: bool = False) -> set[str]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("many", [False, True], ids=["learn_one", "learn_arrays"])
 def test_within_the_batch_only_the_sum_depends_on_its_records(case: Case, many: bool) -> None:
-    """And afterwards only what the release was for: the steps' points, and in a batch the sum at the new middle."""
+    """Afterwards only what the release changes: the points of the steps, and in a batch the sum at the new middle."""
     steps = {"._walk.points", "._middle"}
     assert differing(case, MINE * BATCH + PLACE, many) == set()
     for taken in range(PLACE + 1, BATCH):
@@ -294,7 +294,7 @@ def patterns(values: np.ndarray) -> list[bytes]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("many", [False, True], ids=["learn_one", "learn_arrays"])
 def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case, many: bool) -> None:
-    """After each of the records of two batches; without a seed, where neither generator nor word may be left."""
+    """After each record of two batches; without a seed, so that neither a generator nor a random word may be left."""
     rng = np.random.default_rng(8)
     model = case.model()
     rows = rng.normal(size=(2 * BATCH, len(case.a[0])))
@@ -303,7 +303,7 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
         target = float(rng.integers(2)) if case.make is PanPrivateClassifier else float(rng.normal())
         slope = case.model()._loss.gradient(model._middle, x, target)
         grid = np.rint(slope * cells).astype(np.int64)
-        # small whole numbers are all over the place
+        # small whole numbers occur everywhere
         needles = patterns(x) + patterns(slope[slope != 0]) + patterns(grid[np.abs(grid) > 2**12])
         if case.make is PanPrivateRegressor:
             needles += patterns(np.array([target]))
@@ -351,7 +351,7 @@ class Runs(NamedTuple):
     """What all runs showed: the sums of each batch, and the state (theta and ag) at each boundary, first to last."""
 
     sums: list[np.ndarray]
-    """For each batch (runs, BATCH + 2, d) in cells: after j records; the last with Z_b, which nobody sees as such."""
+    """For each batch (runs, BATCH + 2, d) in cells: after j records; the last with Z_b, which is never in memory."""
     middles: list[np.ndarray]
     points: list[np.ndarray]
     """(runs, 2, d)"""
@@ -394,7 +394,7 @@ def simulate(
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_harness_is_the_estimator(case: Case) -> None:
-    """The same sums at each record and the same states, bit for bit, with the same words, by either way to learn."""
+    """The same sums at each record and the same states, bit for bit, with the same words, for both ways to learn."""
     for seed, noise, many in itertools.product(range(4), (1.0, 0.5), (False, True)):
         source = SeededEntropy(seed)
 
@@ -416,8 +416,8 @@ def test_the_harness_is_the_estimator(case: Case) -> None:
 # --- the attack on the harness
 
 MOMENTS = {
-    # how many records are in the sum of the record's batch when the intruder comes, and what it sees of it; of another
-    # batch's sum it sees Z_a's fresh noise and records it knows, so all it has then is the release
+    # The number of records in the sum of the record's batch at the break-in, and what the intruder sees of the sum. In
+    # the sum of another batch it sees the fresh noise Z_a and known records, so then it has only the release.
     "in a batch before or after, or never": (0, ()),
     "at the opening of the batch": (0, (SUM_WITHOUT,)),
     "right before the record": (PLACE, (SUM_WITHOUT,)),
@@ -428,8 +428,9 @@ MOMENTS = {
 
 
 def reduced(case: Case, runs: Runs, direction: np.ndarray, mine: Record) -> np.ndarray:
-    """(runs, BATCH + 2): the sums along the direction in which the two gradients differ, other records taken off;
-    the last column is what the release shows, computed from the states before and after the batch.
+    """(runs, BATCH + 2): the sums along the direction in which the two gradients differ, less the other records.
+
+    The last column is what the release shows, computed from the states before and after the batch.
     """
     model = case.model()
     records = case.stream(mine)[MINE * BATCH : (MINE + 1) * BATCH]
@@ -501,7 +502,7 @@ CHUNK = 20_000
 
 @functools.cache
 def attack(case: Case, taken: int, seen: tuple[Seen, ...], noise: float, trials: int, seed: int) -> float:
-    """The lower bound on the claim's number that an intruder shows who came after `taken` records of the batch."""
+    """The lower bound on the amount of the claim, for a break-in after `taken` records of the batch."""
     weights = intruder.best_weights([*seen, RELEASE], noise * case.model()._scale, 0.5)
     scores = [
         observed[:, [taken, -1] if seen else [-1]] @ weights for observed in observations(case, noise, trials, seed)
@@ -519,9 +520,9 @@ def check_moments(case: Case, trials: int) -> None:
         assert found <= claim
         assert halved > claim
         if seen:
-            assert found >= (case.share if trials > TRIALS else case.share - 0.04) * claim  # an attack that is strong
+            assert found >= (case.share if trials > TRIALS else case.share - 0.04) * claim  # the attack is strong
         elif isinstance(case.budget, GaussianDP):
-            assert found == pytest.approx(claim / 2**0.5, rel=0.1)  # both noises are in what is seen
+            assert found == pytest.approx(claim / 2**0.5, rel=0.1)  # both noises are in the observation
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -562,7 +563,7 @@ class DrawsAhead(PanPrivateRegressor):
 
 
 class KeepsTheLastGradient(PanPrivateRegressor):
-    """Broken: the room for a gradient is not wiped."""
+    """Broken: the buffer of a gradient is not overwritten."""
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         super()._add(X, y)
@@ -570,7 +571,7 @@ class KeepsTheLastGradient(PanPrivateRegressor):
 
 
 def predicted(model: Any, things: list[Any]) -> np.ndarray:
-    """The noise that generators among these things are about to draw; zeros where there is none."""
+    """The noise that generators among these things would draw next; zeros if there is none."""
     out = np.zeros(len(model._total), dtype=np.int64)
     for thing in things:
         if isinstance(thing, np.random.BitGenerator):
@@ -581,7 +582,7 @@ def predicted(model: Any, things: list[Any]) -> np.ndarray:
 
 
 class Hidden(FreshWords):
-    """Words of a seed that the estimator does not hold, so that the test is the same each time."""
+    """Words from a seed that the estimator does not hold, so that the test is reproducible."""
 
     source = np.random.PCG64(11)
 
@@ -600,9 +601,9 @@ def break_ins(
     seeds: bool = False,
     hidden: bool = True,
 ) -> np.ndarray:
-    """Row by row, all that is seen of a run over two batches, `mine` being the second record of the first.
+    """All observations of each run over two batches, one row a run; `mine` is the second record of the first batch.
 
-    That is every number that can be reached after `taken` records, the noise predicted from them, the states at
+    They are every number that can be reached after `taken` records, the noise predicted from them, the states at
     boundaries and at `checkpoints` that the estimator allows, and the output.
     """
     records = case.stream(mine)[MINE * BATCH :]
@@ -643,9 +644,9 @@ TAKEN = {"before the record": 1, "after the record": 2, "later in the batch": 3,
 
 @pytest.mark.parametrize("moment", ["before the record", "after the record"])
 def test_an_intruder_that_takes_all_numbers_and_learns_what_they_tell_finds_no_more(moment: str) -> None:
-    """The public methods, with no harness in between; a checkpoint within the batch is refused."""
+    """The public methods, without the harness; a checkpoint within the batch is refused."""
     Hidden.source = np.random.PCG64(TAKEN[moment])
-    check_learned(HUBER, TAKEN[moment], 1_500, 0.0)  # so few runs find half the noise, no more
+    check_learned(HUBER, TAKEN[moment], 1_500, 0.0)  # so few runs detect half the noise, and nothing finer
 
 
 @pytest.mark.campaign
@@ -681,7 +682,7 @@ def test_the_same_intruder_catches_a_broken_estimator(fault: str) -> None:
     taken, options = BROKEN[fault]
     found = learned_bound(HUBER, taken, 1_000, **options)
     print(f"{fault}: claim 1, learned {found:.3f}")
-    assert found > 3  # all that so few runs can show: the intruder is never wrong
+    assert found > 3  # the most that so few runs can show: the intruder is never wrong
 
 
 @pytest.mark.parametrize(
@@ -693,7 +694,7 @@ def test_the_same_intruder_catches_a_broken_estimator(fault: str) -> None:
     ],
 )
 def test_by_theory_each_fault_leaves_nothing_but_rounding(views: list[Seen], least: str) -> None:
-    """The distance of the two streams in standard deviations, 2 sqrt(m' C^-1 m), against mu = 1 of a sound design."""
+    """The distance of the two streams in standard deviations, 2 sqrt(m' C^-1 m); mu = 1 for a correct design."""
     zeta = 2.0**20
     half = np.array([v.record for v in views]) * zeta / 2
     assert 2 * np.sqrt(half @ intruder.best_weights(views, zeta, 0.5) * zeta / 2) > 1e5
@@ -715,7 +716,7 @@ def dumped(case: str) -> dict[str, memory_dump.Found]:
 
 
 def test_noise_that_was_used_is_nowhere_in_memory() -> None:
-    """Not even in what was freed: Z_a beside the sum would give the gradients away. The dump sees what is there."""
+    """Not even in freed memory: Z_a together with the sum would reveal the gradients. The dump finds planted values."""
     found = dumped(memory_dump.KEPT)
     assert list(found) == list(memory_dump.STAGES)
     for seen in found.values():
@@ -726,6 +727,6 @@ def test_noise_that_was_used_is_nowhere_in_memory() -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("case", memory_dump.CASES)
 def test_noise_is_nowhere_in_memory_whatever_the_way_records_come(case: str) -> None:
-    """What is left of records themselves is measured and not promised."""
+    """What remains of the records is measured, and nothing is promised."""
     for seen in dumped(case).values():
         assert seen.noise == 0

@@ -1,7 +1,7 @@
-"""Privacy audits by attack: a lower bound on what was lost, from samples of two neighbouring inputs.
+"""Privacy audits by attack: a lower bound on the privacy loss, from samples of two neighbouring inputs.
 
-The attacker sees one score per run and tells the inputs apart by a threshold. The threshold is chosen on one half of
-the runs and judged on the other, so that the Clopper-Pearson limits hold as if it had been fixed beforehand.
+The attacker sees one score per run and distinguishes the inputs by a threshold. The threshold is chosen on one half of
+the runs and tested on the other, so the Clopper-Pearson limits hold as for a threshold that was fixed beforehand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CANDIDATES = 2000
 def epsilon_lower_bound(
     scores_a: np.ndarray, scores_b: np.ndarray, delta: float = 0.0, confidence: float = 0.999
 ) -> float:
-    """An epsilon that the mechanism does not beat: P(epsilon >= this) >= confidence, for (epsilon, delta)-DP.
+    """A lower bound on the mechanism's epsilon: P(epsilon >= this) >= confidence, for (epsilon, delta)-DP.
 
     For every event, P_a <= e^eps P_b + delta; so eps >= log((P_a - delta) / P_b), with P_a at its lower and P_b at its
     upper Clopper-Pearson limit. Events are {score >= t} and {score < t}, and a and b may change places. At least 0.
@@ -40,7 +40,7 @@ def epsilon_lower_bound(
 
 
 def mu_lower_bound(scores_a: np.ndarray, scores_b: np.ndarray, confidence: float = 0.999) -> float:
-    """A mu that the mechanism does not beat, for mu-GDP: a test of level q has power at most Phi(Phi^-1(q) + mu)."""
+    """A lower bound on mu, for mu-GDP: a test of level q has power at most Phi(Phi^-1(q) + mu)."""
 
     def loss(p_low: np.ndarray, q_high: np.ndarray) -> np.ndarray:
         return ndtri(np.maximum(p_low, 1e-300)) - ndtri(np.minimum(q_high, 1 - 1e-16))

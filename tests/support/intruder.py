@@ -1,9 +1,9 @@
-"""An intruder: takes everything that can be reached from an object, and tells two streams apart by what it took.
+"""An intruder: it takes everything that can be reached from an object, and distinguishes two streams by that.
 
 `walk` follows references as the garbage collector does, and opens what the collector does not: arrays and their bases,
-buffers, generators of random numbers. It stops at modules that are not ours, at compiled code and at weak references,
+buffers, generators of random numbers. It stops at modules of other packages, at compiled code and at weak references,
 which own nothing. `Seen` is one linear observation of a batch; `best_weights` combines several into the likelihood
-ratio, and `learned_scores` finds a good combination by itself, from runs whose stream is known.
+ratio, and `learned_scores` finds a good combination from runs of known streams.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import numpy as np
 OURS = ("streamdp", "connectors")
 
 PLAIN = (int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, np.generic, np.dtype)
-"""Values that hold no others."""
+"""Values that hold no other values."""
 
 _PYTHONS = (dict, list, tuple, set, frozenset, deque, bytearray, memoryview, slice, property, io.BytesIO, random.Random)
 _CODES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CellType, types.CodeType)
 _ARRAYS = (np.ndarray, np.random.BitGenerator, np.random.Generator)
 OPENED = (*_PYTHONS, *_CODES, *_ARRAYS, types.MappingProxyType)
-"""What `children` shows completely; so does it with instances of classes written in Python."""
+"""Types that `children` opens completely; it also opens instances of classes written in Python."""
 
 
 CODE = (type, types.ModuleType, types.CodeType)
@@ -89,13 +89,13 @@ def children(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def walk(root: Any, *, classes: bool = True) -> Iterator[tuple[str, Any]]:
-    """Every object that can be reached from `root`, with a path to it; once, but for plain values.
+    """Every object that can be reached from `root`, with a path to it; each once, except plain values.
 
-    Without `classes` it stops at classes, modules and code: what is left belongs to this object.
+    Without `classes` it stops at classes, modules and code, so that everything belongs to this object.
     """
     closed = {id(m.__dict__) for name, m in list(sys.modules.items()) if m and not is_ours(name)} if classes else set()
     queue: deque[tuple[str, Any]] = deque([("", root)])
-    alive = {id(root): root}  # an id is one object's only while that object lives
+    alive = {id(root): root}  # an id belongs to one object only while that object is alive
     while queue:
         path, thing = queue.popleft()
         yield path, thing
@@ -110,7 +110,7 @@ def walk(root: Any, *, classes: bool = True) -> Iterator[tuple[str, Any]]:
 
 
 def content(thing: Any) -> bytes | None:
-    """The bytes of a value as memory holds them; None for what is no value."""
+    """The bytes of a value as memory holds them; None if it is no value."""
     if isinstance(thing, int | np.bool_):
         return int(thing).to_bytes(max(8, (int(thing).bit_length() + 8) // 8), sys.byteorder, signed=True)
     if isinstance(thing, float):
@@ -168,7 +168,7 @@ def best_weights(views: list[Seen], zeta: float, rounding: float) -> np.ndarray:
     """The weights whose sum of observations is a monotone function of the likelihood ratio (Neyman and Pearson).
 
     Observations are Gaussian, N(m, C) against N(-m, C): the weights are C^-1 m. `rounding` is the standard deviation of
-    what remains where no noise is left.
+    what remains without noise.
     """
     rows = np.array(views)
     covariance = zeta**2 * rows[:, 1:] @ rows[:, 1:].T + rounding**2 * np.eye(len(rows))

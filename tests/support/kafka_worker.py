@@ -19,7 +19,8 @@ from streamdp import LDPASGDRegressor, PureDP
 from streamdp.data.records import Batch, Shard
 from streamdp.data.schema import Schema
 from streamdp.errors import SourceUnavailableError, StoreUnavailableError
-from streamdp.runtime.worker import Observer, Worker
+from streamdp.runtime.protocols import Observer
+from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 

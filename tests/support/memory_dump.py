@@ -1,10 +1,8 @@
-"""What is left of raw records in the memory of a process: a child learns, and its parent reads all of its memory.
+"""What remains of raw records in the memory of a process: a child learns, and its parent reads all of its memory.
 
-`python -m tests.support.memory_dump CASE` is the child: it learns `SECRETS` records whose values have patterns that
-nothing
-else has, and waits at each stage until its parent has looked. Linux only: /proc/<pid>/mem of a child of one's own.
-`measure` is the parent. The control makes the same records in the same way and learns none: what it leaves behind is
-the caller's.
+`python -m tests.support.memory_dump CASE` is the child: it learns `SECRETS` records with unique bit patterns, and waits
+at each stage until its parent has read its memory. Linux only: /proc/<pid>/mem of a child process. `measure` is the
+parent. The control makes the same records in the same way and learns none: what remains then comes from the caller.
 """
 
 from __future__ import annotations
@@ -140,19 +138,19 @@ def main() -> None:
 
 
 class Found(NamedTuple):
-    """What one look at the memory found."""
+    """What was found when the memory was read once."""
 
     values: int
-    """How many of the secret values, as doubles, are still somewhere."""
+    """How many of the secret values remain as doubles."""
     copies: int
     texts: int
-    """How many of them as decimal text."""
+    """How many of them remain as decimal text."""
     noise: int
-    """Runs of three coordinates of the noise that the batch was opened with, or of the words it was made from."""
+    """Sequences of three coordinates of the noise that opened the batch, or of the words that it was made from."""
 
 
 def mappings(pid: int) -> Iterator[bytes]:
-    """The writable memory of a process, one mapping after another. Raises `OSError` where it may not be read."""
+    """The writable memory of a process, one mapping after another. Raises `OSError` if it may not be read."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
             span, rights = line.split()[:2]
@@ -162,7 +160,7 @@ def mappings(pid: int) -> Iterator[bytes]:
                     memory.seek(start)
                     try:
                         yield memory.read(min(_PIECE, high - start))
-                    except OSError:  # never touched, or a device's
+                    except OSError:  # never touched, or memory of a device
                         break
 
 
@@ -180,7 +178,7 @@ def opening_noise(draws: int) -> list[np.ndarray]:
 
 
 def traces(words: np.ndarray, part: np.ndarray) -> int:
-    """How often three numbers of this part follow one another, as they do in it."""
+    """How often three consecutive numbers of this part occur in sequence."""
     found = 0
     for k in range(len(part) - 2):
         at = np.flatnonzero(words[:-2] == part[k])
@@ -189,7 +187,7 @@ def traces(words: np.ndarray, part: np.ndarray) -> int:
 
 
 def look(pid: int, secrets: np.ndarray, noise: list[np.ndarray]) -> Found:
-    from streamdp.data.schema import scale_to_bounds
+    from streamdp.data.columns import scale_to_bounds
 
     scaled = scale_to_bounds(secrets, -1.0, 1.0)
     number_of = {int(w): i for values in (secrets, scaled) for i, w in enumerate(values.view(np.uint64))}
@@ -209,7 +207,7 @@ def look(pid: int, secrets: np.ndarray, noise: list[np.ndarray]) -> Found:
 
 
 def measure(case: str) -> dict[str, Found]:
-    """What is found at each stage of a case. Raises `OSError` where the memory of a child may not be read."""
+    """What is found at each stage of a case. Raises `OSError` if the memory of a child may not be read."""
     root = ROOT
     secrets, noise = all_secrets(), opening_noise(3)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""River's own checks, one test parameter each, and that none of them is left out by a model or by River."""
+"""River's checks, one test parameter each, and a check that neither a model nor River leaves any of them out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALWAYS = {
 
 
 def all_checks(models: Mapping[str, Callable[[], Any]]) -> Iterator[Any]:
-    """One parameter (make, number) a check of a model."""
+    """One parameter (make, number) for each check of a model."""
     for name, make in models.items():
         for number, check in enumerate(checks.yield_checks(make())):
             yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import io
 import keyword
 import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,27 @@ def is_command(function: Function) -> bool:
     return any("command" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
+def is_setter(function: Function) -> bool:
+    """Whether it sets a property, which has only one docstring: that of the getter."""
+    return any(ast.unparse(decorator).endswith(".setter") for decorator in function.decorator_list)
+
+
+def is_composed(node: ast.stmt) -> bool:
+    """Whether a decorator completes the docstring of a class when its module is imported."""
+    return isinstance(node, ast.ClassDef) and any(
+        ast.unparse(decorator).startswith("documented(") for decorator in node.decorator_list
+    )
+
+
+def composed(path: Path, node: ast.ClassDef) -> str:
+    """The docstring of a class as a user sees it: it has what the code says, and no placeholder."""
+    module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    text = inspect.cleandoc(vars(vars(module)[node.name])["__doc__"])
+    assert text.startswith((ast.get_docstring(node) or "-").partition("\n")[0])
+    assert not re.search(r"\{\w*\}", text)
+    return text
+
+
 def undescribed(path: Path) -> list[str]:
     missing = []
     classes = {node.name: node for node in tree(path).body if isinstance(node, ast.ClassDef)}
@@ -53,10 +76,13 @@ def undescribed(path: Path) -> list[str]:
         every = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
         names = [argument.arg for argument in every if argument is not None]
         names = [n for n in names if n not in ("self", "cls") and not n.startswith("_")]
-        if not names or is_command(function):
+        if not names or is_command(function) or is_setter(function):
             continue
         documented = classes[name.partition(".")[0]] if function.name == "__init__" else function
-        text = ast.get_docstring(documented) or ""
+        if isinstance(documented, ast.ClassDef) and is_composed(documented):
+            text = composed(path, documented)
+        else:
+            text = ast.get_docstring(documented) or ""
         if REFERENCE.match(text):
             continue
         described = {
@@ -108,6 +134,7 @@ def prose(path: Path) -> str:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             texts.append(node.value.value)
+    texts += [composed(path, node) for node in tree(path).body if isinstance(node, ast.ClassDef) and is_composed(node)]
     return "\n".join(texts)
 
 

@@ -1,7 +1,7 @@
 """The local half of LDP-SGD: what a person's device needs, and what it sends.
 
-Whatever leaves the device is a `Report`; it protects the record with its budget against everyone, the learner included
-(the argument is in `ldp`).
+Only a `Report` leaves the device; it protects the record with its budget against everyone, the learner included (the
+argument is in `ldp.estimators`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,16 @@ from streamdp.privacy.mechanisms import Mechanism, NoNoise, calibrated, mechanis
 
 @dataclass(frozen=True)
 class Report:
-    """What leaves a person's side: a noisy gradient (d,) and the budget that it was made with.
+    """What leaves a person's side: a noisy gradient and its budget.
 
-    `private` is False where it was made without noise or with a seed.
+    Parameters
+    ----------
+    gradient
+        (d,), finite.
+    budget
+        The budget that the noise was calibrated to.
+    private
+        False if the report was made without noise or with a seed.
     """
 
     gradient: np.ndarray
@@ -33,24 +40,24 @@ class Report:
 
 @dataclass(frozen=True)
 class Randomizer:
-    """The local half: theta and how to make a noisy gradient at it. Holds nothing about anyone; a client can hold it.
+    """The local half: theta, and how to make a noisy gradient at it. It holds no data of anyone; a client can hold it.
+
+    A call with a record gives a `Report`. A report that was made at an older theta may still be absorbed: it protects
+    as well, and only its direction is out of date. Threads may share a randomizer.
 
     Parameters
     ----------
     theta
-        Where to take the gradient; a copy is kept. It may come from anywhere.
+        (d,), where the gradient is taken; a copy is kept. It may come from an untrusted source.
     loss, budget, mechanism
-        What the client agrees to: a `Loss`, the budget of a record that brings none, and a mechanism's name or class.
+        What the client agrees to: a `Loss`, the budget of a record without one, and the name or class of a mechanism.
     features, intercept
         The names of the features, and whether a constant 1 follows them.
     rng
-        The noise; cryptographic by default.
+        The source of the noise; cryptographic by default.
 
     Raises `ConfigError` for a theta of the wrong shape, not finite, or outside the domain that the loss's sensitivity
-    assumes, and for what cannot be calibrated; `BudgetError` for a budget that cannot be served. Threads may share one.
-
-    Calling it with a record gives a `Report`. A report made at an older theta may still be absorbed; it protects as
-    well and only points from a staler place.
+    assumes, and for a mechanism that cannot be calibrated; `BudgetError` for a budget that cannot be served.
     """
 
     theta: np.ndarray
@@ -78,10 +85,19 @@ class Randomizer:
         return mechanism
 
     def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report:
-        """Randomise one record: x by feature name, y a number (for classifiers the index of the class).
+        """Randomise one record.
 
-        Raises `SchemaError` where a value is not a finite number or y is no class, `BudgetError` for a budget that
-        cannot be served.
+        Parameters
+        ----------
+        x
+            Features by name; missing ones count as 0.
+        y
+            The target; for classifiers the index of the class.
+        budget
+            What the report spends; the agreed budget if None.
+
+        Raises `SchemaError` if a value is not a finite number or y is no class, `BudgetError` for a budget that cannot
+        be served.
         """
         spend = self.budget if budget is None else parse_budget(budget)
         try:

@@ -1,21 +1,20 @@
-"""The learner of user-level reports, and the one who collects records for users that hold none: see `user_level`."""
+"""The learner of user-level reports, which also collects the records of users without a device: see `estimators`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
-from streamdp.estimators.bounded import DEFAULT_BUDGET
+from streamdp.estimators.linear import finite_array
 from streamdp.estimators.user.open_users import OpenUsers, Users
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, averages
 from streamdp.estimators.user.records import UserRecords
-from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
-from streamdp.privacy.guarantees import Budget, parse_budget
+from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.statement import REPORT, Unit
 
@@ -23,40 +22,38 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
 _LARGEST_REPORT = 1e75
-_CELLS = 2**22  # of the arrays with a row for each user who answers
+_CELLS = 2**22  # the largest size of an array with one row for each user who answers
 
 
 class UserLearner(UserRecords, BatchedModel):
     """Collecting, reporting and learning. `_taken` counts the raw records of open users, which are in `_people`."""
 
     trust = (
-        "nobody, where users keep their records and send reports; otherwise the process that calls learn_one, which "
-        "holds a user's records until they are reported on, and forgets them"
+        "nobody, if users keep their records and send reports; otherwise the process that calls learn_one, which "
+        "holds a user's records until they are reported on, and then deletes them"
     )
     neighbours = (
         "user level: two streams that differ in all records of one report of one user, replaced by any others that fit "
-        "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
-        "the schema and why, whose each is, what budget it brings, when it comes, and so which records make a "
-        "report and which ones are refused"
+        "the schema (replace-one); not protected, because public: how many records there are, which of them do not fit "
+        "the schema and why, the subject, the budget and the time of each, and so which records make a report and "
+        "which ones are refused"
     )
     _unit: ClassVar[Unit] = REPORT
+    _counts = ("n_seen", "n_refused", "n_users")
 
     window_seconds: float | None
     centre: str
 
-    def _set_up_users(self, budget: Budget | str | None) -> None:
-        self._check_users()
+    def _set_up(self) -> None:
         if self.window_seconds is not None and not self.window_seconds > 0:
             raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.window_seconds!r}")
         if self.centre not in ("zero", "asked"):
             raise ConfigError(f'centre: expected "zero" or "asked", got {self.centre!r}')
-        self._rng: Any = entropy(self.seed)
+        super()._set_up()
+        UserMean(self._budget, 1.0, 2.0, 1, 1, 1.0)  # a budget that cannot be served is an error now
         self._people = OpenUsers(self.items_per_user, self.window, self.window_seconds)
         self.n_users = 0
         """Reports learned."""
-        spend = DEFAULT_BUDGET if budget is None else parse_budget(budget)
-        UserMean(spend, 1.0, 2.0, 1, 1, 1.0)  # what cannot be served is an error now
-        self._set_up_batches(spend)
 
     def _mean_of(self, users: int) -> UserMean:
         if self.centre == "asked":
@@ -66,11 +63,11 @@ class UserLearner(UserRecords, BatchedModel):
         )
 
     def _noise(self, batch: int) -> float:
-        mean = self._mean_of(batch)  # only those who answer the fine question are averaged
+        mean = self._mean_of(batch)  # only answers to the fine question are averaged
         return mean.variance + self._spread() ** 2 * (1 / (batch - mean.coarse) - 1 / batch)
 
     def _allocate(self, p: int) -> None:
-        self._d = self._loss.size(p + int(self.intercept), self._outputs())
+        self._d = self._size(p)
         super()._allocate(p)
 
     def _begin_phase(self) -> None:
@@ -81,18 +78,18 @@ class UserLearner(UserRecords, BatchedModel):
     def _begin_batch(self) -> None:
         mean = self._mean
         self._answered = 0
-        self._votes = np.zeros((mean.padded, mean.intervals) if mean.coarse else (0, 0), dtype=np.int64)
+        self._votes = np.zeros(_votes_shape(mean), dtype=np.int64)
         self._centre, self._total = np.zeros(self._d), np.zeros(self._d)
 
     # -- collecting --------------------------------------------------------------------------------------------------
 
     @property
     def to_boundary(self) -> int:
-        """How many records to learn until the window ends, at the latest, and no user is open; 0 where none is."""
+        """How many records to learn until the window ends and no user is open, at most; 0 if no user is open."""
         return 0 if self.at_boundary else self._people.room
 
     def boundary_within(self, records: int) -> int:
-        """How many of the next `records` to learn so as to end with a window; all where none ends among them."""
+        """See `StreamEstimator.boundary_within`. Here the boundaries are the ends of windows."""
         left, window = self._people.room, self._people.window
         return records if left > records else left + (records - left) // window * window
 
@@ -116,8 +113,9 @@ class UserLearner(UserRecords, BatchedModel):
         return admitted
 
     def _admit(self, subjects: Sequence[Subject | None]) -> np.ndarray | None:
-        """Ask the ledger for every report that begins here, before anything changes, so that it may be repeated where
-        the ledger raises. The mask (n,) of the records that it admits, or None for all.
+        """Ask the ledger for every report that begins here; return the mask (n,) of admitted records, or None for all.
+
+        Nothing has changed before, so the call may be repeated if the ledger raises.
         """
         if self.ledger is None:
             return None
@@ -132,7 +130,13 @@ class UserLearner(UserRecords, BatchedModel):
         self._report(users)
 
     def close_user(self, subject: Subject) -> None:
-        """A marker: this user's records are complete, and it reports on those that it has. Nothing happens without."""
+        """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
+
+        Parameters
+        ----------
+        subject
+            The user, as given to `learn_one`.
+        """
         with self._rng.lock:
             users = self._people.close_user(subject)
             self._taken = self._people.held
@@ -141,7 +145,7 @@ class UserLearner(UserRecords, BatchedModel):
     # -- reporting and learning --------------------------------------------------------------------------------------
 
     def _report(self, users: Users) -> None:
-        """Users answer in turn."""
+        """Let complete users answer, one after another."""
         done = 0
         while done < len(users):
             turn = users[done : done + self._turn]
@@ -150,13 +154,13 @@ class UserLearner(UserRecords, BatchedModel):
 
     @property
     def _turn(self) -> int:
-        """How many users may answer at once: they are asked the same question."""
+        """How many users may answer at once: as many as get the same question, within the limit of memory."""
         mean = self._mean
         left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
         return min(left, max(1, _CELLS // max(mean.padded, mean.intervals)))
 
     def _answer(self, vectors: np.ndarray) -> None:
-        """At most `_turn` users with these averages (n, d) answer."""
+        """Let users with these averages (n, d) answer, at most `_turn` of them."""
         mean = self._mean
         if self._answered < mean.coarse:
             coordinates = (self._answered + np.arange(len(vectors))) % mean.padded
@@ -164,11 +168,11 @@ class UserLearner(UserRecords, BatchedModel):
             np.add.at(self._votes, coordinates, answers)
         else:
             answers = mean.answer_fine(vectors, self._centre, self._rng)
-            self._total = np.add.accumulate(np.vstack([self._total, answers]))[-1]  # as if one by one
+            self._total = np.add.accumulate(np.vstack([self._total, answers]))[-1]  # the same sum as one by one
         self._heard(len(vectors))
 
     def _heard(self, reports: int) -> None:
-        """So many more reports are in the tallies; go on to the next question or batch where these were the last."""
+        """Count reports that were added to the tallies; after the last one go on to the next question or batch."""
         mean = self._mean
         self._answered += reports
         self.n_users += reports
@@ -180,14 +184,15 @@ class UserLearner(UserRecords, BatchedModel):
 
     @property
     def batch(self) -> tuple[int, int, int]:
-        """Which batch is being asked: (epoch, phase, step)."""
+        """The batch of the open question: (epoch, phase, step). Raises `NotAvailableError` without features."""
         self._need_features("batch")
         return self._epoch, self._phase_number, self._walk.step
 
     @property
     def randomizer(self) -> UserRandomizer:
-        """A user's half of the question that comes next. A report on it may be absorbed until its question is closed:
-        hand out a new one for each report, as coordinates take turns.
+        """A user's half of the next question. Take a new one for each report, because coordinates take turns.
+
+        A report may be absorbed until its question is closed. Raises `NotAvailableError` before the features are known.
         """
         from streamdp.optim.loops import ENVELOPE
 
@@ -210,10 +215,19 @@ class UserLearner(UserRecords, BatchedModel):
         )
 
     def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
-        """Take up one report, by whomever made; in `n_seen` it counts as one record, for more is not known of it.
+        """Apply one report. It counts as one record in `n_seen`, because the number of its records is unknown.
 
-        A report of a `subject` over its cap is counted in `n_refused`. Raises `SchemaError` where it answers another
-        question than the open one or is no answer to it; then nothing changes. A learner cannot tell a forged report.
+        A report of a subject over its cap is counted in `n_refused`. A learner cannot recognise a forged report.
+
+        Parameters
+        ----------
+        report
+            The answer to the open question.
+        subject
+            The user, for the ledger.
+
+        Raises `SchemaError` if the report answers another question than the open one, or is no answer to it; then
+        nothing changes.
         """
         self._need_features("absorb")
         with self._rng.lock:
@@ -248,7 +262,7 @@ class UserLearner(UserRecords, BatchedModel):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def _empty(self) -> dict[str, Any]:
-        return {}  # a copy of `_people` is empty by itself
+        return {}  # a copy of `_people` is empty
 
     def _discard(self) -> None:
         self._people.close()
@@ -257,65 +271,47 @@ class UserLearner(UserRecords, BatchedModel):
     def _model(self) -> dict[str, Any]:
         return super()._model() | {"users": repr((int(self.items_per_user), self._spread(), self.centre))}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain numbers, text and arrays, with the reports of the unfinished batch. No generator is in it.
+    def _learned(self) -> dict[str, Any]:
+        return super()._learned() | {
+            "window_at": self._people.at,
+            "answered": self._answered,
+            "votes": self._votes.copy(),
+            "centre": self._centre.copy(),
+            "total": self._total.copy(),
+        }
 
-        Raises `NotAtBoundaryError` while a user is open: a raw record is never in it.
-        """
-        with self._rng.lock:
-            return super().state_dict() | {
-                "n_users": self.n_users,
-                "window_at": self._people.at,
-                "answered": self._answered,
-                "votes": self._votes.copy(),
-                "centre": self._centre.copy(),
-                "total": self._total.copy(),
-            }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; the records of open users are forgotten.
-
-        Raises `ConfigError`, changing nothing, where it is of another model, plan or format, or out of range.
-        """
-        try:
-            trial = self.clone({"features": list(self._names or state["features"]), "ledger": None})
-            BatchedModel.load_state_dict(trial, state)
-            tallies = {name: np.array(state[name]) for name in ("votes", "centre", "total")}
-            counts = int(state["n_users"]), int(state["window_at"]), int(state["answered"])
-        except KeyError as missing:
-            raise ConfigError(f"state: lacks {missing}") from None
-        for name, tally in tallies.items():
-            mine = getattr(trial, "_" + name)
-            if tally.shape != mine.shape or tally.dtype.kind not in "if" or not np.isfinite(tally).all():
-                raise ConfigError(f"state: expected finite {name} of shape {mine.shape}, got {tally.shape}")
-        if min(counts) < 0 or counts[0] > 10**18 or counts[2] >= trial._mean.users:
+    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        take_over_steps = super()._read(state)
+        plan, (_, phase, _) = self._planned(state["place"])
+        mean = self._mean_of(plan[phase].batch)
+        votes = finite_array(state, "votes", _votes_shape(mean))
+        centre, total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
+        window_at, answered = int(state["window_at"]), int(state["answered"])
+        if window_at < 0 or not 0 <= answered < mean.users:
             raise ConfigError("state: its counts are out of range")
-        with self._rng.lock:
-            super().load_state_dict(state)
-            self.n_users, self._answered = counts[0], counts[2]
-            self._people.at = counts[1] % self._people.window
-            self._votes = tallies["votes"].astype(np.int64)
-            self._centre, self._total = tallies["centre"].astype(float), tallies["total"].astype(float)
 
-    def merged(self, *others: Self) -> Self:
-        """As for every estimator that learns in batches; the reports of unfinished batches and the records of open
-        users are left out.
-        """
-        result = super().merged(*others)
-        result.n_users = sum(part.n_users for part in (self, *others))
-        return result
+        def take_over() -> None:
+            take_over_steps()
+            self._answered, self._people.at = answered, window_at % self._people.window
+            self._votes, self._centre, self._total = votes.astype(np.int64), centre, total
+
+        return take_over
 
     def _caveats(self) -> list[str]:
         caveats = [
             f"there are {self.n_users:,} reports, each on up to {self.items_per_user} records of one user",
             "a record without a subject counts as a user of its own",
             f"theta is kept in {self._domain}",
-            "after a crash the records since the last commit are reported on again: whoever saw the state before the "
-            "crash and sees the model after it has seen these users spend twice",
+            "after a crash the records since the last commit are reported on again: for an observer who saw the state "
+            "before the crash and sees the model after it, these users spend twice",
         ]
         if self._names and isinstance(self._mean.fine, PrivUnit):
             delta = self._d * 2.0**-32
             caveats.append(
-                f"PrivUnit is computed in doubles; who counts the arithmetic adds a delta of about {delta:.1g}"
+                f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
         return caveats
+
+
+def _votes_shape(mean: UserMean) -> tuple[int, int]:
+    return (mean.padded, mean.intervals) if mean.coarse else (0, 0)

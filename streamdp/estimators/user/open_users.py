@@ -1,8 +1,8 @@
 """Raw records of users who have not reported yet: held in memory until a public rule says that a user is complete.
 
-The rule: so many records of one subject, the end of a window of so many records of the stream, so many seconds, or a
-marker. A record without a subject is a user of its own, complete at once. Nothing of it depends on values. Records are
-in memory and nowhere else: a copy or pickle of the collection is empty.
+A user is complete after a number of records of one subject, at the end of a window of records of the stream, after a
+time, or when it is closed explicitly. A record without a subject is a user of its own, complete at once. The rule does
+not depend on values. Records are in memory and nowhere else: a copy or pickle of the collection is empty.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
 Users = list[list[int]]
-"""Complete users, in the order in which they became so; each is the places of its records in the collection."""
+"""Complete users, in the order of completion; each is the list of the places of its records in the collection."""
 
 
 class OpenUsers:
-    """The collection.
+    """The records of open users.
 
     Parameters
     ----------
     items
-        A user is complete with so many records.
+        The number of records that completes a user.
     window
-        After so many records, learned or refused, all users are complete.
+        The number of records of the stream, learned or refused, after which all users are complete.
     seconds
-        After so long `late` turns True; None: never.
+        The time after which `late` turns True; None: never.
+    clock
+        Returns the time in seconds; for tests.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class OpenUsers:
     ) -> None:
         self.items, self.window = int(items), int(window)
         self.at = 0
-        """Records of the window so far."""
+        """Records of the present window."""
         self.held = 0
         """Raw records of open users."""
         self._seconds = seconds
@@ -62,8 +64,15 @@ class OpenUsers:
         return self._seconds is not None and bool(self._open) and self._clock() - self._since >= self._seconds
 
     def begun(self, subjects: Sequence[Subject | None]) -> tuple[list[Subject], np.ndarray]:
-        """Whose reports would begin with these records, and for each record (n,) which of them it belongs to, -1 for
-        one that is open already and for nobody's. Nothing changes.
+        """Return the subjects whose reports would begin with these records, once for each report. Nothing changes.
+
+        The second value (n,) is the index of the report of each record; -1 if its report has begun before or it has no
+        subject.
+
+        Parameters
+        ----------
+        subjects
+            The subjects of the next n records.
         """
         sizes = {subject: len(places) for subject, places in self._open.items()}
         at = self.at
@@ -87,9 +96,18 @@ class OpenUsers:
     def take(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None], admitted: np.ndarray | None
     ) -> Users:
-        """Take up to `room` records, but those that were not admitted (n,); returns the users that are complete now.
+        """Take admitted records; return the users that are complete now.
 
-        Their records can be had by `records` until the next call.
+        Until the next call, `records` returns their records.
+
+        Parameters
+        ----------
+        X, y
+            (n, p) features and (n,) targets, at most `room` records.
+        subjects
+            The n subjects.
+        admitted
+            The mask (n,) of the records to take; None: all.
         """
         if not self._open:
             self._since, self._filled = self._clock(), 0
@@ -99,7 +117,7 @@ class OpenUsers:
             more[:first] = self._rows[:first] if first else 0.0
             self._rows = more
         self._rows[first:end, :-1], self._rows[first:end, -1] = X, y
-        # First: wherever this is interrupted, no record gets to the place of another user's.
+        # This comes first, so that after an interruption at any point no record gets the place of another user's.
         self._filled = end
         self.at += len(X)
         places: Sequence[int] = range(first, end)
@@ -121,20 +139,32 @@ class OpenUsers:
         return complete + self.close() if self.at == self.window else complete
 
     def close(self) -> Users:
-        """All open users are complete, and the window ends."""
+        """End the window; return all users that were open."""
         users = list(self._open.values())
         self._open = {}
         self.at = self.held = 0
         return users
 
     def close_user(self, subject: Subject) -> Users:
-        """This user is complete, if it is open."""
+        """Complete a user, if it is open; return it.
+
+        Parameters
+        ----------
+        subject
+            The user.
+        """
         users = [self._open.pop(subject)] if subject in self._open else []
         self.held -= sum(map(len, users))
         return users
 
     def records(self, users: Users) -> tuple[np.ndarray, np.ndarray, list[int]]:
-        """X, y of these users, one user after another, and how many records each has; they are wiped here."""
+        """Return X, y of complete users, one user after another, and their numbers of records; overwrite them here.
+
+        Parameters
+        ----------
+        users
+            Users that the last call of `take`, `close` or `close_user` returned.
+        """
         places = [place for user in users for place in user]
         rows = self._rows[places]
         self._rows[places] = 0.0

@@ -1,7 +1,7 @@
 """The user's half of user-level learning: what a device needs that holds all records of one user, and what it sends.
 
-Whatever leaves the device is one `UserReport` on all of them; it protects them together, with its budget, against
-everyone, the learner included (the argument is in `user_mean`).
+Only one `UserReport` on all records leaves the device; it protects them together, with its budget, against everyone,
+the learner included (the argument is in `local_mean`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,21 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 
 MOST_ITEMS = 2**20
+"""The largest number of records in one report."""
 
 
 def sensitivity_of_average(loss: Loss, items: int) -> float:
-    """The largest distance of two averages of up to `items` gradients: that of two gradients, as averages stay within
-    their convex hull; times what rounding may add when so many are summed.
+    """Return the largest distance of two averages of gradients.
+
+    It is the largest distance of two gradients, because averages stay within their convex hull, times what rounding
+    may add to a sum.
+
+    Parameters
+    ----------
+    loss
+        The loss.
+    items
+        The most gradients of an average.
     """
     return min(loss.sensitivity * (1 + items * 2.0**-52), 2 * loss.bound)
 
@@ -32,16 +42,41 @@ def sensitivity_of_average(loss: Loss, items: int) -> float:
 def averages(
     spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: Sequence[int]
 ) -> np.ndarray:
-    """The average gradient (k, d) of each of k users whose records, `sizes` of them, follow one another in X, y."""
+    """Return the average gradient (k, d) of each of k users.
+
+    Parameters
+    ----------
+    spec
+        The loss and the model as numbers for the compiled loops.
+    loss
+        The loss.
+    point
+        (d,), where the gradients are taken.
+    X, y
+        (n, p) features and (n,) encoded targets, the records of one user after those of another.
+    sizes
+        The number of records of each user.
+    """
     return average_gradients(spec, loss, point, X, y, np.cumsum([0, *sizes]), np.arange(len(sizes)))
 
 
 @dataclass(frozen=True)
 class UserReport:
-    """What leaves a user's side: an answer to one question, and which one.
+    """What leaves a user's side: an answer to one question.
 
-    To the coarse question, (t,) ones where an interval of `coordinate` is named; to the fine one (`coordinate` is
-    None), a noisy offset (d,) from the centre. `private` is False where it was made with a seed.
+    Parameters
+    ----------
+    answer
+        To the coarse question: (t,), 1 for each interval of the coordinate that is named, else 0. To the fine question:
+        a noisy offset (d,) from the centre.
+    coordinate
+        The coordinate of the coarse question; None for the fine question.
+    batch
+        The batch of the question: (epoch, phase, step) of the learner.
+    budget
+        What the report spends.
+    private
+        False if the report was made with a seed.
     """
 
     answer: np.ndarray
@@ -53,29 +88,32 @@ class UserReport:
 
 @dataclass(frozen=True)
 class UserRandomizer:
-    """The user's half for one question. Holds nothing of anyone; a client can hold it. Threads may share one.
+    """The user's half for one question. It holds no data of anyone; a client can hold it. Threads may share one.
+
+    A call with records gives a `UserReport`.
 
     Parameters
     ----------
     point
-        (d,), where gradients are taken; it may come from anywhere.
+        (d,), where gradients are taken; it may come from an untrusted source.
     envelope
-        1/beta of the Moreau envelope whose gradient is taken, for non-smooth losses; 0: the loss's own.
+        1/beta of the Moreau envelope whose gradient is taken, for non-smooth losses; 0: that of the loss itself.
     loss, features, intercept
-        As the learner has them; a user checks that the loss is the one it agreed to, for the bound follows from it.
+        As the learner has them. A user checks that the loss is the agreed one, because the bound follows from it.
     mean
         The agreed mean: its budget is what the report spends.
     batch
-        Which batch the report is for, (epoch, phase, step) of the learner; it fixes the rotation's signs.
+        The batch that the report is for, (epoch, phase, step) of the learner; it fixes the signs of the rotation.
     coordinate
         The coordinate of the rotation that the coarse question asks about, or None for the fine question.
     centre
-        (d,) of the fine question; it may come from anywhere.
+        (d,) of the fine question; it may come from an untrusted source.
     items
-        The most records of one report.
+        The most records of one report, from 1 to 2^20.
+    rng
+        The source of the noise; cryptographic by default.
 
-    Calling it with records gives a `UserReport`. Raises `ConfigError` for parameters that do not fit one another or
-    give less noise than the loss needs.
+    Raises `ConfigError` for parameters that do not fit one another or give less noise than the loss needs.
     """
 
     point: np.ndarray
@@ -105,7 +143,7 @@ class UserRandomizer:
             raise ConfigError("the agreed mean is not of gradients of this loss: its bound or sensitivity is too small")
         if self.coordinate is not None and not (self.mean.coarse and 0 <= self.coordinate < self.mean.padded):
             raise ConfigError(
-                f"coordinate: expected from 0 to {self.mean.padded - 1}, where there is a coarse question"
+                f"coordinate: expected from 0 to {self.mean.padded - 1}, if there is a coarse question, else None"
             )
 
     @property
@@ -114,7 +152,7 @@ class UserRandomizer:
 
     @property
     def spec(self) -> np.ndarray:
-        """The loss for the compiled loops; made here, so that no one else can widen its bound."""
+        """The loss for the compiled loops; made here, so that no other party can widen its bound."""
         from streamdp.optim import loops as k
 
         spec = self.loss.spec()
@@ -122,11 +160,14 @@ class UserRandomizer:
         return spec
 
     def __call__(self, records: Sequence[tuple[Mapping[Any, Any], float]]) -> UserReport:
-        """One report on all of a user's records: (x, y) pairs, x by feature name, y a number (for classifiers the index
-        of the class).
+        """Make one report on all of a user's records.
 
-        Raises `SchemaError` for no record or more than `items`, and where a value is not a finite number or y is no
-        class.
+        Parameters
+        ----------
+        records
+            From 1 to `items` pairs (x, y): features by name, and the target (for classifiers the index of the class).
+
+        Raises `SchemaError` for another number of records, and if a value is not a finite number or y is no class.
         """
         if not 1 <= len(records) <= self.items:
             raise SchemaError(f"expected from 1 to {self.items} records of one user, got {len(records)}")

@@ -1,4 +1,4 @@
-"""What estimators share that collect raw records by subject: their parameters, and how records come in."""
+"""What estimators share that collect raw records by subject: their parameters, and how records are taken."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ import numpy as np
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.bounded import BoundedModel, is_number
 from streamdp.estimators.user.randomizer import MOST_ITEMS, sensitivity_of_average
+from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
+ITEMS = 16
+WINDOW = 10_000
+"""Defaults of `items_per_user` and `window`."""
+
 _MOST_WINDOW = 2**31
 
 
 class UserRecords(BoundedModel):
-    """Collecting by subject; a subclass brings `_gather`."""
+    """Records by subject; a subclass defines `_gather`."""
 
+    needs_subject = True
     items_per_user: int
     window: int
     spread: float | None
+    _rng: Entropy | SeededEntropy
 
-    def _check_users(self) -> None:
-        """Raise `ConfigError` for parameters out of range."""
+    def _set_up(self) -> None:
         for name, value, most in (
             ("items_per_user", self.items_per_user, MOST_ITEMS),
             ("window", self.window, _MOST_WINDOW),
@@ -36,6 +42,8 @@ class UserRecords(BoundedModel):
                 raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
         if self.spread is not None and not (is_number(self.spread) and 1e-60 <= self.spread < math.inf):
             raise ConfigError(f"spread: expected a finite number of at least 1e-60, or None, got {self.spread!r}")
+        self._rng = entropy(self.seed)
+        super()._set_up()
 
     def _spread(self) -> float:
         """The root mean square distance of a user's average gradient from the mean, for plans."""
@@ -50,13 +58,23 @@ class UserRecords(BoundedModel):
     def learn_one(
         self, x: Mapping[Any, Any], y: Any, *, budget: Budget | str | None = None, subject: Subject | None = None
     ) -> None:
-        """Take up one record of a subject; without a subject it is a user of its own. A record that completes a report
-        or a window makes it, which for a window takes as long as its method does.
+        """Take one record of a subject; a record without a subject is a user of its own.
 
-        A record is refused and counted where its `budget` allows less than the estimator spends, where its subject is
-        over its cap, and where a window has all the records of the subject that it takes. Raises `SchemaError` for a
-        bad record or subject, `BudgetError` for a budget of another kind, and `TooFewUsersError` before the first
-        record where no window could have the users that its method needs.
+        If the record completes a report or a window, it is made in this call; for a window that takes as long as its
+        method does. A record is refused and counted if its `budget` allows less than the estimator spends, if its
+        subject is over its cap, and if a window has as many records of the subject as it takes.
+
+        Parameters
+        ----------
+        x, y
+            The record, as for every estimator.
+        budget
+            What this record may spend at most; None: any budget.
+        subject
+            The user, text or bytes.
+
+        Raises `SchemaError` for a bad record or subject, `BudgetError` for a budget of another kind, and
+        `TooFewUsersError` before the first record if a window cannot have the users that its method needs.
         """
         if budget is not None and not self._allowed(parse_budget(budget)):
             self.n_refused += 1
@@ -64,12 +82,14 @@ class UserRecords(BoundedModel):
         if not self._looked:
             self._look_upstream()
         with self._rng.lock:
+            target = self._encode_target(y)
+            record = self._features or self._adopt(x)
             try:
-                self._pack(x, self._encode_target(y))
+                record.pack(x, target)
                 _check_subjects([subject])
-                self._gather(self._row, self._target, [subject])
+                self._gather(record.row, record.target, [subject])
             finally:
-                self._view[:] = self._blank
+                record.wipe()
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
@@ -82,7 +102,7 @@ class UserRecords(BoundedModel):
         return self._gather(X, y, people)
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
-        """Take up clean records; as `_learn_batch`."""
+        """Take clean records; return the mask (n,) of those that were taken, or None for all."""
         raise NotImplementedError
 
 

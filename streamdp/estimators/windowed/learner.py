@@ -1,21 +1,20 @@
-"""The learner of windows: collects, closes, has the method release, and forgets. See `windowed`."""
+"""The learner of windows: collects records, releases with a method, and deletes them. See `windowed.estimators`."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from streamdp.data.records import subject_bytes
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError
-from streamdp.estimators.bounded import DEFAULT_BUDGET
+from streamdp.errors import BudgetError, TooFewUsersError
+from streamdp.estimators.linear import finite_array
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.windowed.window_buffer import Gathering
-from streamdp.privacy.entropy import entropy
-from streamdp.privacy.guarantees import ApproxDP, Budget, parse_budget
+from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.windows.methods import method_for
 from streamdp.windows.records import WindowRecords
@@ -24,12 +23,9 @@ from streamdp.windows.task import Method, Task
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
-_STATE_FORMAT = 1
-_MOST_COUNT = 10**18
-
 
 class WindowWarning(UserWarning):
-    """A window has too few users to be released, so it goes on."""
+    """A window has too few users for a release, so it stays open."""
 
 
 @lru_cache(maxsize=256)
@@ -38,46 +34,44 @@ def _plan(method: Method, task: Task) -> Any:
 
 
 class WindowLearner(UserRecords):
-    """Collecting and releasing. `_gathered` holds the raw records of the window, and nothing else does."""
+    """Collecting and releasing. The raw records of the window are in `_gathered` and nowhere else."""
 
     trust = (
-        "the operator, whose process holds the records of a window in memory until its release, and then wipes them; "
-        "nobody who sees a model, a checkpoint or a prediction"
+        "the operator, whose process holds the records of a window in memory until its release, and then overwrites "
+        "them; nobody who sees a model, a checkpoint or a prediction"
     )
     neighbours = (
         "user level: two streams that differ in all records of one user in one window, replaced by any others that fit "
-        "the schema (replace-one); public and not protected are how many records there are, which of them do not fit "
-        "the schema and why, whose each is, what budget it brings, and so which window it is in and which ones are "
+        "the schema (replace-one); not protected, because public: how many records there are, which of them do not fit "
+        "the schema and why, the subject and the budget of each, and so which window it is in and which ones are "
         "refused"
     )
     commits_at_every_boundary = True
     _unit: ClassVar[Unit] = WINDOW
+    _counts = ("n_seen", "n_refused", "n_users", "n_windows", "n_stopped")
+    _weighed_by = "n_users"
 
     method: str | Method
 
-    def _set_up_windows(self, budget: Budget | str | None) -> None:
-        self._check_users()
-        spend = DEFAULT_BUDGET if budget is None else parse_budget(budget)
-        if not isinstance(spend, ApproxDP):
-            raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {spend}")
+    def _set_up(self) -> None:
+        super()._set_up()
+        if not isinstance(self._budget, ApproxDP):
+            raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {self._budget}")
         self._method = method_for(self.method)
-        self._rng = entropy(self.seed)
         self._gathered = Gathering(self.items_per_user, self.window)
         self.n_users = 0
-        """Users learned from, once for every window that they were in."""
+        """Users that were learned from; a user counts once for each window."""
         self.n_windows = 0
         """Windows released."""
         self.n_stopped = 0
-        """Windows whose method stopped early, as its private test of the users' agreement failed."""
-        self._set_up_bounded()
-        self._set_up(spend)
+        """Windows whose method stopped early because its private test of the users' agreement failed."""
 
     def _allocate(self, p: int) -> None:
         self._spec, box = self._describe(p)
         self._theta = self._project(self._loss.start(box.shape[1]))
         self._distance = self._reach(self._theta)
         try:
-            self._plan(int(self.window))  # it has no more users than records, when it may first end
+            self._plan(int(self.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
             raise TooFewUsersError(f"window: {self.window} records are too few: {error}", error.needed) from None
 
@@ -102,23 +96,22 @@ class WindowLearner(UserRecords):
     # -- collecting --------------------------------------------------------------------------------------------------
 
     @property
-    def at_boundary(self) -> bool:
-        """Whether no record of a window is in memory, so that the state may leave it."""
-        return self._gathered.held == 0
+    def _pending(self) -> int:
+        return self._gathered.held
 
     @property
     def to_boundary(self) -> int:
-        """How many records to learn until the window may end; 0 where none is open."""
+        """How many records to learn until the window may end; 0 if no window is open."""
         return 0 if self.at_boundary else self._gathered.room
 
     def boundary_within(self, records: int) -> int:
-        """How many of the next `records` to learn so as not to go beyond where the window may end."""
+        """See `StreamEstimator.boundary_within`. Here at most the records until the window may end."""
         return min(records, self._gathered.room)
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         people = [subject_bytes(subject) for subject in people]  # b"ann" and "ann" are one person
         if self.ledger is not None:
-            self.ledger.prepare(people)  # what may fail comes first: after it, nothing of this was learned or spent
+            self.ledger.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
         done, taken = 0, np.zeros(len(X), dtype=bool)
         while done < len(X):
             part = slice(done, done + self._gathered.room)
@@ -137,21 +130,22 @@ class WindowLearner(UserRecords):
         self.n_seen += learned
         self.n_refused += len(X) - learned
         if learned:
-            self._count(self._budget)  # long before the release
+            self._count(self._budget)  # before the release
         return taken
 
     # -- releasing ---------------------------------------------------------------------------------------------------
 
     def close_batch(self) -> None:
-        """End the window with the users that it has; where they are too few it stays open, with a `WindowWarning` that
-        says how many are needed.
+        """End the window with the users that it has.
+
+        If they are too few, the window stays open, and a `WindowWarning` says how many are needed.
         """
         with self._rng.lock:
             if not self.at_boundary:
                 self._release()
 
     def _release(self) -> None:
-        """Have the method learn from the window, wipe it, and begin the next; too few users: it goes on."""
+        """Learn from the window with the method, overwrite it and begin the next one; with too few users, go on."""
         try:
             plan = self._plan(self._gathered.users)
         except TooFewUsersError as error:
@@ -183,78 +177,21 @@ class WindowLearner(UserRecords):
         problem = (self._beta, float(self.strong_convexity), self._place)
         return super()._model() | {"budget": str(self._budget), "window": repr(planned), "problem": repr(problem)}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain numbers, text and arrays. No generator and no record is in it.
+    def _learned(self) -> dict[str, Any]:
+        return {"theta": self._theta.copy()}
 
-        Raises `NotAtBoundaryError` while a window is open.
-        """
-        self._need_features("state_dict")
-        with self._rng.lock:
-            if not self.at_boundary:
-                raise NotAtBoundaryError(
-                    f"{self._gathered.held} raw records of an open window are in memory: learn the {self.to_boundary} "
-                    "that are missing, or call close_batch()"
-                )
-            return {
-                "format": _STATE_FORMAT,
-                **self._model(),
-                "theta": self._theta.copy(),
-                "n_seen": self.n_seen,
-                "n_refused": self.n_refused,
-                "n_users": self.n_users,
-                "n_windows": self.n_windows,
-                "n_stopped": self.n_stopped,
-                "spent": [str(budget) for budget in self._spent],
-                "private": self.private,
-            }
+    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        theta = finite_array(state, "theta", self._theta.shape)
+        self._check_theta(theta)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; an open window is forgotten.
-
-        Raises `ConfigError`, changing nothing, where it is of another model, method or format, or outside the domain.
-        """
-        names = ("n_seen", "n_refused", "n_users", "n_windows", "n_stopped")
-        try:
-            taken = self._taker(state, _STATE_FORMAT)
-            theta = np.array(state["theta"], dtype=float)
-            spent = [parse_budget(text) for text in state["spent"]]
-            counts = [int(state[name]) for name in names]
-            private = bool(state["private"])
-        except KeyError as missing:
-            raise ConfigError(f"state: lacks {missing}") from None
-        except (ConfigError, BudgetError):
-            raise
-        except (TypeError, ValueError, OverflowError):
-            raise ConfigError("state: expected what state_dict returns") from None
-        if theta.shape != taken._theta.shape or not np.isfinite(theta).all():
-            raise ConfigError(f"state: expected finite theta of shape {taken._theta.shape}, got {theta.shape}")
-        if not all(0 <= n <= _MOST_COUNT for n in counts):
-            raise ConfigError(f"state: expected counts from 0 to {_MOST_COUNT}")
-        taken._check_theta(theta)
-        with self._rng.lock:
-            if not self._names:
-                self._declare(taken._names)
+        def take_over() -> None:
             self._gathered.discard()
-            self._set_spent(spent)
-            self._tainted = not private
             self._theta = theta
-            for name, n in zip(names, counts, strict=True):
-                setattr(self, name, n)
 
-    def merged(self, *others: Self) -> Self:
-        """A new estimator: the average of this and others, weighted by users, for learners of disjoint records.
+        return take_over
 
-        Open windows are left out. The guarantee is the widest of theirs (parallel composition), provided the records
-        are disjoint; a person with records in several composes. Raises `ConfigError` where models differ.
-        """
-        parts = (self, *others)
-        result = self._union(parts, "type, loss, domain, budget, method, window and features")
-        for name in ("n_users", "n_windows", "n_stopped"):
-            setattr(result, name, sum(getattr(part, name) for part in parts))
-        result.n_seen = sum(part.n_seen - part._gathered.held for part in parts)
-        if result.n_users:
-            result._theta = sum(part._theta * (part.n_users / result.n_users) for part in parts)  # type: ignore[assignment]
-        return result
+    def _start_from(self, numbers: np.ndarray) -> None:
+        self._theta = numbers
 
     def _caveats(self) -> list[str]:
         return [
@@ -262,5 +199,5 @@ class WindowLearner(UserRecords):
             f"released by {self._method.name}; {self.n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
             f"theta is kept in {self._domain}",
-            "after a crash the open window is read again; nothing of it had left memory",
+            "after a crash the open window is read again; nothing of it has left memory",
         ]

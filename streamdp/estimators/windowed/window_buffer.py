@@ -2,7 +2,7 @@
 
 A window begins with the first record that is taken: before it there is nothing that a state would have to hold. A user
 is a subject with at least one record in the window; a record without a subject is a user of its own. A user gives up to
-`items` records, and further ones are refused. Nothing of this depends on values. A copy or pickle of the collection is
+`items` records, and further ones are refused. None of this depends on values. A copy or pickle of the collection is
 empty.
 """
 
@@ -21,7 +21,15 @@ _NEW, _REFUSED = -1, -2
 
 
 class Gathering:
-    """The collection; `items` and `window` as `estimators.windowed` has them."""
+    """The records of the open window.
+
+    Parameters
+    ----------
+    items
+        The most records of one user.
+    window
+        The number of records of the stream after which the window may end.
+    """
 
     def __init__(self, items: int, window: int) -> None:
         self.items, self.window = int(items), int(window)
@@ -31,9 +39,9 @@ class Gathering:
         self.discard()
 
     def discard(self) -> None:
-        """Forget the window, and whom it refused."""
+        """Discard the window and the list of refused subjects; overwrite the records."""
         self.at = 0
-        """Records of the window so far, refused ones included."""
+        """Records of the present window, including refused ones."""
         self._next = 0  # the number of the next user
         self._rows[: self._filled] = 0.0
         self._filled = 0
@@ -45,17 +53,17 @@ class Gathering:
 
     @property
     def held(self) -> int:
-        """Records that are in memory."""
+        """Records in memory."""
         return self._filled
 
     @property
     def room(self) -> int:
-        """Records until the window may end: after each `window` of them."""
+        """Records until the window may end, which is possible after every `window` records."""
         return self.window - self.at % self.window
 
     @property
     def users(self) -> int:
-        """Users with records in memory."""
+        """The number of users with records in memory."""
         return len(self._sizes())
 
     def _sizes(self) -> np.ndarray:
@@ -64,16 +72,36 @@ class Gathering:
         return sizes[sizes > 0]
 
     def begun(self, subjects: Sequence[Subject | None]) -> list[Subject]:
-        """Who would come into the window with these records, each once. Nothing changes."""
+        """Return the subjects that would enter the window with these records, each once. Nothing changes.
+
+        Parameters
+        ----------
+        subjects
+            The subjects of the next records.
+        """
         known = self._index
         return list(dict.fromkeys(s for s in subjects if s is not None and s not in known))
 
     def refuse(self, subjects: Sequence[Subject]) -> None:
-        """Take no record of these until the window ends."""
+        """Take no record of these subjects until the window ends.
+
+        Parameters
+        ----------
+        subjects
+            The subjects, which have no record in the window.
+        """
         self._index.update(zip(subjects, repeat(_REFUSED)))
 
     def take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray:
-        """Take up to `room` records; the mask (n,) of those that were taken, the others being refused."""
+        """Take records; return the mask (n,) of those that were taken. The others are refused.
+
+        Parameters
+        ----------
+        X, y
+            (n, p) features and (n,) targets, at most `room` records.
+        subjects
+            The n subjects.
+        """
         known: dict[Any, int] = self._index
         users = np.fromiter(map(known.get, subjects, repeat(_NEW)), dtype=np.int64, count=len(X))
         for i in np.flatnonzero(users == _NEW).tolist():
@@ -110,7 +138,7 @@ class Gathering:
         self._places[begin:end] = users[taken]
 
     def close(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """End the window: X (N, p), y (N,), one user's records after another's, and how many each user has (n,)."""
+        """End the window; return X (N, p), y (N,), one user after another, and the numbers of records of users (n,)."""
         order = np.argsort(self._places[: self._filled], kind="stable")
         X, y, sizes = self._rows[:, :-1].take(order, axis=0), self._rows[:, -1].take(order), self._sizes()
         self.discard()
@@ -118,12 +146,12 @@ class Gathering:
 
 
 def _ranks(users: np.ndarray) -> np.ndarray:
-    """How many of the records before (n,) are of the same user."""
+    """For each record (n,), how many records before it are of the same user."""
     n = len(users)
     if n == 1:
         return np.zeros(1, dtype=np.int64)
     order = np.argsort(users, kind="stable")
-    first = np.flatnonzero(np.diff(users[order], prepend=_REFUSED - 1))  # where each one's records begin
+    first = np.flatnonzero(np.diff(users[order], prepend=_REFUSED - 1))  # where the records of each user begin
     ranks = np.empty(n, dtype=np.int64)
     ranks[order] = np.arange(n) - np.repeat(first, np.diff(first, append=n))
     return ranks

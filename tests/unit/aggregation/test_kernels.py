@@ -7,7 +7,7 @@ import pytest
 
 from streamdp.aggregation import kernels as k
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, VectorSum
-from streamdp.estimators.shuffle import gradients
+from streamdp.estimators.linear import gradients
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP

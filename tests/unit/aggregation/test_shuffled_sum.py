@@ -263,7 +263,7 @@ def test_wrong_messages_and_counts_are_refused() -> None:
     for wrong in (np.zeros((3, 3), np.uint8), np.zeros((3, 4)), np.zeros((1, 1, 3, 4), np.uint8)):
         with pytest.raises(SchemaError, match="packed bits"):
             shuffler.collect(wrong)
-    with pytest.raises(SchemaError, match="past its 27 bits"):
+    with pytest.raises(SchemaError, match="after its 27 bits"):
         shuffler.collect(np.full((3, 4), 255, np.uint8))
     with pytest.raises(ConfigError, match="more than the 2 users"):
         shuffler.collect(np.zeros((3, 3, 4), np.uint8))
@@ -286,7 +286,7 @@ def test_ones_past_the_bits_of_a_coordinate_are_refused() -> None:
     bits[0, -1] = 0b10000
     assert Analyzer(params).sum(Shuffled(bits, 4)).shape == (1,)
     bits[0, -1] = 0b1000
-    with pytest.raises(SchemaError, match="past the 108 bits"):
+    with pytest.raises(SchemaError, match="after the 108 bits"):
         Analyzer(params).sum(Shuffled(bits, 4))
 
 

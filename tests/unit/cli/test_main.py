@@ -20,32 +20,14 @@ import pytest
 
 from streamdp.cli.main import main
 from streamdp.store.store import Store
-from tests.support.paths import ROOT
+from tests.support.commands import environment, streamdp
 
 SECRET = "4711.25"
 """A value of a record, which no output but predictions may show."""
 
 FLAGS = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
 PAN = [*FLAGS, "--estimator", "PanPrivateClassifier"]
-PEOPLE = ["--subject", "tail", "--budget-column", "eps", "--cap", "eps=3"]
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-
-
-def streamdp(folder: Path, *arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
-    """Run the command in a process of its own: exit code, standard output, standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdp", *arguments],
-        cwd=folder,
-        env=environment(),
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode()
+PEOPLE = ["--subject", "tail", "--set", "schema.budget=eps", "--cap", "eps=3"]
 
 
 def quick(
@@ -55,7 +37,7 @@ def quick(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
     with pytest.raises(SystemExit) as caught:
-        main.main()
+        main()
     out, err = capsys.readouterr()
     return caught.value.code or 0, out, err  # type: ignore[return-value]
 
@@ -79,7 +61,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data.csv").write_text(rows(5000))
     shutil.copy(folder / "data.csv", folder / "holdout.csv")
     flags = [*FLAGS, *PEOPLE, "--publish", "model.json", "--holdout", "holdout.csv", "--dead-letters", "dead.jsonl"]
-    code, out, err = streamdp(folder, "run", "data.csv", *flags, "--commit-records", "2000")
+    code, out, err = streamdp(folder, "run", "data.csv", *flags, "--set", "commit.records=2000")
     assert (code, err) == (0, "")
     (folder / "out.jsonl").write_text(out)
     return folder
@@ -150,7 +132,7 @@ def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "streamdp", "predict", "data.db"],
         cwd=trained,
-        env=environment(),
+        env=environment(None),
         input=b"delay,origin,note\n1,EWR,\xff\n1,\xfe,x\n",
         capture_output=True,
         timeout=60,
@@ -186,19 +168,20 @@ def test_regression_from_a_yaml_file_and_jsonl(
 def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Commits at boundaries, the last batch closed, another run goes on, records that allow less are refused."""
     (tmp_path / "data.csv").write_text(rows(5000))
-    flags = [*PAN, *PEOPLE[:4], "--cap", "eps=3,delta=1e-5", "--batch-size", "130"]
+    flags = [*PAN, *PEOPLE[:4], "--cap", "eps=3,delta=1e-5", "--set", "model.batch_size=130"]
 
     def say(*arguments: str) -> str:
         code, out, err = quick(monkeypatch, capsys, tmp_path, *arguments)
         assert (code, err) == (0, "")
         return out
 
-    out = say("run", "data.csv", *flags, "--commit-records", "1000", "--max-records", "4000", "--publish", "model.json")
+    flags += ["--set", "commit.records=1000"]
+    out = say("run", "data.csv", *flags, "--max-records", "4000", "--publish", "model.json")
     commits = [json.loads(line) for line in out.splitlines()][:-1]
     assert len(commits) > 2
     assert all(commit["learned"] % 130 == 0 for commit in commits[:-1])
     assert sum(commits[-1][name] for name in ("learned", "refused", "dead")) == 4000
-    assert json.loads(say("run", "data.csv", *flags, "--commit-records", "1000").splitlines()[-1])["dead"] == 100
+    assert json.loads(say("run", "data.csv", *flags).splitlines()[-1])["dead"] == 100
     status = json.loads(say("status", "data.db", "--json"))
     assert status["learned"] + status["refused"] + status["dead"] == 5100
     assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
@@ -215,7 +198,7 @@ def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert code == 0
     assert out.splitlines()[0] == "delay,origin,prediction,prediction_False,prediction_True"
     assert {line.split(",")[2] for line in out.splitlines()[1:]} <= {"False", "True"}
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags[:-1], "131")
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags[:-3], "model.batch_size=131")
     assert code == 4
     assert "another configuration" in err
     code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
@@ -233,25 +216,25 @@ def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         (["run", "data.csv", "--target", "late", "--feature", "delay"], 2, "COLUMN=LOW:HIGH"),
         (["run", "data.csv", "--target", "late", "--feature", "delay=1:b"], 2, "--feature delay"),
         (["run", "data.csv", "--target", "late", "--feature", "delay=9:1"], 2, "low < high"),
-        (["run", "data.csv", *FLAGS, "--loss", "hubber"], 2, "model.loss: expected one of"),
-        (["run", "data.csv", *FLAGS, "--loss", "huber"], 2, "loss must be one of"),
+        (["run", "data.csv", *FLAGS, "--set", "model.loss=hubber"], 2, "model.loss: expected one of"),
+        (["run", "data.csv", *FLAGS, "--set", "model.loss=huber"], 2, "loss must be one of"),
         (["run", "data.csv", *FLAGS, "--budget", "esp=1"], 2, "expected eps=E"),
         (["run", "data.csv", *FLAGS, "--estimator", "SGD"], 2, "model.estimator"),
         (["run", "data.csv", *FLAGS, "--cap", "eps=1"], 2, "schema.subject"),
-        (["run", "data.csv", *PAN, "--eta", "0.1"], 2, "PanPrivateClassifier has no eta"),
-        (["run", "data.csv", *PAN, "--alpha", "0.5"], 2, "PanPrivateClassifier has no alpha"),
+        (["run", "data.csv", *PAN, "--set", "model.eta=0.1"], 2, "PanPrivateClassifier has no eta"),
+        (["run", "data.csv", *PAN, "--set", "model.alpha=0.5"], 2, "PanPrivateClassifier has no alpha"),
         (["run", "data.csv", *PAN, "--budget", "eps=1"], 2, "Gaussian serves ApproxDP or GaussianDP"),
-        (["run", "data.csv", *PAN, "--mechanism", "privunit"], 2, "expected one of auto, gaussian, none"),
-        (["run", "data.csv", *PAN, "--batch-size", "0"], 2, "batch_size: expected a whole number"),
-        (["run", "data.csv", *PAN, "--horizon", "1" + "0" * 30], 2, "horizon: expected a whole number"),
-        (["run", "data.csv", *PAN, "--smoothness", "-1"], 2, "smoothness: expected"),
-        (["run", "data.csv", *PAN, "--strong-convexity", "9"], 2, "strong_convexity: expected"),
+        (["run", "data.csv", *PAN, "--set", "model.mechanism=privunit"], 2, "expected one of auto, gaussian, none"),
+        (["run", "data.csv", *PAN, "--set", "model.batch_size=0"], 2, "batch_size: expected a whole number"),
+        (["run", "data.csv", *PAN, "--set", "model.horizon=1" + "0" * 30], 2, "horizon: expected a whole number"),
+        (["run", "data.csv", *PAN, "--set", "model.smoothness=-1"], 2, "smoothness: expected"),
+        (["run", "data.csv", *PAN, "--set", "model.strong_convexity=9"], 2, "strong_convexity: expected"),
         (["run", "data.csv", *PAN, "--subject", "tail", "--cap", "eps=3"], 2, "cannot count ApproxDP"),
-        (["run", "data.csv", *FLAGS, "--batch-size", "9"], 2, "LDPASGDClassifier has no batch_size"),
+        (["run", "data.csv", *FLAGS, "--set", "model.batch_size=9"], 2, "LDPASGDClassifier has no batch_size"),
         (["run", "data.csv", *FLAGS, "--store", "no/such/folder.db"], 4, "folder.db"),
         (["run", "data.csv", *FLAGS, "--holdout", "none.csv"], 3, "none.csv"),
         (["run", "data.csv", *FLAGS, "--stdin", "new"], 2, "standard input"),
-        (["run", "data.csv", *FLAGS, "--commit-records", "0"], 2, "commit.records"),
+        (["run", "data.csv", *FLAGS, "--set", "commit.records=0"], 2, "commit.records"),
         (["run", "data.csv", "--target", "origin", "--feature", "delay=-30:60"], 3, "cannot be decoded"),
         (["run", "data.csv", *FLAGS, "--publish", "data.csv"], 2, "publish: expected a file of its own"),
         (["run", "data.csv", *FLAGS, "--dead-letters", "data.csv"], 2, "dead_letters: expected a file of its own"),
@@ -263,7 +246,8 @@ def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         (["run", "data.csv", *FLAGS, "--store", "."], 2, "store: expected a file, got a folder"),
         (["run", ".", *FLAGS], 2, "expected a .yaml job, a data file"),
         (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
-        (["run", "job.yaml", "--eta", "1"], 2, "holds the whole job"),
+        (["run", "job.yaml", "--set", "model.eta=1"], 2, "holds the whole job"),
+        (["run", "job.yaml", "--cap", "eps=1"], 2, "holds the whole job"),
         (["status", "none.db"], 4, "none.db"),
         (["status", "data.csv"], 4, "not an SQLite database"),
         (["weights", "data.db", "--level", "0.5"], 2, "level"),
@@ -315,7 +299,7 @@ def test_a_damaged_store_is_refused_and_left_alone(
 def test_another_configuration_is_refused(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = quick(monkeypatch, capsys, trained, "run", "data.csv", *FLAGS, *PEOPLE, "--eta", "0.7")
+    code, _, err = quick(monkeypatch, capsys, trained, "run", "data.csv", *FLAGS, *PEOPLE, "--set", "model.eta=0.7")
     assert code == 4
     assert "another configuration" in err
 
@@ -323,11 +307,11 @@ def test_another_configuration_is_refused(
 def follow(folder: Path) -> subprocess.Popen[bytes]:
     """A run that waits for more, after its first commit."""
     (folder / "data.csv").write_text(rows(3000))
-    flags = ["--follow", "--commit-records", "100", "--commit-seconds", "0.2"]
+    flags = ["--follow", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "streamdp", "run", "data.csv", *FLAGS, *PEOPLE, *flags],
         cwd=folder,
-        env=environment(),
+        env=environment(None),
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -409,7 +393,7 @@ def test_a_run_without_privacy_says_so_and_takes_a_tab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "data.csv").write_text(rows(100).replace(",", "\t"))
-    flags = [*FLAGS, "--mechanism", "none", "--delimiter", r"\t"]
+    flags = [*FLAGS, "--set", "model.mechanism=none", "--set", r"source.delimiter=\t"]
     code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)
     assert code == 0
     assert "NOT private" in err
@@ -427,7 +411,7 @@ def test_an_interrupt_says_so(
             os.kill(os.getpid(), signal.SIGINT)
 
     (tmp_path / "data.csv").write_text(rows(100))
-    place = "streamdp.cli.main._resume" if times == 1 else "streamdp.runtime.progress.JSONLines.progress"
+    place = "streamdp.cli.run._resume" if times == 1 else "streamdp.runtime.display.RunnerDisplay.progress"
     monkeypatch.setattr(place, interrupt)
     try:
         code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS)
@@ -456,7 +440,7 @@ def test_standard_streams_that_are_closed_or_full(
     done = subprocess.run(
         ["sh", "-c", f"{shlex.quote(sys.executable)} -m streamdp {command}"],
         cwd=tmp_path,
-        env=environment(),
+        env=environment(None),
         capture_output=True,
         text=True,
         timeout=120,
@@ -488,14 +472,14 @@ def test_version_help_and_plan(
     assert float(out.split()[1]) == pytest.approx(0.1, rel=0.01)
 
 
-def test_an_unforeseen_error_does_not_quote_anything(
+def test_an_unexpected_error_does_not_quote_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def explode(*_: Any) -> Any:
         raise ValueError(f"could not convert {SECRET}")
 
-    monkeypatch.setattr(main, "_configuration", explode)
+    monkeypatch.setattr("streamdp.cli.run.job_config", explode)
     code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv")
     assert code == 1
-    assert "unforeseen ValueError at test_cli.py:" in err
+    assert "unexpected ValueError at test_main.py:" in err
     assert SECRET not in err

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.config.job import load_config, make_config, read_definition
+from streamdp.config.definition import read_definition
+from streamdp.config.job import load_config, make_config
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import random
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from connectors import encode_json
 from connectors.avrorows import AvroDecoder
-from connectors.recordfile import MAX_RECORD_BYTES
+from connectors.recordblocks import MAX_RECORD_BYTES
 from servers.broker import Broker
 from streamdp.cli.kafka_job import run_worker
 from streamdp.config.job import load_config, make_config
@@ -126,6 +127,8 @@ def test_confluent_framing(decoder: Callable[..., AvroDecoder]) -> None:
 
 
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+TREE = {"type": "record", "name": "Tree", "fields": [{"name": "s", "type": {"type": "array", "items": "Tree"}}]}
+MAPS = {"type": "record", "name": "Maps", "fields": [{"name": "s", "type": {"type": "map", "values": "Maps"}}]}
 MALFORMED: dict[str, tuple[Any, bytes]] = {  # a type, and bytes that are no value of it
     "nothing": ("long", b""),
     "half a long": ("long", b"\x80"),
@@ -162,6 +165,20 @@ MALFORMED: dict[str, tuple[Any, bytes]] = {  # a type, and bytes that are no val
     "a short map": ({"type": "map", "values": "long"}, varint(1) + varint(1) + b"k"),
     "too deep": (NODE, varint(1) * 1_000_000 + varint(0)),
     "too deep without an end": (NODE, varint(1) * 1_000_000),
+    "too deep in arrays": (TREE, varint(1) * 1_000_000),
+    "too deep in blocks with sizes": (TREE, (varint(-1) + varint(1 << 40)) * 140_000),
+    "too deep in maps": (MAPS, (varint(1) + varint(1) + b"k") * 300_000),
+    "a branch before the first in a node": (NODE, varint(1) + varint(-1)),
+    "a branch before the first in an array": ({"type": "array", "items": ["null", "long"]}, varint(1) + b"\1\0"),
+    "a symbol before the first in a map": (
+        {"type": "map", "values": ENUM},
+        varint(1) + varint(1) + b"k" + varint(-1) + b"\0",
+    ),
+    "the lowest branch": (["null", "long"], varint(-(1 << 63))),
+    "the lowest symbol": (ENUM, varint(-(1 << 63))),
+    "a fixed without an end": ({"type": "fixed", "name": "F", "size": 1 << 40}, b"abc"),
+    "a map of 2^62": ({"type": "map", "values": "null"}, varint(1 << 62) + b"\0" * 1000),
+    "the lowest count of an array": ({"type": "array", "items": "long"}, varint(-(1 << 63)) + varint(9) + b"\2" * 9),
     "a decimal over its precision": (
         {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1},
         varint(2) + (1000).to_bytes(2, "big"),
@@ -197,6 +214,42 @@ def test_odd_values_that_are_avro(decoder: Callable[..., AvroDecoder]) -> None:
     batch = decoder(fields)(raw, *places(raw), NUMBER)
     assert batch.dead == []
     assert batch.y.tolist() == [1.0, 1.0, -(2.0**63), 1.0]
+
+
+def test_a_hundred_levels_are_read_past(decoder: Callable[..., AvroDecoder]) -> None:
+    fields = {"t": "long", "a": "int", "node": NODE, "tree": TREE, "maps": MAPS}
+    deep = varint(1) * 100 + b"\0" + varint(1) * 100 + b"\0" * 101 + (varint(1) + varint(1) + b"k") * 100 + b"\0" * 101
+    raw = [varint(3) + varint(1) + deep]
+    batch = decoder(fields)(raw, *places(raw), NUMBER)
+    assert batch.dead == []
+    assert batch.y.tolist() == [3.0]
+
+
+def test_mutated_bytes_are_a_value_or_a_reason_at_once(decoder: Callable[..., AvroDecoder]) -> None:
+    """Of every kind of type; the seed is fixed."""
+    choose = random.Random(20)
+    kinds = {"n": NODE, "tree": TREE, "maps": MAPS, "nulls": {"type": "array", "items": "null"}, "any": [*ANY, "Node"]}
+    fields = PLAIN | kinds | {"f": {"type": "fixed", "name": "F", "size": 2}, "d": decimals({"type": "bytes"}, 4, 2)}
+    deep: dict[str, Any] = {"next": None}
+    for _ in range(10):
+        deep = {"next": deep}
+    nested = {"n": deep, "tree": {"s": [{"s": []}] * 3}, "maps": {"s": {"k": {"s": {}}}}, "nulls": [None] * 9}
+    good = avro(GOOD | nested | {"any": ["x", 2.5], "f": b"ab", "d": Decimal("2.50")}, fields)
+    decode = decoder(fields)
+    gc.disable()  # a collection of all that the tests hold takes longer than the limit below
+    try:
+        for _ in range(3000):
+            data = bytearray(good)
+            for _ in range(choose.choice((1, 1, 3))):
+                at = choose.randrange(len(data) + 1)
+                new = choose.choice((choose.randbytes(1), varint(-1), b"\xff" * 9))
+                data[at : at + choose.choice((0, 1, 1, 4))] = new
+            begun = time.process_time()
+            found = decode._object(bytes(data))
+            assert time.process_time() - begun < 0.05
+            assert found == "not_avro" or isinstance(found, dict)
+    finally:
+        gc.enable()
 
 
 def decimals(kind: dict[str, Any], precision: int, scale: int) -> dict[str, Any]:
@@ -353,6 +406,12 @@ def test_whatever_the_bytes_each_record_ends_in_one_place(
         ('[{"type": "record", "name": "R", "fields": []}]', "schema of a record"),
         ('{"type": "enum", "name": "E", "symbols": ["a"]}', "schema of a record"),
         ('{"name": "R", "fields": []}', "not an Avro schema"),
+        ("[" * 100_000, "expected an Avro schema|not an Avro schema"),
+        ('{"type": "array", "items": ' * 5_000 + '"long"' + "}" * 5_000, "expected an Avro schema|not an Avro schema"),
+        (
+            json.dumps(record({"a": decimals({"type": "bytes"}, 4, 2)})).replace("precision", "other"),
+            "not an Avro schema",
+        ),
         (json.dumps(record({"a": "Absent"})), "not an Avro schema .*Absent"),
         (json.dumps(record({"a": {"type": "fixed", "name": "F", "size": -1}})), "size of fixed"),
         (json.dumps(record({"a": "long"})).replace("}]", '}, {"name": "a", "type": "int"}]'), "two fields .*'a'"),

@@ -8,13 +8,14 @@ import random
 import sys
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from connectors import CSVSource, DeadLetterFile, JSONLSource, csvgrammar, files, recordfile
+from connectors import CSVSource, DeadLetterFile, JSONLSource, bytestream, csvgrammar, files, recordblocks
 from streamdp.data.records import DeadLetter, Source
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError, SourceError, TooManyBadRecordsError
@@ -123,11 +124,11 @@ def test_any_bytes_in_any_pieces_give_the_same(tmp_path, monkeypatch, kind, data
     path = write(tmp_path / "data", gzip.compress(content) if choose.random() < 0.5 else content)
     longest = choose.randint(60, 200)
     with monkeypatch.context() as patch:
-        for module in (recordfile, csvgrammar, files):
+        for module in (recordblocks, csvgrammar, files):
             patch.setattr(module, "MAX_RECORD_BYTES", longest, raising=False)
         expected = read_by_hand(monkeypatch, kind, path)
         assert outcome(read_all(open_lenient(kind, path))) == expected
-        patch.setattr(recordfile, "BLOCK_BYTES", longest + choose.randint(1, 300))
+        patch.setattr(recordblocks, "BLOCK_BYTES", longest + choose.randint(1, 300))
         source = open_lenient(kind, path)
         batches = []
         for _ in range(1000):
@@ -370,6 +371,56 @@ def test_standard_input(monkeypatch, packed):
     assert len(outcome(read_all(CSVSource("-", SCHEMA)))[0]) == 300
 
 
+def test_gzip_on_standard_input_in_pieces(monkeypatch):
+    """Members and headers may come in any pieces; records are there before the end."""
+    data = as_bytes("csv", rows(300))
+    packed = gzip.compress(data[:99]) + gzip.compress(data[99:5000]) + gzip.compress(data[5000:])
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading, "r"))
+    source = CSVSource("-", SCHEMA)
+    os.write(writing, packed[:2])
+
+    def grow():
+        for start in range(2, len(packed), 13):
+            os.write(writing, packed[start : start + 13])
+            time.sleep(0.0001)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    batches = []
+    deadline = time.monotonic() + 20
+    while sum(map(len, batches)) < 300 and time.monotonic() < deadline:
+        batches.append(source.poll(1000, 0.05))
+    writer.join()
+    assert not source.finished
+    os.close(writing)
+    assert len(outcome([*batches, *read_all(source)])[0]) == 300
+
+
+def test_a_gzip_file_that_unpacks_to_much_takes_a_block_of_memory_at_a_time(tmp_path):
+    path = write(tmp_path / "f.gz", gzip.compress(HEADER + bytes(100 << 20)))
+    stream = bytestream.ByteStream(path)
+    tracemalloc.start()
+    try:
+        sizes = [len(piece) for piece in iter(lambda: stream.read(1 << 20, 0.0), b"")]
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert max(sizes) <= 1 << 20
+    assert sum(sizes) == len(HEADER) + (100 << 20)
+
+
+def test_a_gzip_file_with_a_wrong_checksum_or_bytes_behind_it_is_damaged(tmp_path):
+    packed = gzip.compress(as_bytes("csv", rows(100)))
+    for damaged in (packed[:-8] + bytes(8), packed + b"SECRET", packed[:3] + b"\xff" + packed[4:]):
+        with pytest.raises(SourceError, match=r"damaged|cut short") as caught:
+            read_all(CSVSource(write(tmp_path / "f.gz", damaged), SCHEMA))
+        assert "SECRET" not in str(caught.value)
+    for size in (2, 5, 12, len(packed) - 1):
+        with pytest.raises(SourceError, match="cut short"):
+            read_all(CSVSource(write(tmp_path / "f.gz", packed[:size]), SCHEMA))
+
+
 def test_too_many_bad_records_stop_the_source_after_the_good_were_polled(tmp_path):
     lines = as_bytes("csv", rows(1000)).splitlines(keepends=True)
     for i in range(500, 700):
@@ -429,8 +480,8 @@ def test_dead_letters_tell_no_value_unless_asked(tmp_path):
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_positions_do_not_tell_how_long_records_are(tmp_path, monkeypatch, kind, packed):
-    monkeypatch.setattr(recordfile, "MAX_RECORD_BYTES", 200)
-    monkeypatch.setattr(recordfile, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(recordblocks, "MAX_RECORD_BYTES", 200)
+    monkeypatch.setattr(recordblocks, "BLOCK_BYTES", 300)
     seen = []
     for answer in ("no", "yes", '"no\n"', "never" * 20):
         items = rows(20)

@@ -3,6 +3,7 @@
 import json
 import random
 import struct
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors import encode_json, jsonrows, jsonscan
-from connectors.recordfile import MAX_RECORD_BYTES, cut_lines
+from connectors.recordblocks import MAX_RECORD_BYTES, cut_lines
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
 
@@ -161,10 +162,34 @@ def test_good_records_go_the_fast_way():
         *(json.dumps({"a": r.gauss(0, 1), "c": "x", "t": r.random(), "id": "s"}).encode() for _ in range(1000)),
     ]  # fmt: skip
     assert read_fast(fast) == fast
-    tie = GOOD.replace(b"1.5", b"9007199254740993.0")  # half way between two doubles: too close to call
+    tie = GOOD.replace(b"1.5", b"9007199254740993.0")  # more than 15 digits before the point
     slow = [tie, GOOD.replace(b"s", b"\\u00e9"), GOOD.replace(b"0.5", b"0.50"), GOOD.replace(b"2", b'"2"')]
     assert read_fast([*slow, *fast]) == fast
     assert encode([*slow, *fast]).dead == []
+
+
+def test_hard_numbers_go_the_fast_way_and_are_rounded_as_python_rounds():
+    """More digits than a double has, half way between two doubles and next to it, below the least normal number."""
+    r = random.Random(5)
+    texts = ["1e99", "-1e-99", "123456789012345678e99", "0.1000000000000000055511151231257827", "9007199254740993"]
+    for _ in range(500):
+        with localcontext(prec=200):
+            exactly = f"{Decimal(2 * (r.getrandbits(52) | 2**52) + 1) / 2 ** r.randrange(8, 60):f}"
+        texts += [exactly, exactly + "0000000001", exactly[:-1] + "49", "-" + exactly]
+        texts += [f"0.{'0' * r.randrange(300, 330)}{r.getrandbits(90)}", f"{r.getrandbits(49)}.{r.getrandbits(200)}e-7"]
+    raw = [b'{"a": 1, "t": %s}' % text.encode() for text in texts]
+    assert read_fast(raw, NUMBERS) == raw
+    assert encode(raw, NUMBERS).y.tobytes() == np.array([float(text) for text in texts]).tobytes()
+
+
+def test_the_table_between_scanner_and_polars_does_not_show():
+    """A byte order mark, empty texts and separators stay what they are, also where a table has a single column."""
+    bare = Schema({"c": ["\ufeff", "\ufeffx", "x", ",", ";", "\x7f", "#", " x", "x ", "NaN", "null", "\u2028"]}, "t")
+    raw = [b'{"c": "%s"}' % text.encode() for text in ("", *bare.features["c"], "\t", '\\"')]
+    for rows in (raw, raw[1:], raw[::-1], raw[:1] * 2):
+        options = {"given": {"t": ["1"] * len(rows)}}
+        assert contents(encode(rows, bare, **options)) == contents(encode_all_exactly(rows, bare, **options))
+    assert len(encode(raw, bare, given={"t": ["1"] * len(raw)})) == len(bare.features["c"])
 
 
 def test_long_batches_with_and_without_good_records():

@@ -1,4 +1,4 @@
-"""The demo streams are what their docstrings say; simulated data at fixed seeds, within six sigma."""
+"""The example streams are as their docstrings say; simulated data have fixed seeds and stay within six sigma."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_linear_features_are_standard_normal() -> None:
 
 
 def test_logistic_solves_its_score_equation() -> None:
-    """At the true theta the mean gradient is 0, and halving or doubling theta is noticed."""
+    """At the true theta the mean gradient is 0; at half or twice that theta it is not."""
     n, d = 100_000, 5
     X, y = datasets.logistic(n, d, seed=9)
     assert set(np.unique(y)) == {0.0, 1.0}
@@ -117,7 +117,7 @@ def test_insurance_stays_within_its_schema(insurance: pl.DataFrame) -> None:
 
 
 def test_insurance_charges_are_almost_never_clipped() -> None:
-    """The cheapest and the dearest mean lie three noise sds inside the bounds: the model stays additive."""
+    """The least and the largest mean are three noise sds inside the bounds: the model stays additive."""
     bounds = datasets.INSURANCE_SCHEMA["features"]
     reach = {name: slope * (bounds[name][1] - bounds[name][0]) for name, slope in datasets.INSURANCE_SLOPES.items()}
     surcharges = datasets.INSURANCE_SURCHARGES.values()
@@ -179,7 +179,7 @@ def test_flights_keep_the_bad_records(flights: pl.DataFrame) -> None:
 
 @needs_flights
 def test_flights_fit_their_schema(flights: pl.DataFrame) -> None:
-    """Categories are exhaustive; some numbers lie outside the bounds, which the encoder clips."""
+    """Categories are exhaustive. Some numbers are outside the bounds, and the encoder clips them."""
     schema = datasets.FLIGHTS_SCHEMA
     assert {schema["subject"], schema["budget"]} <= set(flights.columns)
     for name, domain in {**schema["features"], **schema["targets"]}.items():

@@ -1,7 +1,10 @@
-"""What an interruption, threads, forged inputs and extreme budgets must not do to an estimator or a client."""
+"""Estimators and clients under interruptions, threads, forged inputs and extreme budgets; their documentation."""
 
 from __future__ import annotations
 
+import inspect
+import pickle
+import re
 import signal
 import sys
 import threading
@@ -11,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpydoc.docscrape import NumpyDocString
 from river import preprocessing
 
+import streamdp.estimators
 from streamdp import (
     GaussianDP,
     L2Ball,
@@ -28,11 +33,14 @@ from streamdp import (
 from streamdp.data.preprocessing import PrivacyWarning
 from streamdp.errors import BudgetError, ConfigError, SchemaError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
+from streamdp.estimators.parameters import documented
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
 from streamdp.privacy.mechanisms import NoNoise
 from streamdp.privacy.statement import in_words
+
+ESTIMATORS = [name for name in streamdp.estimators.__all__ if name.endswith(("Regressor", "Classifier"))]
 
 
 def classifier(**options: Any) -> LDPSGDClassifier:
@@ -81,7 +89,7 @@ def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twi
 
 
 def test_a_used_word_is_refused_as_noise() -> None:
-    """Whatever moved the position back."""
+    """It does not matter why the position moved back."""
     model = classifier()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
     model._rng.words[0] = 1
@@ -134,13 +142,13 @@ def test_no_raw_record_stays_behind() -> None:
     model = LDPSGDRegressor(features=["a"], ledger=Ledger("eps=1"))
     for budget, subject in ((None, "ann"), (None, "ann"), ("eps=2", "bob")):
         model.learn_one({"a": 0.3}, 0.7, budget=budget, subject=subject)
-        assert not model._row.any()
-        assert not model._target.any()
+        assert not model._features.row.any()
+        assert not model._features.target.any()
     with pytest.raises(SchemaError):
         model.learn_one({"a": float("nan")}, 0.7)
-    assert not np.isnan(model._row).any()
+    assert not np.isnan(model._features.row).any()
     model.predict_one({"a": 0.3})
-    assert not model._row.any()
+    assert not model._features.row.any()
 
 
 # --- threads
@@ -189,7 +197,7 @@ def test_threads_share_a_learner_and_each_record_counts_once(switching: None) ->
 
     in_threads(work)
     assert model.n_seen == 20_001
-    assert model.theta[0] == 0.0  # as many steps up as down: no record was learned in another's place
+    assert model.theta[0] == 0.0  # as many steps up as down: no record was learned twice or replaced another one
 
 
 # --- what comes from others
@@ -406,3 +414,38 @@ def test_the_neighbours_say_what_is_public() -> None:
     assert "which of them do not fit the schema and why" in said
     assert "which ones a cap refuses" in said
     assert "d 2^-32" in (PrivUnit.__doc__ or "")
+
+
+# --- constructors and their documentation
+
+
+@pytest.mark.parametrize("kind", [getattr(streamdp.estimators, name) for name in ESTIMATORS], ids=ESTIMATORS)
+def test_the_documentation_of_an_estimator_describes_its_signature(kind: Any) -> None:
+    described = NumpyDocString(kind.__doc__)["Parameters"]
+    assert [item.name for item in described] == list(inspect.signature(kind).parameters)
+    assert all(item.desc and not re.search(r"\{\w*\}", " ".join(item.desc)) for item in described)
+
+
+@pytest.mark.parametrize("kind", [getattr(streamdp.estimators, name) for name in ESTIMATORS], ids=ESTIMATORS)
+def test_arguments_are_kept_under_their_names_by_clones_and_pickles(kind: Any) -> None:
+    model = kind(features=["a", "b"], budget="eps=2,delta=1e-6", seed=7, intercept=False)
+    names = set(inspect.signature(kind).parameters)
+    for other in (model, model.clone(), pickle.loads(pickle.dumps(model))):
+        given = {name: getattr(other, name) for name in names}
+        assert given | {"features": ["a", "b"], "seed": 7, "intercept": False} == given
+        assert given["budget"] == "eps=2,delta=1e-6"
+        assert repr(other) == repr(model)
+    assert model.clone({"seed": None}).private
+    assert not {"self", "arguments"} & vars(model).keys()
+
+
+def test_a_parameter_without_a_description_is_an_error() -> None:
+    class Plain:
+        """A summary."""
+
+        def __init__(self, features: list[str], strange: int) -> None: ...
+
+    with pytest.raises(KeyError, match="strange"):
+        documented("A guarantee.")(Plain)
+    documented("A guarantee.", strange="A number.")(Plain)
+    assert (Plain.__doc__ or "").startswith("A summary.\n\nA guarantee.\n\nParameters\n----------\nfeatures\n    The")

@@ -1,4 +1,4 @@
-"""Collecting the records of users: who reports when, what the ledger counts, and that raw records stay in memory."""
+"""The records of users: when they report, what the ledger counts, and that raw records stay in memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, NotAtBoundaryError, StoreError
 from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.entropy import SeededEntropy
-from tests.unit.estimators.test_user_level import NAMES, SECRET, data, mean_gradient, model, row, silent
+from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
 
 def sizes_of_reports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records each report is on, as they are made."""
+    """The number of records of each report, in the order of the reports."""
     sizes: list[int] = []
 
     def noted(spec: Any, loss: Any, point: Any, X: Any, y: Any, counts: Any) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_a_record_without_a_subject_is_a_user_of_its_own(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("items", [1, 3])
 @pytest.mark.parametrize("budget", ["eps=4,delta=1e-6", "eps=2"])
 def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int, budget: str) -> None:
-    """With the same words, a ledger, users that come and go, and both questions."""
+    """With the same random words, a ledger, changing users, and both questions."""
     rng = np.random.default_rng(1)
     X, y, _ = data(1, 600)
     subjects = [None if k == 0 else f"s{k}" for k in rng.integers(0, 60, 600)]
@@ -136,7 +136,7 @@ def test_the_ledger_counts_reports_and_not_records() -> None:
 
 
 def test_nothing_is_taken_where_the_ledger_raises() -> None:
-    """So that a worker may repeat the call."""
+    """Otherwise a worker could not repeat the call."""
     X, y, _ = data(1, 50)
 
     class Silent(Ledger):
@@ -158,7 +158,7 @@ def test_nothing_is_taken_where_the_ledger_raises() -> None:
 
 
 def test_room_is_kept_for_open_users_only() -> None:
-    """Not for the whole window where users' records come together."""
+    """If the records of a user come together, they are not held for the whole window."""
     X, y, subjects = data(3000, 3)
     learner = model(items_per_user=3, window=2**31)
     for begin in range(0, 9000, 30):
@@ -206,7 +206,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
 
 
 def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The places of what was taken are not used again in the window; counts say that it was learned."""
+    """The places of taken records are not used again in the window; the counts include them."""
     sizes = sizes_of_reports(monkeypatch)
     X, y, _ = data(1, 20)
     learner = model(items_per_user=10, window=20)

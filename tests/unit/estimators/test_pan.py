@@ -95,7 +95,7 @@ planned = pytest.mark.parametrize("options", PLANS.values(), ids=PLANS.keys())
 
 
 def gradient_of(model: Any, theta: np.ndarray, x: np.ndarray, y: float, beta: float) -> np.ndarray:
-    """By the loss's own formulas; for a non-smooth one beta (theta - prox), the gradient of its Moreau envelope."""
+    """By the formulas of the loss; for a non-smooth one beta (theta - prox), the gradient of its Moreau envelope."""
     loss = model._loss
     if loss.has_envelope:
         return beta * (theta - loss.prox(theta, x, y, 1 / beta))
@@ -103,7 +103,7 @@ def gradient_of(model: Any, theta: np.ndarray, x: np.ndarray, y: float, beta: fl
 
 
 def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Algorithm 6 without noise, with lists: theta and ag after the last whole batch, and where it ends."""
+    """Algorithm 6 without noise, with lists: theta and ag after the last whole batch, and the place of its end."""
     rows = np.hstack([X, np.ones((len(X), 1))]) if model.intercept else X
     size = model._loss.size(rows.shape[1], len(model._labels) if isinstance(model._loss, Softmax) else 1)
     ag = model._project(model._loss.start(size))
@@ -128,7 +128,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
 @every
 @planned
 def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Over batches, phases and epochs, to rounding: a gradient next to a cell's border may fall into the next cell."""
+    """Over batches, phases and epochs, up to rounding: a gradient near a cell's border may fall into the next one."""
     model = make(mechanism="none", **options)
     n = 120 if options.get("batch_size") == 1 or isinstance(model._loss, Softmax) else 2500
     X, y = stream(model, n)
@@ -172,7 +172,7 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], options: dict[str, A
 
 
 def test_the_plan_is_for_what_the_model_is() -> None:
-    """The numbers behind the plan: bound, smoothness, how far the optimum may be, both noises of a batch."""
+    """The inputs of the plan: bound, smoothness, the largest distance of the optimum, both noises of a batch."""
     model = regressor(domain=Box(-1.0, 3.0), budget="mu=1")
     assert model._problem.bound == Huber().bound
     assert model._problem.smoothness == Huber().smoothness
@@ -213,7 +213,7 @@ def test_learning_goes_on_beyond_the_horizon_in_epochs_of_twice_the_length() -> 
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_they_learn(make: str, score: Callable[..., float], least: float) -> None:
-    """Share of variance (or of absolute error) explained, or accuracy, where a constant has 0, 1/2 or 1/4."""
+    """Share of variance (or of absolute error) explained, or accuracy; a constant prediction has 0, 1/2 or 1/4."""
     model = MODELS[make](seed=5)
     X, y = stream(model, 60_000)
     model.learn_arrays(X, y)
@@ -221,14 +221,14 @@ def test_they_learn(make: str, score: Callable[..., float], least: float) -> Non
 
 
 def test_better_than_without_phases_where_the_loss_is_strongly_convex() -> None:
-    """The bound that the phases are chosen by, for the same stream."""
+    """The bound that decides the number of phases, for the same stream."""
     flat, curved = (classifier(strong_convexity=c, horizon=10**6) for c in (0.0, 0.1))
     assert len(curved._plan) > 1
     assert curved._plan[-1].excess < flat._plan[-1].excess
 
 
 def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
-    """Each where the one before has brought it, by its bound."""
+    """Each phase starts at the distance that the bound of the last one gives."""
     model = classifier(strong_convexity=0.1, horizon=200_000)
     distance = model._problem.distance
     for epoch in range(3):
@@ -244,8 +244,10 @@ def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
 @pytest.mark.parametrize("budget", [GaussianDP(1), GaussianDP(0.1), ApproxDP(1, 1e-6), ApproxDP(4, 1e-3)], ids=str)
 @pytest.mark.parametrize("make", ["huber", "classes"])
 def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budget) -> None:
-    """Variance within 2 % of what the analytic calibration asks for; a chi-square test, two-sided at 1e-7, agrees and
-    rejects scales 20 % off. Seeded."""
+    """Variance within 2 % of the analytic calibration; a chi-square test, two-sided at 1e-7, accepts the scale.
+
+    It rejects scales that are 20 % off. Seeded.
+    """
     model = MODELS[make](seed=11, budget=budget)
     d = len(model._total)
     draws = np.array([model._noises() for _ in range(120_000 // d)]) / model._cells
@@ -268,7 +270,7 @@ def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budge
 
 
 def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """G = (Z_a + sum + Z_b) / b in whole cells, each noise drawn when it is needed, and wiped when it is added."""
+    """G = (Z_a + sum + Z_b) / b in whole cells; each noise is drawn when needed and overwritten when added."""
     model = regressor(batch_size=3, seed=1)
     plain = regressor(batch_size=3, mechanism="none")
     drawn: list[np.ndarray] = []
@@ -307,7 +309,7 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
 
 
 def test_no_generator_and_no_noise_is_kept() -> None:
-    """Between batches and within one there is nothing that would tell the noise; words are wiped."""
+    """Between batches and within one, nothing in memory tells the noise; words are overwritten."""
     model = regressor(batch_size=5)
     assert isinstance(model._rng, FreshWords)
     assert set(vars(model._rng)) == {"lock"}
@@ -328,7 +330,7 @@ def test_no_generator_and_no_noise_is_kept() -> None:
 
 
 def test_words_that_run_out_are_drawn_anew() -> None:
-    """A short supply doubles, and nothing of the first try is left."""
+    """With too few words the size doubles, and nothing of the first attempt is left."""
     model = regressor(seed=1)
     sizes = []
     draw = model._rng.draw
@@ -377,8 +379,7 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
 @pytest.mark.parametrize("loss", [Quantile(tau=0.3), Quantile(tau=0.9), Hinge()], ids=repr)
 @pytest.mark.parametrize("beta", [0.01, 1.0, 1e4])
 def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta: float) -> None:
-    """Random search, near the kink as well: and no gradient is longer than the bound, as the unconstrained prox has
-    it."""
+    """Random search, also near the kink; no gradient is longer than the bound, like that of the unconstrained prox."""
     rng = np.random.default_rng(4)
     spec = loss.spec()
     spec[k.ENVELOPE] = 1 / beta
@@ -448,7 +449,7 @@ def test_the_last_boundary_of_an_epoch_is_found() -> None:
 
 
 def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
-    """With smaller batches to come, which would fit already."""
+    """Also if smaller batches follow, which would already fit."""
     model = classifier(mechanism="none")
     model._plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
     model._begin_phase()
@@ -555,7 +556,7 @@ def test_a_copy_holds_the_last_boundary(by: Callable[[Any], Any], make: str) -> 
 
 
 def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
-    """Nor noise, by the numbers' own bytes; those of what may be there are found, so that the search can fail."""
+    """Nor noise, searched by the bytes of the numbers; bytes that may be there are found, so the search can fail."""
     model = regressor(batch_size=10)
     X, y = stream(model, 17)
     model.learn_arrays(X, y)
@@ -663,7 +664,7 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str,
     assert np.array_equal(model._total, before[1])
     assert (model.n_seen, model._taken) == (13, 3)
     fresh = PanPrivateRegressor(batch_size=10)
-    if "features" not in change:  # these it would take
+    if "features" not in change:  # these it would accept
         with pytest.raises(StreamDPError):
             fresh.load_state_dict(state)
         assert (fresh.weights, fresh.n_seen) == ({}, 0)
@@ -743,7 +744,7 @@ def test_a_record_that_allows_less_is_refused_and_one_that_allows_more_spends_no
         seen = model.n_seen
         model.learn_one(x, 1.0, budget=budget, subject="ann")
         assert (model.n_seen - seen == 1) == learned
-        model.close_batch()  # one record of hers in each
+        model.close_batch()  # one record of ann in each
     assert (model.n_seen, model.n_refused, ledger.n_refused) == (3, 3, 0)
     spent = ledger.spent("ann")
     assert (spent.records, spent.epsilon, spent.delta) == (3, 3.0, pytest.approx(3e-6))
@@ -755,14 +756,14 @@ def test_a_record_that_allows_less_is_refused_and_one_that_allows_more_spends_no
 
 
 def test_a_column_of_budgets() -> None:
-    """As by hand: those allowed and under the cap are learned, in order, with the estimator's budget."""
+    """Compared with a loop by hand: allowed records under the cap are learned in order, with the estimator's budget."""
     rng = np.random.default_rng(0)
     n = 400
     ledger = Ledger("mu=2")
     model = regressor(ledger=ledger, budget="mu=1", batch_size=10, mechanism="none")
     X, y = stream(model, n)
     budgets = rng.choice([0.3, 0.999, 1.0, 2.0, np.nan], n)
-    subjects = [None if p < 10 else f"p{p}" for p in np.arange(n) % 80]  # nobody twice within a batch
+    subjects = [None if p < 10 else f"p{p}" for p in np.arange(n) % 80]  # no subject twice within a batch
     mask = model.learn_arrays(X, y, budgets, subjects)
     spent: dict[str | None, int] = {}
     expected = []
@@ -826,7 +827,7 @@ def test_the_cap_holds_one_by_one() -> None:
 
 @pytest.mark.parametrize("subject", ["ann", b"ann"])
 def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
-    """However it comes; the next batch may have another one. What is refused spends nothing and does not fill it."""
+    """By every way to learn; the next batch may have one more. A refused record spends nothing and fills no batch."""
     x = {"a": 1.0, "b": 0.0, "c": 0.0}
     with Ledger("mu=100") as ledger:
         one, many = (regressor(ledger=ledger, batch_size=4, budget="mu=1") for _ in range(2))
@@ -838,7 +839,7 @@ def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
         people = ["bob", "ann", "bob", None, None, "ann", "ann", "cid", subject]
         mask = many.learn_arrays(rows, np.ones(9), subjects=people)
         assert mask is not None
-        # bob, ann, two of nobody: the batch is full, and begins anew with ann
+        # bob, ann, two without a subject: the batch is full, and the next one begins with ann
         assert mask.tolist() == [True, True, False, True, True, True, False, True, False]
         assert (many.n_seen, many.n_refused, ledger.spent("ann").records) == (6, 3, 3)
         many.close_batch()
@@ -977,11 +978,11 @@ TRIALS = 1_000_000
 FAR = 1e6
 OTHERS = np.array([[0.3, -0.2], [1.0, 1.0]]), np.array([0.5, FAR])
 RECORDS = (np.array([[1.0, 1.0]]), np.array([FAR])), (np.array([[1.0, 1.0]]), np.array([-FAR]))
-"""Two records with gradients as far apart as the loss allows, and what is in the batch before them."""
+"""Two records with gradients as far apart as the loss allows, and the other records of the batch."""
 
 
 def watched(**options: Any) -> PanPrivateRegressor:
-    """In a ball so large that no step ends at its border."""
+    """In a ball so large that no step reaches its border."""
     return PanPrivateRegressor(features=["a", "b"], intercept=False, domain=L2Ball(1e4), batch_size=3, **options)
 
 
@@ -1000,8 +1001,10 @@ def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("budget", "share"), AUDITS, ids=str)
 def test_either_noise_keeps_the_claim_and_half_of_it_does_not(budget: Budget, share: float) -> None:
-    """The sum of a batch with one of its noises, which is all that hides a record from who has seen the other one:
-    10^6 times through the estimator's own loops, for each of the two records."""
+    """The sum of a batch with only one of its noises, for an observer who knows the other one.
+
+    10^6 times through the loops of the estimator, for each of the two records.
+    """
     model = watched(budget=budget)
     direction, d = towards(model), len(model._total)
 
@@ -1024,7 +1027,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(budget: Budget, sh
 
 
 def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() -> None:
-    """What the statement warns of: two records of mu = 1 in one batch are mu = 2, where a ledger counts sqrt(2)."""
+    """The caveat of the statement: two records of mu = 1 in one batch are mu = 2, but a ledger counts sqrt(2)."""
     model = watched(budget="mu=1")
     direction, d = towards(model), len(model._total)
     scores = []
@@ -1038,9 +1041,11 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
     assert "spend k mu, not sqrt(k) mu" in model.statement()
 
 
-def test_who_breaks_in_once_and_sees_every_saved_state_learns_no_more_than_the_claim() -> None:
-    """20,000 batches through `learn_arrays`. Who was there before the record takes Z_a and the others off what is
-    saved; who comes after it sees the sum; who never comes has both noises against him. Seeded.
+def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim() -> None:
+    """20,000 batches through `learn_arrays`. Seeded.
+
+    An intruder before the record subtracts Z_a and the other records from the saved state; one after it sees the sum;
+    without a break-in both noises protect the record.
     """
     model = watched(budget="mu=1", seed=1)
     direction, start = towards(model), model._walk.points.copy()
@@ -1055,7 +1060,7 @@ def test_who_breaks_in_once_and_sees_every_saved_state_learns_no_more_than_the_c
             before[which, i] = model._total / model._cells
             model.learn_arrays(*record)
             after[which, i] = sums.pop() / model._cells
-            # theta moved by G / M, and G is over the batch size
+            # theta moved by G / M, and G is divided by the batch size
             saved[which, i] = (start[0] - model._walk.points[0]) * model._plan[0].modulus * 3
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
         assert 0.8 * most < mu_lower_bound(*(seen @ direction)) <= most

@@ -1,4 +1,4 @@
-"""The shuffle-private estimators: the paper's algorithms, three parties against one process, what absence costs."""
+"""The shuffle-private estimators: the paper's algorithms, three parties or one process, and absent people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamdp import (
 )
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
-from streamdp.estimators.shuffle import ShuffleRandomizer
+from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.privacy.entropy import SeededEntropy
 from tests.support.audit import epsilon_lower_bound
 
@@ -41,7 +41,7 @@ def model(**options: Any) -> ShuffleClassifier:
 
 
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A huge grid, no noise and no rounding to speak of: the sum is exact."""
+    """A huge grid, no noise and negligible rounding: the sum is exact."""
 
     def exact(self: LocalRandomizer, vectors: np.ndarray) -> np.ndarray:
         places = (np.asarray(vectors) / self.params.bound + 1) * (self.params.g / 2)
@@ -143,7 +143,7 @@ def test_the_paper_splits_a_cohorts_budget_over_rounds() -> None:
 
 
 def test_three_parties_do_what_one_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With noise taken away, for sampled bits differ; through packed, permuted bits."""
+    """Without noise, because sampled bits differ; through packed, permuted bits."""
     X, y = data(300)
     one = model(batch_size=100, horizon=300)
     three = model(batch_size=100, horizon=300)
@@ -176,7 +176,7 @@ def test_devices_take_the_envelopes_gradient_where_the_learner_does(loss: Any) -
     assert (randomizer.spec == learner._spec).all()
     x, y = np.array([0.5, -0.5, 1.0]), 1.0
     beta = learner.phase.beta
-    from streamdp.estimators.shuffle import gradients
+    from streamdp.estimators.linear import gradients
 
     got = gradients(randomizer.spec, learner._loss, randomizer.point, x[None, :2], np.array([y]))[0]
     if isinstance(loss, Hinge):
@@ -202,7 +202,7 @@ def test_absent_people_cost_privacy_and_the_guarantee_says_so() -> None:
 
 
 def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
-    """So the spend stays, and the step's noise has the variance of a full batch's."""
+    """So the spend stays, and the noise of the step has the variance of a full batch."""
     X, y = data(3)
     moves = []
     for seed in range(300):
@@ -365,9 +365,9 @@ def test_regression_and_many_classes() -> None:
 def batches(
     learner: ShuffleClassifier, row: list[float], target: float, bits: int, trials: int, seed: int
 ) -> np.ndarray:
-    """What the learner sees of so many batches of 10 people, one of them this one, with so many bits of noise each."""
+    """What the learner sees of many batches of 10 people that include this person; `noise` bits of noise each."""
     from streamdp.aggregation.kernels import noisy_counts
-    from streamdp.estimators.shuffle import gradients
+    from streamdp.estimators.linear import gradients
 
     X, y = np.array([[0.3, -0.2]] * 9 + [row]), np.array([1.0] * 9 + [target])
     vectors = gradients(learner._spec, learner._loss, learner._middle, X, y)
@@ -384,7 +384,7 @@ def batches(
 def test_a_batch_keeps_its_claim_and_half_its_noise_does_not() -> None:
     """A quarter of the bits is half the noise. The attack is along the difference of the two gradients; seeded."""
     delta = 0.02
-    options = {"loss": "hinge", "method": "sgd", "intercept": False}  # whose gradients at 0 are as long as can be
+    options = {"loss": "hinge", "method": "sgd", "intercept": False}  # its gradients at 0 have the largest norm
     learner = model(budget=ApproxDP(1.0, delta), batch_size=10, **options)
     bits, trials = learner._params.b, 100_000
     direction = np.array([1.0, 1.0])

@@ -1,4 +1,4 @@
-"""Windows of users: who is in them, when they end, what is left of them, and what a method is told and shown."""
+"""Windows of users: their users, when they end, what remains of them, and what a method gets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import copy
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,33 +17,9 @@ from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, Schema
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.estimators.windowed.window_buffer import Gathering
 from streamdp.windows.records import WindowRecords
-from streamdp.windows.task import Release, Rng, Task, Users
+from streamdp.windows.task import Release, Rng
 from tests.support.intruder import walk
-
-SHOWN: list[tuple[int, np.ndarray]] = []
-"""Users of each window that `Plain` learned from, and their gradients at the start."""
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A gradient step without noise: no method of the library, but one whose result can be computed."""
-
-    least: int = 3
-    name: ClassVar[str] = "plain"
-
-    def plan(self, task: Task) -> Task:
-        if task.users < self.least:
-            raise TooFewUsersError(f"{task.users} users, and {self.least} are needed", self.least)
-        return task
-
-    def least_users(self, task: Task) -> int:
-        return self.least
-
-    def run(self, plan: Task, users: Users, start: np.ndarray, rng: Rng) -> Release:
-        gradients = users.gradients(start)
-        assert len(gradients) == plan.users
-        SHOWN.append((plan.users, gradients.copy()))
-        return Release(users.project(start - gradients.mean(axis=0)), plan.users)
+from tests.support.plain_method import SHOWN, Plain
 
 
 class Mutable(Plain):
@@ -70,7 +45,7 @@ def stream(n: int, people: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, 
 
 
 def replay(subjects: list[Any], window: int, items: int, least: int) -> tuple[list[list[list[int]]], list[bool]]:
-    """By plain Python: the records of each user of each window that ends, and which records were taken."""
+    """In plain Python: the records of each user of each window that ends, and which records were taken."""
     windows: list[list[list[int]]] = []
     users: dict[Any, list[int]] = {}
     taken = []
@@ -150,7 +125,7 @@ def test_a_window_with_too_few_users_goes_on() -> None:
     assert (learner.n_seen, learner.n_refused) == (8, 2)
 
 
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 def test_a_window_that_can_never_have_enough_users_is_an_error_before_the_first_record() -> None:
     with pytest.raises(TooFewUsersError, match="window: 10 records") as caught:
         made(method=Plain(11))
@@ -172,7 +147,7 @@ def test_close_batch_releases_what_is_enough() -> None:
 
 
 def test_the_ledger_counts_windows_and_not_records() -> None:
-    """A subject over its cap is not collected; one who comes back in a later window spends again."""
+    """The records of a subject over its cap are not collected; a subject in a later window spends again."""
     with Ledger(ApproxDP(2.0, 1e-5)) as ledger:
         learner = made(ledger=ledger, window=8, method=Plain(1))
         people = ["ann", "bob", "ann", None, "ann", "bob", "ann", "cy"]
@@ -208,7 +183,7 @@ def test_a_record_that_allows_less_is_refused() -> None:
 
 
 def secrets(thing: Any) -> list[str]:
-    """Where numbers between 7000 and 7100 are, which only records have here."""
+    """The places of numbers between 7000 and 7100, which only records have here."""
     found = []
     for path, value in walk(thing):
         numbers = np.asarray(value) if isinstance(value, np.ndarray | float) else np.zeros(0)
@@ -350,7 +325,7 @@ def test_bad_subjects_and_records_change_nothing() -> None:
 
 
 def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was stored when it came is with its own user."""
+    """Every record that was stored before the interruption belongs to the right user."""
     gathering = Gathering(4, 100)
     gathering.take(np.full((2, 1), 1.0), np.ones(2), [b"ann", b"bob"])
     monkeypatch.setattr(np, "add", None)
@@ -364,7 +339,7 @@ def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch
 
 
 def test_predictions_do_not_wait_for_a_release() -> None:
-    """It takes seconds, and the model that it will replace is there."""
+    """A release takes seconds, and until then the last model predicts."""
     learner = made()
     with ThreadPoolExecutor(1) as other, learner._rng.lock:
         assert other.submit(learner.predict_one, {"a": 1.0, "b": 1.0}).result(timeout=5) == 0.0
@@ -390,5 +365,5 @@ def test_the_statement_says_what_is_protected() -> None:
         learner.learn_arrays(np.ones((10, 2)), np.ones(10))
     text = learner.statement()
     expected = ("user level", "the operator", "1 windows of 10 users", "single user of a window", "epsilon = 1")
-    for words in (*expected, "what budget it brings"):
+    for words in (*expected, "the subject and the budget of each"):
         assert words in text

@@ -1,4 +1,4 @@
-"""The methods behind the estimators of windows: River's checks, a model that is learned, the commands."""
+"""The methods of the windowed estimators: River's checks, a model that learns, the commands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
 from streamdp.windows.methods import METHODS
 from streamdp.windows.smoothed import ConvolutionSmoothing
-from tests.integration.test_user_level_job import FLAGS, rows
+from tests.support.commands import streamdp
+from tests.support.people import FLAGS, rows
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
-from tests.unit.cli.test_main import streamdp
 
 AMPLE = ApproxDP(5000.0, 0.1)
-"""A budget with which windows of some dozens of records are released within River's checks."""
+"""With this budget, windows of some dozens of records are released in River's checks."""
 
 MODELS: dict[str, Callable[[], Any]] = {
     "default huber": lambda: WindowedRegressor(),
@@ -46,7 +46,7 @@ every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 
 
 @pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.base.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
@@ -67,7 +67,7 @@ def people(n: int, items: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns(method: str) -> None:
-    """At eps = 4 from two windows of 3,000 people: the first weight leads, the others are small."""
+    """At eps = 4 from two windows of 3,000 people: the first weight is the largest, the others are small."""
     model = WindowedClassifier(
         features=["a", "b", "c"],
         method=method,
@@ -88,7 +88,7 @@ def test_every_method_learns(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_too_few_users_are_an_error_that_says_how_many(method: str) -> None:
-    """The number it says works, and one less does not."""
+    """The number that the error names works, and one less does not."""
 
     def build(window: int) -> WindowedClassifier:
         return WindowedClassifier(features=["a", "b"], method=method, window=window, items_per_user=1)

@@ -1,4 +1,4 @@
-"""Caps hold against who chooses each spend by the outcome of the last, and the one that does not is known."""
+"""Caps hold against an adversary that chooses each spend by the last outcome; a known mix of kinds would not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 Delta = Callable[[np.ndarray], np.ndarray]
-"""The delta of what is still to come, at an epsilon that may be negative."""
+"""The delta of the remaining mechanisms, at an epsilon that may be negative."""
 
 
 def nothing(epsilon: np.ndarray) -> np.ndarray:
@@ -27,13 +27,13 @@ def gaussian(mu: float) -> Delta:
 
 
 def pure(epsilon: float) -> Delta:
-    """Randomized response, which is the worst (Kairouz, Oh, Viswanath 2015)."""
+    """Randomized response, the worst case (Kairouz, Oh, Viswanath 2015)."""
     yes = 1 / (1 + np.exp(-epsilon))
     return lambda e: np.maximum(0, yes - np.exp(e) * (1 - yes)) + np.maximum(0, 1 - yes - np.exp(e) * yes)
 
 
 def after_gaussian(mu: float, then: Delta) -> Delta:
-    """A Gaussian mechanism, its loss N(mu^2/2, mu^2), and then what is best for the one who sees that loss."""
+    """A Gaussian mechanism with the loss N(mu^2/2, mu^2), then the best choice for an adversary that sees the loss."""
     losses = mu * mu / 2 + mu * NODES
     return lambda e: then(np.asarray(e)[..., None] - losses) @ WEIGHTS
 
@@ -48,7 +48,7 @@ def best(*choices: Delta) -> Delta:
 
 
 def as_pure(mu_squared: float) -> float:
-    """The epsilon of a PureDP spend that counts as this."""
+    """The epsilon of a PureDP spend that counts as this mu squared."""
     low, high = 0.0, 100.0
     for _ in range(80):
         middle = (low + high) / 2
@@ -57,7 +57,7 @@ def as_pure(mu_squared: float) -> float:
 
 
 def adversary(left: float, moves: int) -> Delta:
-    """Spends `left` of mu squared in so many moves, each Gaussian or pure, or stops."""
+    """Spends `left` of mu squared in this many moves, each Gaussian or pure, or stops."""
     if moves == 1:
         return best(nothing, gaussian(left**0.5), pure(as_pure(left)))
     choices = [nothing]
@@ -83,8 +83,8 @@ def most(fits: Callable[[float], bool]) -> float:
     return low
 
 
-def test_an_approx_cap_would_be_no_filter_for_who_mixes_kinds_by_outcomes() -> None:
-    """As `caps` says: either choice after a Gaussian spend keeps to delta, and to choose by the outcome goes above."""
+def test_an_approx_cap_would_be_no_filter_if_kinds_were_mixed_by_outcomes() -> None:
+    """As `caps` says: each choice after a Gaussian spend stays within delta; a choice by the outcome exceeds it."""
     epsilon, delta, first = 1.0, 0.01, 0.25
     some_mu = gaussian(most(lambda mu: gdp_delta((first**2 + mu**2) ** 0.5, epsilon) <= delta))
     some_epsilon = pure(most(lambda pure: pure <= epsilon and gdp_delta(first, epsilon - pure) <= delta))
@@ -95,12 +95,12 @@ def test_an_approx_cap_would_be_no_filter_for_who_mixes_kinds_by_outcomes() -> N
     ledger = Ledger(cap)
     assert ledger.admit("ann", GaussianDP(first))
     assert not ledger.admit("ann", PureDP(1e-9))
-    left = GaussianDP.from_approx(cap).mu ** 2 - first**2  # the cap that counts both
+    left = GaussianDP.from_approx(cap).mu ** 2 - first**2  # of the cap that counts both kinds
     assert after_gaussian(first, best(gaussian(left**0.5), pure(as_pure(left))))(epsilon) <= 1.001 * delta
 
 
 def basic(epsilon: float, delta: float) -> Delta:
-    """The worst (epsilon, delta)-DP mechanism: all is shown with probability delta, or else randomized response."""
+    """The worst (epsilon, delta)-DP mechanism: it shows all with probability delta, else randomized response."""
     return lambda e: delta + (1 - delta) * pure(epsilon)(e)
 
 
@@ -109,7 +109,7 @@ def after_approx(epsilon: float, delta: float, then: Delta) -> Delta:
 
 
 def approx_adversary(epsilon: float, delta: float, moves: int) -> Delta:
-    """Spends epsilon and delta in so many moves, or stops."""
+    """Spends epsilon and delta in this many moves, or stops."""
     if moves == 1:
         return best(nothing, basic(epsilon, delta))
     choices = [nothing]
@@ -122,7 +122,7 @@ def approx_adversary(epsilon: float, delta: float, moves: int) -> Delta:
 
 @pytest.mark.parametrize("moves", [1, 2, 3])
 def test_an_approx_cap_is_a_filter_for_either_of_its_kinds(moves: int) -> None:
-    """Whatever the first spend decides, what follows is chosen by outcomes, and comes to no more than delta."""
+    """For either first spend, later spends are chosen by outcomes, and the total is at most delta."""
     for epsilon, delta in ((0.5, 0.01), (1.0, 1e-4), (2.0, 0.05)):
         either = best(approx_adversary(epsilon, delta, moves), adversary_of_gaussians(epsilon, delta, moves))
         assert delta * 0.999 <= either(np.asarray(epsilon)) <= delta * 1.001 + 1e-7
@@ -139,7 +139,7 @@ def adversary_of_gaussians(epsilon: float, delta: float, moves: int) -> Delta:
 
 
 def test_spends_chosen_by_releases_end_at_the_cap() -> None:
-    """What is admitted is up to the cap and not over it, however the amounts come about."""
+    """The admitted spends reach the cap and do not exceed it, for amounts that depend on releases."""
     rng = np.random.default_rng(5)
     for cap, kind in ((PureDP(2), PureDP), (GaussianDP(2), GaussianDP), (ApproxDP(2, 1e-6), GaussianDP)):
         ledger, answers = Ledger(cap), 0.0

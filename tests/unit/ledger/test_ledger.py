@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from streamdp.errors import (
     StoreError,
     StoreMismatchError,
 )
-from streamdp.ledger import admission, page_codec, postgres_rows, row_cache, sqlite_pages
+from streamdp.ledger import admission, page_codec, paging, postgres_rows, row_cache, sqlite_pages
 from streamdp.ledger import ledger as ledger_module
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.subject_key import ENVIRONMENT, hash_subjects
@@ -53,7 +53,7 @@ def hash_of(subject: str | bytes, key: bytes) -> bytes:
 
 
 def model_fits(spend: Spend, cap: Budget) -> bool:
-    """The caps as their docstring states them, over `Spend` and `guarantees.gdp_delta`."""
+    """The caps as their docstring states them, computed with `Spend` and `guarantees.gdp_delta`."""
     slack = 1 + 1e-9
     match cap:
         case PureDP(epsilon):
@@ -140,7 +140,7 @@ def test_a_refused_record_adds_nothing_and_a_smaller_one_still_fits() -> None:
 def test_an_approx_cap_counts_gaussian_spends_or_the_others_by_the_first() -> None:
     cap = ApproxDP(2, 1e-6)
     ledger, mu = Ledger(cap), GaussianDP.from_approx(cap).mu
-    assert not ledger.admit("a", GaussianDP(mu * 1.0001))  # what is refused decides nothing
+    assert not ledger.admit("a", GaussianDP(mu * 1.0001))  # a refused spend decides nothing
     assert ledger.admit_many(["a", "b", "b"], PureDP(0.5)).all()
     assert ledger.admit_many(["a", "c"], GaussianDP(mu * 0.7)).tolist() == [False, True]
     assert ledger.admit_many(["a", "b", "c"], ApproxDP(1.5, 1e-6)).tolist() == [True, False, False]
@@ -210,7 +210,7 @@ def test_without_a_subject_nobody_is_charged() -> None:
 def test_a_subject_may_have_a_cap_of_its_own(
     tmp_path: Path, cap: Budget, own: Budget, spend: Budget, n: int, own_n: int
 ) -> None:
-    """Kept over commits and openings, from the log and from the pages."""
+    """Caps survive commits and openings, from the log and from the pages."""
     path = tmp_path / "spends.db"
     with Ledger(cap, path=path) as ledger:
         ledger.set_cap("own", str(own))
@@ -262,9 +262,10 @@ def test_subjects_are_hashed_under_the_key() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
-    """Random commits, rollbacks, caps and openings, with small pages and a small memory, against plain Python."""
-    for name, size in (("PENDING_RECORDS", 10**6), ("KEPT_SUBJECTS", 700), ("LOGGED_ROWS", 900)):
-        monkeypatch.setattr(ledger_module, name, size)
+    """Random commits, rollbacks, caps and openings, with small pages and a small cache, against plain Python."""
+    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 10**6)
+    monkeypatch.setattr(paging, "KEPT_SUBJECTS", 700)
+    monkeypatch.setattr(paging, "LOGGED_ROWS", 900)
     monkeypatch.setattr(sqlite_pages, "PAGE_ROWS", 8)
     monkeypatch.setattr(sqlite_pages, "_CHUNK", 16)
     rng = random.Random(6)
@@ -317,16 +318,16 @@ def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monke
     with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
         people = [f"p{i}" for i in range(20)]
         ledger.admit_many(people, PureDP(0.5))
-        connection = ledger._connection
+        connection = ledger._rows._connection
         ledger.prepare([*people, "new", None, *people])
-        assert ledger.n_pending == 0  # it made room before
-        ledger._connection = None
+        assert ledger.n_pending == 0  # it committed before it read
+        monkeypatch.setattr(ledger._rows, "_connection", SimpleNamespace(closed=True))
         for part in ([], people[:7], [], people[7:]):
             assert ledger.admit_many(part, PureDP(0.5)).all()
         assert ledger.admit_many(["new", None, *people], PureDP(0.5)).tolist() == [True, True] + 20 * [False]
         with pytest.raises(StoreError, match="closed"):
             ledger.admit("p0", PureDP(0.5))
-        ledger._connection = connection
+        monkeypatch.setattr(ledger._rows, "_connection", connection)
         assert ledger.n_pending == 21
         assert not ledger.admit_many(people, PureDP(0.5)).any()
         assert ledger.n_pending == 0
@@ -334,9 +335,9 @@ def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monke
 
 @pytest.mark.parametrize("most_logged", [0, 10**6])
 def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch, most_logged: int) -> None:
-    """At each line in turn of a call that finds new and old subjects, takes more memory, reads, admits and commits."""
-    monkeypatch.setattr(ledger_module, "LOGGED_ROWS", most_logged)
-    files = {ledger_module.__file__, row_cache.__file__}
+    """At each line in turn of a call that finds new and old subjects, grows the cache, reads, admits and commits."""
+    monkeypatch.setattr(paging, "LOGGED_ROWS", most_logged)
+    files = {ledger_module.__file__, paging.__file__, row_cache.__file__}
     old, new = [f"p{i}" for i in range(40)], [f"p{i}" for i in range(1200)]
     Ledger("eps=1").admit_many(new, PureDP(0.5))  # compiles
     at, done = 0, False
@@ -354,7 +355,7 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
             if frame.f_code.co_filename not in files:
                 return None
             line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            if event == "line" and not line.strip().startswith("with "):  # where a trace would skip the way out
+            if event == "line" and not line.strip().startswith("with "):  # a trace there would skip `__exit__`
                 left -= 1
                 if left < 0:
                     sys.settrace(None)
@@ -371,7 +372,7 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
                 sys.settrace(None)
         try:
             ledger.commit()
-        except LedgerConflictError:  # the commit before had been written, and was interrupted after that
+        except LedgerConflictError:  # the earlier commit was written, then interrupted
             ledger.rollback()
         assert not ledger.admit_many(old[20:30], PureDP(0.25)).any()
         for times in range(5):
@@ -388,8 +389,9 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
 
 
 def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("PENDING_RECORDS", 60), ("KEPT_SUBJECTS", 100), ("LOGGED_ROWS", 300)):
-        monkeypatch.setattr(ledger_module, name, size)
+    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 60)
+    monkeypatch.setattr(paging, "KEPT_SUBJECTS", 100)
+    monkeypatch.setattr(paging, "LOGGED_ROWS", 300)
     paged, whole = Ledger("eps=1"), Ledger("eps=1")
     rng = np.random.default_rng(1)
     for size in (1, 3, 1500, 40, 40, 2100, 7):
@@ -397,7 +399,7 @@ def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.Monk
         amounts = rng.uniform(0.1, 0.9, size)
         expected = [whole.admit(s, PureDP(a)) for s, a in zip(subjects, amounts, strict=True)]
         assert paged.admit_many(subjects, PureDP(1), amounts).tolist() == expected
-        assert paged._memory.n <= 100 + size
+        assert paged._rows.cache.n <= 100 + size
     assert paged.n_subjects == whole.n_subjects
 
 
@@ -415,11 +417,11 @@ def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
     with Ledger("eps=1", path=path) as ledger:
         ledger.admit_many(subjects, PureDP(0.6))
         ledger.commit()
-        written = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # the log still there
+        written = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # while the log exists
     written += b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"someone-" not in written
     key = bytes.fromhex((tmp_path / "spends.db.key").read_text())
-    assert hash_of(subjects[0], key) in written  # the scan does see what is stored
+    assert hash_of(subjects[0], key) in written  # the scan sees what is stored
     assert (tmp_path / "spends.db.key").stat().st_mode & 0o777 == 0o600
     assert path.stat().st_mode & 0o777 == 0o600
     with Ledger("eps=1", path=path) as ledger:
@@ -498,7 +500,7 @@ def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None
         ledger.admit("a", PureDP(1))
     if table == "spend_pages":
         with Ledger("eps=1", path=path, key=KEY) as ledger:
-            assert ledger.n_subjects == 1  # which takes the log to the pages
+            assert ledger.n_subjects == 1  # this moves the log to the pages
     database = sqlite3.connect(path)
     ((spend,),) = database.execute(f"SELECT spends FROM {table}").fetchall()
     assert len(spend) == 56

@@ -34,7 +34,7 @@ from streamdp.protocol.shuffle_wire import (
 from streamdp.protocol.shuffler import Mixer
 from streamdp.store.snapshot import Counts
 from streamdp.store.state_codec import decode_state, encode_state
-from tests.unit.protocol.test_shuffle_wire import PEOPLE, announced, model
+from tests.support.shuffle_model import PEOPLE, announced, model
 
 # -- a world of three parties ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import ShuffleClassifier, ShuffleRegressor
+from streamdp import ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import Shuffled
 from streamdp.errors import (
     BudgetError,
@@ -29,21 +29,7 @@ from streamdp.protocol.shuffle_wire import (
     read_part,
     write_announcement,
 )
-
-PEOPLE = 20
-BUDGET = "eps=4,delta=1e-4"
-
-
-def model(**changes: Any) -> ShuffleClassifier:
-    given: dict[str, Any] = {"features": ["a", "b"], "budget": BUDGET, "horizon": 4 * PEOPLE, "batch_size": PEOPLE}
-    return ShuffleClassifier(**given | changes)
-
-
-def announced(**changes: Any) -> bytes:
-    """What a learner with these changes would announce first."""
-    learner = model(**changes)
-    return write_announcement(Agreement(learner).announcement(learner.batch, learner.randomizer.point))
-
+from tests.support.shuffle_model import PEOPLE, announced, model
 
 # -- what devices refuse ---------------------------------------------------------------------------------------------
 
@@ -173,7 +159,7 @@ def test_a_mixed_batch_in_parts() -> None:
 
 
 def test_the_public_parts_compose() -> None:
-    """An embedded device, a shuffler and a learner by hand, as the package's text describes them."""
+    """An embedded device, a shuffler and a learner by hand, as docs/shuffle_protocol.md describes them."""
     learner = model()
     agreed = Agreement(model())
     text = write_announcement(agreed.announcement(learner.batch, learner.randomizer.point))

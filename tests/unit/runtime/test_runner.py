@@ -17,7 +17,8 @@ from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
 from streamdp.data.records import DeadLetter
 from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
-from streamdp.runtime.runner import Progress, Runner, total
+from streamdp.runtime.learning import total
+from streamdp.runtime.runner import Progress, Runner
 from streamdp.serving.publish import Publisher
 from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Counts, Snapshot

@@ -1,145 +1,61 @@
-"""The worker's loop with estimators that learn in batches, over a source in memory: no broker is needed."""
+"""The worker's loop over a source in memory: no broker is needed, and no test waits for real time."""
 
 from __future__ import annotations
 
-import random
+import concurrent.futures
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from streamdp import GaussianDP, PanPrivateRegressor
-from streamdp.data.records import Batch, DeadLetter, Position, RebalanceListener, Shard
-from streamdp.errors import SourceError
-from streamdp.runtime.runner import total
-from streamdp.runtime.worker import Worker
-from streamdp.store.snapshot import Counts, Snapshot
+from connectors.memory import BAD, Entry
+from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor
+from streamdp.data.records import Position, Shard
+from streamdp.errors import (
+    ConfigError,
+    FencedError,
+    LedgerConflictError,
+    SourceError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+    TooManyBadRecordsError,
+)
+from streamdp.runtime.learning import total
+from streamdp.runtime.protocols import Observer
+from streamdp.runtime.store_thread import GIVE_UP_S
+from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
+from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.shards import SIZE, ScriptedShards, found, run_quietly, streams
 
 CAP = GaussianDP(2.0)
 """Four records of mu = 1."""
 MOST = 4
-SIZE = 37
-Item = tuple[list[float], float, str] | None
-"""x, y, subject; None: a record that cannot be decoded."""
 
 
-class Shards:
-    """Shards in lists; a `ShardedSource`. `events` are called by number of the poll, as a rebalance would be.
-
-    It stops the worker when all was polled: to wait for a quiet stream would be a race with a slow machine.
-    """
-
-    def __init__(self, streams: Mapping[Shard, Sequence[Item]], seed: int = 0) -> None:
-        self.streams = streams
-        self.at: dict[Shard, int | None] = dict.fromkeys(streams)  # None: it waits for `start`
-        self.new = list(streams)
-        self.rng = random.Random(seed)
-        self.polls = 0
-        self.events: dict[int, Callable[[Worker], None]] = {}
-        self.told: dict[Shard, Position] = {}
-        self.held = False
-
-    def subscribe(self, listener: RebalanceListener) -> None:
-        assert isinstance(listener, Worker)
-        self.listener = listener
-
-    def assigned(self) -> list[Shard]:
-        new, self.new = self.new, []
-        return new
-
-    def start(self, shard: Shard, position: Position | None) -> Position | None:
-        if shard not in self.at:
-            return None
-        self.at[shard] = 0 if position is None else position["offset"]
-        return {"offset": self.at[shard]}
-
-    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
-        if self.held:
-            return []
-        self.polls += 1
-        if event := self.events.get(self.polls):
-            event(self.listener)
-        out: list[tuple[Shard, Sequence[Any]]] = []
-        for shard, at in self.at.items():
-            if at is not None and at < len(self.streams[shard]):
-                stop = min(at + self.rng.randrange(1, 3 * SIZE), len(self.streams[shard]))
-                out.append((shard, range(at, stop)))
-                self.at[shard] = stop
-        if all(at is not None and at >= len(self.streams[shard]) for shard, at in self.at.items()) and not out:
-            self.listener.stop()
-        return out
-
-    def decode(self, shard: Shard, raw: Sequence[int]) -> Batch:
-        items = [(i, self.streams[shard][i]) for i in raw]
-        good = [(i, *item) for i, item in items if item is not None]
-        return Batch(
-            features=("a", "b"),
-            X=np.array([x for _, x, _, _ in good], dtype=float).reshape(len(good), 2),
-            y=np.array([y for _, _, y, _ in good], dtype=float),
-            positions=np.array([i for i, *_ in good], dtype=np.int64),
-            position={"offset": raw[-1] + 1},
-            subjects=[subject for *_, subject in good],
-            budgets=None,
-            dead=[DeadLetter(i, "bad") for i, item in items if item is None],
-        )
-
-    def give_up(self, *shards: Shard) -> None:
-        for shard in shards:
-            del self.at[shard]
-
-    def pause(self) -> None:
-        self.held = True
-
-    def resume(self) -> None:
-        self.held = False
-
-    def commit(self, positions: Mapping[Shard, Position]) -> None:
-        self.told |= positions
-
-    def close(self) -> None: ...
-
-
-def streams(shards: int, records: int, seed: int) -> dict[Shard, list[Item]]:
-    """Subjects have a shard each, more records than their cap, and none two within a batch, wherever that begins."""
-    rng = random.Random(seed)
-    people = records // 6
-    assert people > 2 * SIZE
-
-    def stream(shard: int) -> list[Item]:
-        turns = iter(range(records))
-        return [
-            None
-            if rng.random() < 0.05
-            else ([rng.uniform(-1, 1), rng.uniform(-1, 1)], rng.gauss(0, 1), f"{shard}-{next(turns) % people}")
-            for _ in range(records)
-        ]
-
-    return {Shard("topic", s): stream(s) for s in range(shards)}
-
-
-def work(path: Path, source: Shards, **options: Any) -> int:
+def work(path: Path, source: ScriptedShards, **options: Any) -> int:
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
 
         def build() -> PanPrivateRegressor:
             return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
 
-        return Worker(source, build, store, **({"commit_records": 50} | options)).run()
+        return run_quietly(source, build, store, **({"commit_records": 50} | options))
 
 
-def found(path: Path) -> dict[Shard, Snapshot]:
-    return {snapshot.shard: snapshot for snapshot in Store.snapshots(path, "job")}
+def model(store: Store) -> LDPASGDRegressor:
+    """It has no batches, so that spends are exact after every fault."""
+    return LDPASGDRegressor(features=["a", "b"], budget="mu=1", ledger=store.ledger)
 
 
-def replay(stream: Sequence[Item]) -> tuple[list[Counts], Counter[str]]:
+def replay(stream: Sequence[Entry]) -> tuple[list[Counts], Counter[str]]:
     """Counts after each record, and the records that each subject may have learned."""
     spent: Counter[str] = Counter()
     now, counts = Counts(), [Counts()]
     for item in stream:
-        if item is None:
+        if item is BAD:
             now = Counts(now.learned, now.refused, now.dead + 1)
         elif spent[item[2]] < MOST:
             spent[item[2]] += 1
@@ -156,26 +72,26 @@ def spends(path: Path, subjects: Sequence[str]) -> dict[str, int]:
         return {subject: store.ledger.spent(subject).records for subject in subjects}
 
 
-def check_exact(path: Path, given: Mapping[Shard, Sequence[Item]]) -> None:
+def check_exact(path: Path, given: Mapping[Shard, Sequence[Entry]]) -> None:
     """All was counted once, and each commit is what plain Python has there."""
     last = found(path)
     for shard, stream in given.items():
         counts, spent = replay(stream)
-        assert last[shard].position == {"offset": len(stream)}
+        assert last[shard].position == {"index": len(stream)}
         assert last[shard].counts == counts[-1]
         assert last[shard].state["n_seen"] == counts[-1].learned
         assert spends(path, list(spent)) == dict(spent)
     for commit in Store.history(path, 10_000, job="job"):
-        assert commit.counts == replay(given[commit.shard])[0][commit.position["offset"]]
+        assert commit.counts == replay(given[commit.shard])[0][commit.position["index"]]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_record_counts_once_and_commits_are_at_boundaries(tmp_path: Path, seed: int) -> None:
     given = streams(3, 1000, seed)
-    source = Shards(given, seed)
+    source = ScriptedShards(given, seed)
     assert work(tmp_path / "a.db", source) == 3000
     check_exact(tmp_path / "a.db", given)
-    assert source.told == {shard: {"offset": 1000} for shard in given}
+    assert source.committed == {shard: {"index": 1000} for shard in given}
     history = Store.history(tmp_path / "a.db", 10_000, job="job")
     assert len(history) > 15
     ends = {shard: replay(stream)[0][-1].learned for shard, stream in given.items()}
@@ -186,20 +102,16 @@ def test_every_record_counts_once_and_commits_are_at_boundaries(tmp_path: Path, 
 def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(tmp_path: Path, seed: int) -> None:
     given = streams(2, 600, seed)
     first, second = given
-    source = Shards(given, seed)
+    source = ScriptedShards(given, seed)
 
-    def take(listener: Worker) -> None:
-        listener.revoked({first})
-        source.give_up(first)
-
-    source.events[5 + seed] = take
+    source.events[5 + seed] = lambda: source.rebalance(revoked=[first])
     path = tmp_path / "a.db"
     work(path, source, commit_seconds=60.0, commit_records=10_000)
     taken = found(path)[first]
-    assert 0 < taken.position["offset"] < 600
+    assert 0 < taken.position["index"] < 600
     assert taken.state["n_seen"] % SIZE  # a batch that was not full
-    assert found(path)[second].position == {"offset": 600}
-    assert work(path, Shards({first: given[first]}, seed)) == 600 - taken.position["offset"]
+    assert found(path)[second].position == {"index": 600}
+    assert work(path, ScriptedShards({first: given[first]}, seed)) == 600 - taken.position["index"]
     check_exact(path, given)
 
 
@@ -212,21 +124,21 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed
 
     class Crash(Exception): ...
 
-    def crash(listener: Worker) -> None:
+    def crash() -> None:
         raise Crash
 
     path = tmp_path / "a.db"
-    source = Shards(given, seed)
+    source = ScriptedShards(given, seed)
     source.events[4 + seed] = crash
     with pytest.raises(Crash):
         work(path, source)
     before = found(path)
     assert all(snapshot.state["n_seen"] % SIZE == 0 for snapshot in before.values())
-    assert 0 < sum(snapshot.position["offset"] for snapshot in before.values()) < 1200
-    work(path, Shards(given, seed + 1))
+    assert 0 < sum(snapshot.position["index"] for snapshot in before.values()) < 1200
+    work(path, ScriptedShards(given, seed + 1))
     for shard, stream in given.items():
         last = found(path)[shard]
-        assert last.position == {"offset": 600}
+        assert last.position == {"index": 600}
         assert total(last.counts) == 600
         assert last.state["n_seen"] == last.counts.learned
         counts, spent = replay(stream)
@@ -239,9 +151,12 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed
 
 def test_a_source_that_fails_closes_the_batches_and_commits(tmp_path: Path) -> None:
     given = streams(2, 600, 1)
-    source = Shards(given)
+    source = ScriptedShards(given)
 
-    def fail(listener: Worker) -> None:
+    reached: dict[Shard, Any] = {}
+
+    def fail() -> None:
+        reached.update(source.positions)
         raise SourceError("it is over")
 
     source.events[6] = fail
@@ -250,7 +165,405 @@ def test_a_source_that_fails_closes_the_batches_and_commits(tmp_path: Path) -> N
         work(path, source, commit_records=10_000)
     for shard, snapshot in found(path).items():
         counts, _ = replay(given[shard])
-        assert snapshot.position["offset"] == source.at[shard] > 0
-        assert snapshot.counts == counts[snapshot.position["offset"]]
-    assert work(path, Shards(given)) > 0
+        assert snapshot.position == reached[shard]
+        assert snapshot.position["index"] > 0
+        assert snapshot.counts == counts[snapshot.position["index"]]
+    assert work(path, ScriptedShards(given)) > 0
     check_exact(path, given)
+
+
+class FragileStore(Store):
+    """`before` and `after` are called around each commit, with its number, and may raise."""
+
+    commits = 0
+
+    def before(self, number: int) -> None: ...
+
+    def after(self, number: int) -> None: ...
+
+    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+        self.commits += 1
+        self.before(self.commits)
+        super().commit_parts(parts)
+        self.after(self.commits)
+
+
+class Watcher(Observer):
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.retries: list[str] = []
+        self.committed_at: list[float] = []
+        self.mine: list[set[Shard]] = []
+        self.rollbacks = 0
+
+    def rolled_back(self) -> None:
+        self.rollbacks += 1
+
+    def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
+        self.committed_at.append(self.clock())
+
+    def assigned(self, shards: dict[Shard, Counts]) -> None:
+        self.mine.append(set(shards))
+
+    def on_retry(self, kind: str, message: str) -> None:
+        self.retries.append(kind)
+
+
+def fragile(path: Path) -> FragileStore:
+    return FragileStore(path, "job", "f", cap=CAP, shared=True)
+
+
+def watched(source: ScriptedShards, store: Store, *, idle: float = 1.0, **options: Any) -> Watcher:
+    watcher = Watcher(source.clock)
+    given: dict[str, Any] = {
+        "commit_records": 50,
+        "observers": [watcher],
+        "randomness": lambda low, high: high,
+    }
+    Worker(source, lambda: model(store), store, **(source.timing | given | options)).run(idle_seconds=idle)
+    return watcher
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_outage_is_waited_for_with_growing_delays(tmp_path: Path, when: str) -> None:
+    """A commit that is repeated counts once, whether the first one failed or only its answer was lost."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    with fragile(path) as store:
+
+        def fail(number: int) -> None:
+            if 3 <= number < 10:
+                raise StoreUnavailableError("no answer")
+
+        setattr(store, when, fail)
+        watcher = watched(source, store)
+    assert watcher.retries == ["store"] * 7
+    assert watcher.rollbacks == 0
+    assert source.clock.slept[1:8] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0])  # slept[0]: no shard yet
+    check_exact(path, given)
+
+
+def test_a_worker_that_was_stopped_gives_an_outage_up(tmp_path: Path) -> None:
+    given, path = streams(1, 500, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    with fragile(path) as store:
+        worker = Worker(source, lambda: model(store), store, **source.timing)
+
+        def fail(number: int) -> None:
+            worker.stop()
+            raise StoreUnavailableError("no answer")
+
+        store.before = fail  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailableError):
+            worker.run()
+    assert GIVE_UP_S < source.clock() < GIVE_UP_S + 4
+    assert not found(path)
+    with fragile(path) as store:
+        watched(ScriptedShards(given), store)
+    check_exact(path, given)
+
+
+def soon(futures: Sequence[concurrent.futures.Future[Any]], seconds: float) -> None:
+    """Wait as if a thousandth of a second were all of them."""
+    concurrent.futures.wait(futures, 0.001)
+
+
+class Paused(ScriptedShards):
+    """Calls `while_paused` in every poll of a paused source, with its number."""
+
+    pauses = paused_polls = 0
+
+    def while_paused(self, number: int) -> None: ...
+
+    def pause(self) -> None:
+        super().pause()
+        self.pauses += 1
+
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[int]]]:
+        if self._paused:
+            self.paused_polls += 1
+            self.while_paused(self.paused_polls)
+        return super().poll(max_records, timeout_s)
+
+
+def test_a_long_call_pauses_the_source_and_keeps_polling(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source, answer = Paused(given), threading.Event()
+
+    def poll(number: int) -> None:
+        if number == 20:
+            answer.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        store.before = lambda number: assert_set(answer)  # type: ignore[method-assign]
+        watcher = watched(source, store, wait=soon)
+    assert source.paused_polls >= 20
+    assert source.pauses < source.paused_polls
+    assert watcher.rollbacks == 0
+    check_exact(path, given)
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(30)
+
+
+def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_path: Path) -> None:
+    """And the shard comes back at once."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, answer = Paused(given), threading.Event()
+    with fragile(path) as store:
+        third = threading.Event()
+
+        def poll(number: int) -> None:
+            if third.is_set() and not answer.is_set():
+                source.rebalance(lost=[first])
+                source.rebalance(assigned=[first])
+                answer.set()
+
+        def commit(number: int) -> None:
+            if number == 3:
+                third.set()
+                assert_set(answer)
+
+        source.while_paused = poll  # type: ignore[method-assign]
+        store.before = commit  # type: ignore[method-assign]
+        watcher = watched(source, store, wait=soon)
+    assert {second} in watcher.mine
+    assert watcher.mine[-1] == {first, second}
+    assert watcher.rollbacks == 1
+    check_exact(path, given)
+
+
+def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, answer = Paused(given), threading.Event()
+
+    def poll(number: int) -> None:
+        if number == 1:
+            source.rebalance(lost=[first])
+        else:
+            answer.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        claim = store.claim
+
+        def claim_slowly(shards: Any) -> Any:
+            assert_set(answer)
+            return claim(shards)
+
+        store.claim = claim_slowly  # type: ignore[method-assign]
+        watcher = watched(source, store, wait=soon)
+        assert set(watcher.mine[-1]) == set(found(path)) == {second}
+        with pytest.raises(FencedError):  # the claim itself was given up
+            store.commit_parts({first: Part(model(store).state_dict(), {"index": 1}, Counts(1))})
+        watched(ScriptedShards({first: given[first]}), store)
+    check_exact(path, given)
+
+
+def slow(store: Store, gate: threading.Event) -> LDPASGDRegressor:
+    """A model that learns while the gate is open."""
+    estimator = model(store)
+    learn = estimator.learn_arrays
+
+    def learn_slowly(*arguments: Any) -> Any:
+        assert_set(gate)
+        return learn(*arguments)
+
+    estimator.learn_arrays = learn_slowly  # type: ignore[method-assign]
+    return estimator
+
+
+def close(gate: threading.Event, worker: Worker) -> None:
+    """Before the next batch."""
+    assert worker._thread.call is not None
+    concurrent.futures.wait([worker._thread.call])
+    gate.clear()
+
+
+def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, gate = Paused(given), threading.Event()
+    gate.set()
+    with fragile(path) as store:
+        worker = Worker(
+            source, lambda: slow(store, gate), store, commit_seconds=60.0, **(source.timing | {"wait": soon})
+        )
+
+        def stop() -> None:
+            close(gate, worker)
+            worker.stop()
+
+        def poll(number: int) -> None:
+            if number > 1 and source.positions.keys() != {first, second}:
+                gate.set()
+            elif not gate.is_set():
+                source.rebalance(lost=[first])
+
+        source.events = {6: stop}
+        source.while_paused = poll  # type: ignore[method-assign]
+        worker.run()
+        assert store.commits == 1  # of where the shards begin
+    with fragile(path) as store:
+        watched(ScriptedShards(given), store)
+    check_exact(path, given)
+
+
+def test_a_shard_without_a_commit_is_read_again_from_where_it_began(tmp_path: Path) -> None:
+    """Even if another place would be its beginning by now."""
+    given, path = streams(1, 500, 0), tmp_path / "a.db"
+    (shard,) = given
+
+    class Latest(ScriptedShards):
+        latest = 0
+
+        def start(self, shard: Shard, position: Position | None) -> Position | None:
+            self.latest += 100
+            return super().start(shard, {"index": self.latest} if position is None else position)
+
+    with fragile(path) as store:
+
+        def conflict(number: int) -> None:
+            if number == 1:
+                raise LedgerConflictError("another worker spent from the same subjects")
+
+        store.before = conflict  # type: ignore[method-assign]
+        watched(Latest(given), store)
+    assert (found(path)[shard].position, total(found(path)[shard].counts)) == ({"index": 500}, 400)
+
+
+def test_a_rebalance_does_not_wait_for_a_slow_batch(tmp_path: Path) -> None:
+    """Then the batch is rolled back, and the next owner of the shard learns it again."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, gate = Paused(given), threading.Event()
+    gate.set()
+
+    with fragile(path) as store:
+        watcher = Watcher(source.clock)
+        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
+        worker = Worker(source, lambda: slow(store, gate), store, **(source.timing | options))
+        source.events = {6: lambda: close(gate, worker), 7: lambda: source.rebalance(revoked=[first])}
+        source.while_paused = lambda number: gate.set()  # type: ignore[method-assign]
+        worker.run(idle_seconds=1.0)
+    assert watcher.mine[-1] == {second}
+    assert watcher.rollbacks == 1
+    assert found(path)[first].position["index"] == 0
+    with fragile(path) as store:
+        watched(ScriptedShards({first: given[first]}), store)
+    check_exact(path, given)
+
+
+def test_a_conflict_rolls_every_shard_back(tmp_path: Path) -> None:
+    given, path = streams(3, 500, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    with fragile(path) as store:
+
+        def conflict(number: int) -> None:
+            if number in (3, 4, 8):
+                raise LedgerConflictError("another worker spent from the same subjects")
+
+        store.before = conflict  # type: ignore[method-assign]
+        watcher = watched(source, store)
+    assert watcher.retries == ["conflict"] * 3
+    assert watcher.rollbacks == 3
+    assert source.clock.slept.count(0.1) == 3
+    check_exact(path, given)
+
+
+def test_a_shard_that_another_worker_claimed_by_mistake_is_claimed_again(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source = ScriptedShards(given)
+    fenced_at: list[float] = []
+
+    def claim() -> None:
+        fenced_at.append(source.clock())
+        with fragile(path) as other:
+            other.claim([first])
+
+    source.events[6] = claim
+    with fragile(path) as store:
+        watcher = watched(source, store, idle=2 * RECLAIM_AFTER_S)
+    assert watcher.retries == ["fenced"]
+    assert watcher.mine[-2:] == [{second}, {first, second}]
+    assert any(moment >= fenced_at[0] + RECLAIM_AFTER_S for moment in watcher.committed_at)
+    check_exact(path, given)
+
+
+def test_a_silent_source_is_asked_again(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+
+    class Silent(ScriptedShards):
+        starts = 0
+
+        def start(self, shard: Shard, position: Position | None) -> Position | None:
+            self.starts += 1
+            if self.starts in (1, 3):
+                raise SourceUnavailableError("no answer")
+            return super().start(shard, position)
+
+    def fail() -> None:
+        raise SourceUnavailableError("no answer")
+
+    source = Silent(given)
+    source.events = {1: fail, 5: fail, 6: fail}
+    with fragile(path) as store:
+        watcher = watched(source, store)
+    assert watcher.retries == ["source"] * 5
+    check_exact(path, given)
+
+
+def test_shards_that_are_lost_take_the_spends_of_all_back(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source = ScriptedShards(given)
+    source.events[6] = lambda: source.rebalance(lost=[first])
+    source.events[9] = lambda: source.rebalance(assigned=[first])
+    with fragile(path) as store:
+        watcher = watched(source, store, commit_records=10_000)
+    assert {second} in watcher.mine
+    assert watcher.rollbacks == 1
+    check_exact(path, given)
+
+
+def test_seconds_commit_too(tmp_path: Path) -> None:
+    given, path = streams(2, 1000, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    source.events = dict.fromkeys(range(100), lambda: source.clock.sleep(0.5))
+    with fragile(path) as store:
+        watcher = watched(source, store, commit_records=10_000, commit_seconds=2.0)
+    between = [b - a for a, b in zip(watcher.committed_at, watcher.committed_at[1:], strict=False)]
+    assert len(between) > 3
+    assert all(2.0 <= seconds <= 2.5 for seconds in between[:-1])
+    check_exact(path, given)
+
+
+def test_too_many_bad_records_commit_what_was_learned(tmp_path: Path) -> None:
+    given = {Shard("topic", 0): [*streams(1, 500, 0)[Shard("topic", 0)], *[BAD] * 30]}
+    path = tmp_path / "a.db"
+    with fragile(path) as store, pytest.raises(TooManyBadRecordsError, match=r"topic/0: .* in a row"):
+        watched(ScriptedShards(given), store, max_bad_in_a_row=20)
+    snapshot = found(path)[Shard("topic", 0)]
+    assert snapshot.position["index"] > 520
+    assert snapshot.counts == replay(given[Shard("topic", 0)])[0][snapshot.position["index"]]
+
+
+def test_a_run_of_some_records_ends_with_them(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    with fragile(path) as store:
+        source = ScriptedShards(given)
+        worker = Worker(source, lambda: model(store), store, **source.timing)
+        done = worker.run(300)
+    assert 300 <= done <= 300 + 6 * SIZE
+    assert sum(total(snapshot.counts) for snapshot in found(path).values()) == done
+    assert not worker.stopping
+
+
+def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
+    with fragile(tmp_path / "a.db") as store, pytest.raises(ConfigError, match="ledger"):
+        Worker(ScriptedShards({}), lambda: LDPASGDRegressor(features=["a", "b"], budget="mu=1"), store)

@@ -1,4 +1,4 @@
-"""The store commits all or nothing, survives SIGKILL, and refuses what is not its own without touching it."""
+"""The store commits all or nothing, survives SIGKILL, and refuses other databases without changing them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ STATE: dict[str, Any] = {
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where a store may be: a file, or a database of its own on a server, with a subject key in the environment."""
+    """The place of a store: a file, or a new database on a server with a subject key in the environment."""
     if request.param == "sqlite":
         yield str(tmp_path / "job.db")
         return
@@ -80,7 +80,7 @@ on_a_server = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A server that a test may kill, and starts again."""
+    """A server that a test may kill and start again."""
     with Postgres(tmp_path_factory.mktemp("fragile")) as server:
         yield server
 
@@ -94,7 +94,7 @@ def make(path: Path | str, commits: int = 1, **options: Any) -> None:
 
 
 def digest(place: Path | str) -> str:
-    """Of the file, or of all rows of the server's tables."""
+    """A hash of the file, or of all rows of the server's tables."""
     if not str(place).startswith("postgresql"):
         return hashlib.sha256(Path(place).read_bytes()).hexdigest()
     said = []
@@ -110,7 +110,7 @@ def digest(place: Path | str) -> str:
 def refuses(
     path: Path | str, kind: type[StoreError], job: str = "trips", fingerprint: str = "print", **options: Any
 ) -> None:
-    """Opening raises and leaves the main file byte for byte, or the tables row for row, what they were."""
+    """Opening raises, and every byte of the main file, or every row of the tables, stays unchanged."""
     before = digest(path)
     with pytest.raises(kind) as caught:
         Store(path, job, fingerprint, **({"cap": CAP} | options))
@@ -191,7 +191,7 @@ def test_spends_are_committed_with_the_state_or_not_at_all(place: str) -> None:
         assert store.ledger.admit("everyone", PureDP(0.5))
         with pytest.raises(StoreError, match=r"Store\.commit"):
             store.ledger.commit()
-    with Store(place, "trips", "print", cap=CAP) as store:  # closed without a commit: never happened
+    with Store(place, "trips", "print", cap=CAP) as store:  # closed without a commit: not spent
         assert store.ledger is not None
         assert store.ledger.spent("everyone").epsilon == 0.5
         assert store.ledger.n_subjects == 2
@@ -277,7 +277,7 @@ def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
     path = tmp_path / "job.db"
     make(path)
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 5")  # in the log, as long as this connection is open
+    other.execute("PRAGMA user_version = 5")  # in the write-ahead log while this connection is open
     assert digest(path)
     refuses(path, StoreVersionError)
     other.close()
@@ -317,7 +317,7 @@ def test_a_cap_on_a_server_needs_a_key_from_the_environment(place: str, monkeypa
     monkeypatch.delenv(ENVIRONMENT)
     with pytest.raises(ConfigError, match=ENVIRONMENT):
         Store(place, "trips", "print", cap=CAP)
-    with pytest.raises(StoreError, match="no such job"):  # nothing was made
+    with pytest.raises(StoreError, match="no such job"):  # nothing was created
         Store.snapshot(place, "trips")
     make(place, key=bytes(32))
 
@@ -341,7 +341,7 @@ def test_a_server_with_a_newer_format_or_another_content_is_refused(place: str) 
 
 @on_a_server
 def test_a_password_is_in_no_error_and_not_in_the_store(place: str) -> None:
-    """The server takes any, so these are the errors of every other kind; one with an @ is cut wrongly by all."""
+    """The server accepts any password, so these are errors of other kinds. A password with an @ is parsed wrongly."""
     url = make_url(place)
     ours = url.set(password="hush").render_as_string(hide_password=False)
     wrong = [
@@ -371,7 +371,7 @@ def test_a_password_is_in_no_error_and_not_in_the_store(place: str) -> None:
             store.commit({}, {"at": written}, Counts())
         said += traceback.format_exception(damaged.value)
     assert "hush" not in "".join(said)
-    assert written not in "".join(said)  # nor what was about to be written
+    assert written not in "".join(said)  # nor the values of the failed commit
     with psycopg.connect(place) as connection:
         for table in ("jobs", "shards", "spends"):
             rows = connection.execute(f"SELECT t::text FROM streamdp_trips.{table} t").fetchall()
@@ -389,7 +389,7 @@ def test_one_server_by_two_names_has_one_lock(place: str) -> None:
 
 
 class Wire:
-    """Between a client and a server. With `cut_after`, it swallows the answer to those bytes and hangs up."""
+    """A proxy between a client and a server. After the bytes `cut_after`, it drops the answer and disconnects."""
 
     def __init__(self, port: int) -> None:
         self.cut_after: bytes | None = None
@@ -413,7 +413,7 @@ class Wire:
                     self.cut_after = None
                     one.shutdown(socket.SHUT_RDWR)
                     two.sendall(data)
-                    time.sleep(0.5)  # the server does it, and nobody hears of it
+                    time.sleep(0.5)  # the server executes it, and its answer is lost
                     break
                 two.sendall(data)
         for end in (one, two):
@@ -425,7 +425,7 @@ class Wire:
 
 
 def commit_once(place: str, store: Store, part: Part) -> None:
-    """Repeat the commit until it succeeds, as its docstring allows; then it has happened once, with its spends."""
+    """Repeat the commit until it succeeds, as its docstring allows; then it is there once, with its spends."""
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -498,7 +498,7 @@ def test_a_server_that_was_killed_loses_no_commit(
 
 
 def make_older(path: Path, version: int) -> None:
-    """Take a file back: format 3 had a row for each subject, format 2 one shard, and format 1 no history."""
+    """Turn a file into an older format: 3 has a row for each subject, 2 has one shard, 1 has no history."""
     columns = "seq, committed_at, learned, refused, dead, position"
     old = sqlite3.connect(path)
     spends = old.execute("SELECT page, spends FROM spend_pages UNION ALL SELECT 0, spends FROM spend_log").fetchall()
@@ -528,7 +528,7 @@ def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int
     make_older(path, version)
     assert Store.history(path) == ([] if version < 3 else history)
     before = Store.snapshot(path)
-    refuses(path, StoreMismatchError, job="other")  # no migration for those who have no business here
+    refuses(path, StoreMismatchError, job="other")  # no migration by another job
     with Store(path, "trips", "print", cap=CAP) as store:
         after = store.load()
         assert isinstance(before, Snapshot)
@@ -592,7 +592,7 @@ def test_files_that_are_no_store_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(tmp_path: Path) -> None:
-    """To take either for new would give every subject its whole cap once more."""
+    """If either were treated as a new store, every subject would get its whole cap again."""
     path = tmp_path / "job.db"
     make(path)
     os.truncate(path, 0)
@@ -604,7 +604,7 @@ def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(tmp_path
 
 
 def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
-    """Cut the file or change bytes: it is refused with a typed error, or the snapshot is what it was."""
+    """Truncate the file or change bytes: it is refused with a typed error, or the snapshot is unchanged."""
     path, copy = tmp_path / "job.db", tmp_path / "copy.db"
     make(path, commits=20)
     shutil.copy(tmp_path / "job.db.key", tmp_path / "copy.db.key")
@@ -681,7 +681,7 @@ def start_writer(path: Path | str) -> subprocess.Popen[str]:
 
 
 def open_soon(place: str) -> Store:
-    """A server needs a moment to see that a client is dead, and holds its lock until then."""
+    """A server detects with a delay that a client is dead, and holds its lock until then."""
     deadline = time.monotonic() + (10 if "://" in place else 0)
     while True:
         try:
@@ -703,7 +703,7 @@ def test_sigkill_loses_no_commit_and_counts_nothing_twice(place: str) -> None:
             Store(place, "trips", "print", cap=CAP)
         deadline = time.monotonic() + 20
         while (Store.snapshot(place, "trips") or empty).counts.learned == reached and time.monotonic() < deadline:
-            time.sleep(0.02)  # its first commit comes late on a busy machine
+            time.sleep(0.02)  # on a busy machine, the first commit takes a while
         time.sleep(rng.uniform(0.0, 0.2))
         running = Store.snapshot(place, "trips")  # readers need no lock
         process.send_signal(signal.SIGKILL)
@@ -733,7 +733,7 @@ def test_two_stores_in_one_process_are_refused_and_a_dropped_one_lets_go(place: 
     del dropped
     gc.collect()
     if "://" in place:
-        time.sleep(0.2)  # the server frees what a connection held a moment after it ended
+        time.sleep(0.2)  # the server releases locks shortly after a connection ends
     Store(place, "trips", "print").close()
 
 

@@ -1,0 +1,442 @@
+"""Figures of the decision records in docs/decisions. `python -m benchmarks.decisions NAME` prints those of one record.
+
+Names: compiled, json, kafka (needs a JDK), databases (needs PostgreSQL's programs), noise. Alternatives that are no
+dependency of streamdp are left out if they are not installed: `pip install msgspec confluent-kafka opendp diffprivlib`.
+Contenders take turns and the best of the rounds counts. Processor time is printed unless a line says otherwise,
+because other work on the machine changes it less. The storage engines of record 0001 have `benchmarks.ledger_engines`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+from numba import njit
+from streamdp.schema import Schema
+
+from benchmarks.speed import FIRST, best_seconds, machine, make_arrays, python
+from streamdp import GaussianDP, LDPASGDRegressor
+from streamdp.store import Counts, Store
+
+ROUNDS = 3
+
+
+def show(what: str, value: str) -> None:
+    print(f"| {what} | {value} |", flush=True)
+
+
+def show_rates(contenders: dict[str, Callable[[], object]], n: dict[str, int], unit: str, rounds: int = ROUNDS) -> None:
+    seconds = best_seconds(contenders, rounds, time.process_time)
+    for name, busy in seconds.items():
+        show(name, f"{n[name] / busy:,.0f} {unit} per s of processor")
+
+
+def installed(name: str) -> bool:
+    found = importlib.util.find_spec(name) is not None
+    if not found:
+        show(name, "not installed")
+    return found
+
+
+# -- 0002: compiled loops ----------------------------------------------------------------------------------------------
+
+C_LOOP = """
+#include <math.h>
+void learn(long n, long d, const double *X, const double *y, const double *Z, double *theta, double *mean) {
+    for (long i = 0; i < n; i++) {
+        double u = 0, radius = 0;
+        for (long j = 0; j < d; j++) u += X[i * d + j] * theta[j];
+        u = fmax(-1.0, fmin(1.0, u - y[i]));
+        for (long j = 0; j < d; j++) theta[j] -= 0.1 / sqrt(i + 1.0) * (u * X[i * d + j] + Z[i * d + j]);
+        for (long j = 0; j < d; j++) radius += theta[j] * theta[j];
+        radius = sqrt(radius);
+        for (long j = 0; j < d; j++) {
+            if (radius > 4.0) theta[j] *= 4.0 / radius;
+            mean[j] += (theta[j] - mean[j]) / (i + 1.0);
+        }
+    }
+}
+"""
+
+
+def plain_loop(X: np.ndarray, y: np.ndarray, Z: np.ndarray, theta: np.ndarray, mean: np.ndarray) -> None:
+    """The same in numba: Huber gradient, given noise, step, projection to a ball, average."""
+    n, d = X.shape
+    for i in range(n):
+        u, radius = 0.0, 0.0
+        for j in range(d):
+            u += X[i, j] * theta[j]
+        u = max(-1.0, min(1.0, u - y[i]))
+        for j in range(d):
+            theta[j] -= 0.1 / np.sqrt(i + 1.0) * (u * X[i, j] + Z[i, j])
+            radius += theta[j] * theta[j]
+        radius = np.sqrt(radius)
+        for j in range(d):
+            if radius > 4.0:
+                theta[j] *= 4.0 / radius
+            mean[j] += (theta[j] - mean[j]) / (i + 1.0)
+
+
+def numpy_loop(X: np.ndarray, y: np.ndarray, Z: np.ndarray, theta: np.ndarray, mean: np.ndarray) -> None:
+    """The same with numpy's operations for each record."""
+    for i in range(len(y)):
+        u = max(-1.0, min(1.0, float(X[i] @ theta) - y[i]))
+        theta -= 0.1 / (i + 1.0) ** 0.5 * (u * X[i] + Z[i])
+        radius = float(theta @ theta) ** 0.5
+        if radius > 4.0:
+            theta *= 4.0 / radius
+        mean += (theta - mean) / (i + 1.0)
+
+
+def c_loop(folder: Path) -> Callable[..., None]:
+    """The loop compiled ahead of time, as Cython or Rust would."""
+    (folder / "loop.c").write_text(C_LOOP)
+    command = ["gcc", "-O3", "-march=native", "-shared", "-fPIC", "-o", str(folder / "loop.so"), str(folder / "loop.c")]
+    subprocess.run([*command, "-lm"], check=True)
+    learn = ctypes.CDLL(str(folder / "loop.so")).learn
+
+    def run(*arrays: np.ndarray) -> None:
+        learn(*map(ctypes.c_long, arrays[0].shape), *(ctypes.c_void_p(array.ctypes.data) for array in arrays))
+
+    return run
+
+
+def compiled() -> None:
+    X, y = make_arrays(50_000)
+    few = 5_000
+    Z = np.random.default_rng(2).normal(0, 2, X.shape)
+    loops: dict[str, tuple[Callable[..., None], int]] = {
+        "reduced loop, numpy operations for each record": (numpy_loop, few),
+        "reduced loop, numba": (njit(cache=False, nogil=True)(plain_loop), len(y)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        if shutil.which("gcc"):
+            loops["reduced loop, C by gcc -O3 -march=native"] = c_loop(Path(folder)), len(y)
+        results = {}
+        for name, (loop, _) in loops.items():
+            results[name] = np.zeros(10), np.zeros(10)
+            loop(X[:few], y[:few], Z[:few], *results[name])  # compiles
+        assert all(np.allclose(mean, next(iter(results.values()))[1]) for _, mean in results.values())
+        contenders: dict[str, Callable[[], object]] = {
+            name: lambda loop=loop, n=n: loop(X[:n], y[:n], Z[:n], np.zeros(10), np.zeros(10))
+            for name, (loop, n) in loops.items()
+        }
+        sizes = {name: n for name, (_, n) in loops.items()}
+        for mechanism in ("none", "gaussian"):
+            name = f"LDPASGDRegressor.learn_arrays, mechanism={mechanism}"
+            model = LDPASGDRegressor(budget="mu=1", mechanism=mechanism, features=[f"x{j}" for j in range(10)])
+            contenders[name], sizes[name] = lambda model=model: model.learn_arrays(X, y), len(y)
+        show_rates(contenders, sizes, "records", 10)
+        first, cache = FIRST.replace("perf_counter", "process_time"), {"NUMBA_CACHE_DIR": folder}
+        show("import and first `learn_one`, loops to compile", f"{float(python(first, **cache)):.1f} s")
+        show("import and first `learn_one`, loops in the cache", f"{float(python(first, **cache)):.2f} s")
+    for module in ("numpy", "numba", "streamdp"):
+        code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"
+        show(f"`import {module}`", f"{min(float(python(code)) for _ in range(3)) * 1000:.0f} ms")
+
+
+# -- 0003: JSON --------------------------------------------------------------------------------------------------------
+
+SCHEMA = Schema(
+    {"hour": (0, 24), "dep_delay": (-30, 180), "distance": (0, 3000), "origin": ["EWR", "JFK", "LGA"]},
+    "arr_delay",
+    target_bounds=(-60, 180),
+    subject="tailnum",
+)
+BAD = [b"{", b'{"hour": 1, "hour": 2}', b"[1, 2]", b"\xff", b'{"hour": {"a": 1}}']
+
+
+def flights_jsonl(path: Path, bad_every: int | None) -> tuple[int, int]:
+    """Write the complete flights as JSON lines, with a bad line after every so many; good and bad lines."""
+    from streamdp.datasets import flights
+
+    text = flights().drop_nulls().write_ndjson().encode().splitlines()
+    if bad_every is None:
+        path.write_bytes(b"\n".join(text) + b"\n")
+        return len(text), 0
+    lines, bad = [], 0
+    for i in range(0, len(text), bad_every):
+        lines += [*text[i : i + bad_every], BAD[bad % len(BAD)]]
+        bad += 1
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return len(text), bad
+
+
+def by_connectors(path: Path) -> tuple[int, int]:
+    from connectors.files import JSONLSource
+
+    source, good, dead = JSONLSource(path, SCHEMA, max_bad_share=None), 0, 0
+    while not source.finished:
+        batch = source.poll(65_536, 0.0)
+        good, dead = good + len(batch.y), dead + len(batch.dead)
+    source.close()
+    return good, dead
+
+
+def _encode(columns: dict[str, list[Any]]) -> int:
+    numeric = SCHEMA.numeric_columns
+    frame = pl.DataFrame({c: pl.Series(c, v, pl.Float64 if c in numeric else pl.String) for c, v in columns.items()})
+    return len(SCHEMA.encode(frame, np.arange(frame.height), {}).y)
+
+
+def by_orjson(path: Path) -> tuple[int, int]:
+    """One `orjson.loads` a line. Equal keys and nesting would need more checks; nesting is one here."""
+    good, dead, names = 0, 0, SCHEMA.columns
+    with path.open("rb") as file:
+        while lines := file.readlines(1 << 22):
+            columns: dict[str, list[Any]] = {name: [] for name in names}
+            for text in lines:
+                try:
+                    item = orjson.loads(text)
+                    values = [item.get(name) for name in names]
+                except (ValueError, AttributeError):
+                    dead += 1
+                    continue
+                if any(type(value) is dict for value in values):
+                    dead += 1
+                    continue
+                for name, value in zip(names, values, strict=True):
+                    columns[name].append(value)
+            good += _encode(columns)
+    return good, dead
+
+
+def by_msgspec(path: Path) -> tuple[int, int]:
+    """A decoder for a declared structure, one line at a time."""
+    import msgspec
+
+    kinds = {name: float if name in SCHEMA.numeric_columns else str for name in SCHEMA.columns}
+    structure = msgspec.defstruct("Flight", [(name, kind | None, None) for name, kind in kinds.items()])
+    decode, good, dead = msgspec.json.Decoder(structure).decode, 0, 0
+    with path.open("rb") as file:
+        while lines := file.readlines(1 << 22):
+            items = []
+            for text in lines:
+                try:
+                    items.append(decode(text))
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    dead += 1
+            good += _encode({name: [getattr(item, name) for item in items] for name in kinds})
+    return good, dead
+
+
+def by_polars(path: Path) -> tuple[int, int]:
+    """One call for the whole file."""
+    frame = pl.read_ndjson(path, schema_overrides=dict.fromkeys(SCHEMA.numeric_columns, pl.Float64))
+    chosen = frame.select(
+        pl.col(name) if name in SCHEMA.numeric_columns else pl.col(name).cast(pl.String) for name in SCHEMA.columns
+    )
+    return len(SCHEMA.encode(chosen, np.arange(frame.height), {}).y), 0
+
+
+def json_lines() -> None:
+    readers: dict[str, Callable[[Path], tuple[int, int]]] = {
+        "connectors.files.JSONLSource": by_connectors,
+        "orjson, a line at a time": by_orjson,
+    }
+    if installed("msgspec"):
+        readers["msgspec, a line at a time"] = by_msgspec
+    readers["polars.read_ndjson"] = by_polars
+    with tempfile.TemporaryDirectory() as folder:
+        for bad_every in (None, 100):
+            path = Path(folder) / f"flights{bad_every}.jsonl"
+            good, bad = flights_jsonl(path, bad_every)
+            print(f"{good:,} good lines, {bad:,} bad ones, {path.stat().st_size / good:.0f} bytes a line")
+            able = {}
+            for name, read in readers.items():
+                try:
+                    found = read(path)
+                except Exception as error:  # noqa: BLE001 - each library raises its own errors for bad lines
+                    show(name, f"the whole file is refused: {type(error).__name__}")
+                    continue
+                show(name, f"{found[0]:,} records, {found[1]:,} bad lines set apart")
+                able[name] = lambda read=read, path=path: read(path)
+            show_rates(able, dict.fromkeys(able, good), "rows")
+        print("One bad line among five good ones, polars.read_ndjson with ignore_errors=True")
+        path = Path(folder) / "trap.jsonl"
+        for text in BAD:
+            path.write_bytes(b'{"hour": 1}\n' * 3 + text + b'\n{"hour": 1}\n{"hour": 1}\n')
+            try:
+                values = pl.read_ndjson(path, schema_overrides={"hour": pl.Float64}, ignore_errors=True)["hour"]
+                show(text.decode("utf-8", "replace"), f"the values are {values.to_list()}")
+            except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+                show(text.decode("utf-8", "replace"), f"the whole file is refused: {type(error).__name__}")
+
+
+# -- 0004: Kafka's clients ---------------------------------------------------------------------------------------------
+
+
+def kafka_clients() -> None:
+    from kafka import TopicPartition
+    from streamdp.worker import POLL_RECORDS
+
+    from benchmarks.kafka import PARTITIONS, TOPIC, fill, without_collector
+    from connectors.kafka import connect
+    from servers.broker import Broker
+
+    def by_kafka_python() -> int:
+        consumer = connect(bootstrap, None, {})
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        found = 0
+        while found < records:
+            for messages in consumer.poll(timeout_ms=200, max_records=POLL_RECORDS).values():
+                found += len([(m.offset, m.key, m.value, m.timestamp) for m in messages])
+        consumer.close()
+        return found
+
+    def by_confluent() -> int:
+        import confluent_kafka as confluent
+
+        consumer = confluent.Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
+        consumer.assign([confluent.TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
+        found = 0
+        while found < records:
+            messages = consumer.consume(POLL_RECORDS, 0.2)
+            found += len([(m.offset(), m.key(), m.value(), m.timestamp()[1]) for m in messages])
+        consumer.close()
+        return found
+
+    records = 300_000
+    contenders: dict[str, Callable[[], object]] = {"kafka-python": lambda: without_collector(by_kafka_python)}
+    if installed("confluent_kafka"):
+        contenders["confluent-kafka"] = lambda: without_collector(by_confluent)
+    with tempfile.TemporaryDirectory() as folder, Broker(folder) as broker:
+        bootstrap = broker.bootstrap
+        print(f"{records:,} records of {fill(bootstrap, records)} bytes; key, value, offset and time of each are read")
+        show_rates(contenders, dict.fromkeys(contenders, records), "records", 3)
+        for name, seconds in best_seconds(contenders, 3).items():
+            show(f"{name} (wall time, broker on the same machine)", f"{records / seconds:,.0f} records/s")
+
+
+# -- 0005: databases ---------------------------------------------------------------------------------------------------
+
+
+def databases() -> None:
+    from servers.postgres import Postgres
+
+    commits, state = 100, {"theta": [0.12345678901234567] * 100}
+
+    def by_store(place: str, clock: Callable[[], float]) -> float:
+        with Store(place, "decisions", "1") as store:
+            started = clock()
+            for i in range(commits):
+                store.commit(state, {"row": i}, Counts(i))
+            return clock() - started
+
+    def by_driver(path: str, clock: Callable[[], float]) -> float:
+        """As many bytes by the driver alone: no checksum, no fence, no history's end."""
+        connection = sqlite3.connect(path, isolation_level=None)
+        for pragma in ("journal_mode = WAL", "synchronous = FULL"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("CREATE TABLE shard (id INTEGER PRIMARY KEY, seq, position, state)")
+        connection.execute("CREATE TABLE commits (seq INTEGER PRIMARY KEY, position)")
+        started = clock()
+        for i in range(commits):
+            connection.execute("BEGIN")
+            position = json.dumps({"row": i})
+            connection.execute("REPLACE INTO shard VALUES (1, ?, ?, ?)", (i, position, json.dumps(state)))
+            connection.execute("INSERT INTO commits VALUES (?, ?)", (i, position))
+            connection.execute("COMMIT")
+        seconds = clock() - started
+        connection.close()
+        return seconds
+
+    def report(name: str, run: Callable[[str, Callable[[], float]], float], places: Sequence[str]) -> None:
+        for clock, what in ((time.process_time, "processor time"), (time.perf_counter, "wall time")):
+            best = min(run(place.format(what), clock) for place in places)
+            show(f"{name}, a commit of a state of 2 KB, {what}", f"{best / commits * 1000:.2f} ms")
+
+    with tempfile.TemporaryDirectory() as folder:
+        report("Store, SQLite file", by_store, [f"{folder}/store {{}} {i}.db" for i in range(3)])
+        report("sqlite3 alone", by_driver, [f"{folder}/driver {{}} {i}.db" for i in range(3)])
+        with Postgres(folder) as server:
+            report("Store, PostgreSQL on the same machine", by_store, [server.url] * 3)
+    code = "import time; t = time.process_time(); import sqlalchemy; print(time.process_time() - t)"
+    show("`import sqlalchemy`", f"{min(float(python(code)) for _ in range(3)) * 1000:.0f} ms")
+
+
+# -- 0006: noise -------------------------------------------------------------------------------------------------------
+
+
+def noise() -> None:
+    from streamdp.mechanisms import Gaussian
+
+    d, n = 10, 20_000
+    ours = Gaussian(GaussianDP(1))
+    G = np.full((n, d), 0.1)
+    grid = ours.rows(d)[0, 1]
+    generator, system = np.random.default_rng(), np.random.SeedSequence
+    contenders: dict[str, Callable[[], object]] = {
+        "streamdp: AES words, ziggurat, grid": lambda: ours.randomize(G),
+        "numpy `Generator.normal` (PCG64, doubles)": lambda: G + generator.normal(0, 2, G.shape),
+        "numpy, a new generator from the system for each call": lambda: (
+            G + np.random.default_rng(system()).normal(0, 2, G.shape)
+        ),
+    }
+    sizes = dict.fromkeys(contenders, n * d)
+    if installed("opendp"):
+        import opendp.prelude as dp
+
+        dp.enable_features("contrib")
+        space = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=d), dp.l2_distance(T=float)
+        exact, some = dp.m.make_gaussian(*space, scale=2.0), G[:200].tolist()
+        contenders["OpenDP `make_gaussian`, exact arithmetic"] = lambda: [exact(g) for g in some]
+        sizes["OpenDP `make_gaussian`, exact arithmetic"] = len(some) * d
+    if installed("diffprivlib"):
+        # Only its mechanisms: its models need an older scikit-learn.
+        sys.modules["diffprivlib.models"] = types.ModuleType("diffprivlib.models")
+        from diffprivlib.mechanisms import GaussianAnalytic
+
+        single = GaussianAnalytic(epsilon=1, delta=1e-6, sensitivity=2)
+        contenders["diffprivlib `GaussianAnalytic`"] = lambda: [single.randomise(0.1) for _ in range(2000)]
+        sizes["diffprivlib `GaussianAnalytic`"] = 2000
+    show_rates(contenders, sizes, "numbers")
+    noisy = ours.randomize(G)
+    plain = G + generator.normal(0, 2, G.shape)
+    for name, values in (("streamdp", noisy), ("numpy", plain)):
+        show(f"outputs of {name} that are multiples of h = {grid:.3g}", f"{np.mean(values % grid == 0):.1%}")
+    for g in (0.0, 1.0):
+        outputs = g + generator.laplace(0, 1, 400_000)
+        near = outputs[np.abs(outputs) < 1 / 64] * 2.0**53
+        share = np.mean(near != np.rint(near))
+        show(f"numpy's Laplace noise on g = {g:g}: outputs near 0 with a bit below 2^-53", f"{share:.1%}")
+    scale = ours.rows(d)[0, 0]
+    show("cost of the grid: noise scale with it over that without, 10 features", f"1 + {scale / 2.0 - 1:.1e}")
+
+
+NAMES: dict[str, Callable[[], None]] = {
+    "compiled": compiled,
+    "json": json_lines,
+    "kafka": kafka_clients,
+    "databases": databases,
+    "noise": noise,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.decisions", description="Figures of decision records.")
+    parser.add_argument("name", choices=NAMES)
+    name = parser.parse_args(arguments).name
+    print(machine())
+    NAMES[name]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Rows of a CSV file as text, for commands that do not encode records.
+
+`files.CSVSource`, `streamdp predict` and `streamdp produce` take a CSV file apart by one grammar, so that they agree:
+- The header is the first line. It is UTF-8, a byte order mark before it is ignored, and so are blanks around a name.
+- Fields are separated by one ASCII character and quoted as RFC 4180 says. Blanks and other quotes belong to the field.
+- Records end with LF or CRLF, and a last record without an end counts.
+- A record is unusable if it is not UTF-8, has more or fewer fields than the header, has quotes that do not match (it
+  then ends with its line) or is longer than 1 MiB. Its reason is the same everywhere. A source makes it a dead letter,
+  `predict` writes it without a prediction, `produce` stops with an error.
+- A row number counts records, and the header is 1.
+
+One rule differs: a source makes a dead letter of an empty line, and here it is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from connectors.csvgrammar import CSVGrammar
+from connectors.recordblocks import RecordBlocks, Records
+from streamdp.errors import SchemaError
+
+_WAIT_S = 60.0
+
+
+class CSVRow(NamedTuple):
+    """A record of a CSV file.
+
+    Parameters
+    ----------
+    number
+        How many records precede it, plus 1; the header counts.
+    fields
+        Its fields; see `CSVGrammar.read` for those of an unusable record.
+    reason
+        Why it is unusable; None if it is not.
+    """
+
+    number: int
+    fields: list[str]
+    reason: str | None
+
+
+class CSVRows:
+    """The rows of a CSV file, in lists as they arrive. Empty lines are skipped.
+
+    Parameters
+    ----------
+    path
+        A file, plain or gzip, or `-` for standard input.
+    delimiter
+        One ASCII character between fields.
+    columns
+        The columns that the header must name exactly once, in any order and among others.
+
+    Waits for the header. Raises `SourceError` if the file cannot be read, and `SchemaError` if there is no header or
+    it does not fit.
+    """
+
+    def __init__(self, path: str, delimiter: str = ",", columns: Sequence[str] = ()) -> None:
+        self._grammar = CSVGrammar(delimiter, columns)
+        self._blocks = RecordBlocks(path, self._grammar)
+        self._records: Records | None = None
+        while not (self._blocks.has_header or self._blocks.finished):
+            self._records = self._blocks.next(_WAIT_S)
+        if self.names in ([], [""]):
+            self.close()
+            raise SchemaError(f"{self._blocks.name}: expected a header line with the names of columns")
+
+    @property
+    def header(self) -> list[str]:
+        """The fields of the header as they are written, but for the byte order mark."""
+        return self._grammar.header
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [name.strip() for name in self.header]
+
+    def __iter__(self) -> Iterator[list[CSVRow]]:
+        records = self._records
+        while records is not None or not self._blocks.finished:
+            if records is not None:
+                yield self._rows(records)
+            records = self._blocks.next(_WAIT_S)
+
+    def _rows(self, records: Records) -> list[CSVRow]:
+        count = len(records.ends)
+        first = self._blocks.row - count + 1
+        read = (self._grammar.read(raw, records.flaws.get(i)) for i, raw in enumerate(records.raw(range(count))))
+        rows = (CSVRow(number, *found) for number, found in enumerate(read, start=first))
+        return [row for row in rows if row.reason != "empty_line"]
+
+    def close(self) -> None:
+        """Close the file; standard input stays open. Safe to call twice."""
+        self._blocks.close()

@@ -1,0 +1,174 @@
+"""Clients of Kafka with our defaults, and the client's errors as ours. Needs the extra `kafka`."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.errors import (
+    AuthorizationError,
+    CorruptRecordError,
+    InvalidTopicError,
+    KafkaConfigurationError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    SaslAuthenticationFailedError,
+    UnknownTopicOrPartitionError,
+)
+
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError
+
+OURS = {"enable_auto_commit", "auto_offset_reset", "group_id", "key_deserializer", "value_deserializer"}
+"""Consumer options that exactly-once counting decides."""
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+CONNECT_TIMEOUT_S = 6.0
+ANSWER_TIMEOUT_S = 10.0
+
+
+def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, Any]) -> KafkaConsumer:
+    """Make a consumer that commits no offsets by itself.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        `host:port`, several of them separated by commas, or a list.
+    group
+        The consumer group; None for a consumer without one.
+    options
+        Other options of `kafka.KafkaConsumer`.
+
+    Raises `ConfigError` for an option that is unknown or in `OURS`; `SourceError` if the broker rejects the login or
+    the certificate; `SourceUnavailableError` if no broker answers within `CONNECT_TIMEOUT_S`.
+    """
+    if taken := OURS.intersection(options):
+        raise ConfigError(f"the consumer option {sorted(taken)[0]!r} is set by streamdp and cannot be given")
+    protocol = options.get("security_protocol", "PLAINTEXT")
+    if protocol not in PROTOCOLS:  # the client would take it for PLAINTEXT
+        raise ConfigError(f"security_protocol: expected one of {', '.join(PROTOCOLS)}")
+    settings = {
+        "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
+        "reconnect_backoff_max_ms": 2000,
+        "allow_auto_create_topics": False,
+        "max_partition_fetch_bytes": 4 << 20,
+        **options,
+        "bootstrap_servers": bootstrap_servers,
+        "group_id": group,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+    }
+    try:
+        with kafka_errors():
+            return KafkaConsumer(**settings)
+    except SourceUnavailableError:
+        _explain_refusal(bootstrap_servers, options)
+        raise
+
+
+def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> KafkaAdminClient:
+    """Make a client that creates topics and deletes records. It raises the errors of `kafka.errors`.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        See `connect`.
+    options
+        Other options of `kafka.KafkaAdminClient`.
+    """
+    settings = {"bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S), **options}
+    return KafkaAdminClient(bootstrap_servers=bootstrap_servers, **settings)
+
+
+def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:
+    """The numbers of a topic's partitions.
+
+    Parameters
+    ----------
+    consumer
+        Any consumer of the cluster.
+    topic
+        The topic's name.
+
+    Raises `SourceError` if there is no such topic, or if the broker hides it from this login.
+    """
+    with kafka_errors(topic):
+        partitions: set[int] = consumer.partitions_for_topic(topic)
+    if not partitions:
+        raise SourceError(f"there is no topic {topic!r}, or this login has no right to it; create the topic first")
+    return partitions
+
+
+def _explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:
+    """Raise a `SourceError` that says why a broker that listens rejects us: the client reports only silence."""
+    protocol = options.get("security_protocol", "PLAINTEXT")
+    servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
+    for server in servers:
+        host, _, port = server.strip().rpartition(":")
+        try:
+            plain = socket.create_connection((host, int(port)), timeout=2.0)
+        except (OSError, ValueError):
+            continue  # no server listens there
+        with plain:
+            if protocol in ("SSL", "SASL_SSL") and "ssl_context" not in options:
+                _try_tls(plain, server, host, options)
+        if protocol.startswith("SASL"):
+            raise SourceError(
+                f"{server} answers but rejects the login: see sasl_mechanism, user and password (security_protocol"
+                f" {protocol})"
+            )
+        raise SourceUnavailableError(
+            f"no answer from Kafka: {server} listens but does not answer in {protocol}; see security_protocol"
+        )
+
+
+def _try_tls(plain: socket.socket, server: str, host: str, options: Mapping[str, Any]) -> None:
+    """Make a TLS connection on an open socket; raises `SourceError` if that fails."""
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
+    except OSError as error:
+        raise SourceError(f"cannot read the certificates in ssl_cafile: {error.strerror or 'not PEM'}") from None
+    context.check_hostname = options.get("ssl_check_hostname", True)
+    try:
+        with context.wrap_socket(plain, server_hostname=host):
+            pass
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", "") or error.reason
+        raise SourceError(f"{server}: TLS failed ({reason}); see ssl_cafile and the broker's certificate") from None
+    except OSError as error:
+        raise SourceUnavailableError(
+            f"{server}: TLS failed ({error.strerror or 'no answer'}); see security_protocol: is this a TLS port?"
+        ) from None
+
+
+@contextlib.contextmanager
+def kafka_errors(topic: str = "") -> Iterator[None]:
+    """Turn the client's errors into ours. Messages of the client that may hold a setting's value are not repeated.
+
+    Parameters
+    ----------
+    topic
+        The topic in question, for the message about an invalid name.
+    """
+    try:
+        yield
+    except KafkaConfigurationError as error:
+        raise ConfigError(f"Kafka: {error}") from None
+    except InvalidTopicError:
+        raise SourceError(f"no topic can have the name {topic!r}: expected letters, digits, dots, _ and -") from None
+    except (SaslAuthenticationFailedError, AuthorizationError) as error:
+        raise SourceError(
+            f"the Kafka broker denies access ({type(error).__name__}): see user, password and rights"
+        ) from None
+    except (CorruptRecordError, MessageSizeTooLargeError) as error:  # permanent: a retry would fail again
+        raise SourceError(f"Kafka: {type(error).__name__}; see the broker's log and its limits") from None
+    except UnknownTopicOrPartitionError:
+        raise SourceError("the topic was deleted") from None
+    except KafkaError as error:
+        if isinstance(error.__cause__, StreamDPError):  # our error, raised in a rebalance inside the client
+            raise error.__cause__ from None
+        raise SourceUnavailableError(f"no answer from the Kafka broker ({type(error).__name__})") from error

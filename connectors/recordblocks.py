@@ -1,0 +1,272 @@
+"""Files as blocks of complete records, whatever the format.
+
+A file is read in blocks of a few megabytes, and a block is cut at record ends, so that it can be decoded at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from connectors.bytestream import ByteStream
+from streamdp.errors import SchemaError, SourceError
+
+BLOCK_BYTES = 1 << 22
+MAX_RECORD_BYTES = 1 << 20
+"""A longer record is a dead letter: `too_long`. This bounds the memory, and how much one stray quote can swallow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """n complete records.
+
+    Parameters
+    ----------
+    data
+        The records with their line ends; it ends with the last of them.
+    ends
+        (n,) int64, the places in `data` that follow the records.
+    flaws
+        The reasons why some records cannot be decoded, by index.
+    in_order
+        For CSV: every quote in `data` is at a place that the grammar allows.
+    """
+
+    data: bytes
+    ends: np.ndarray
+    flaws: dict[int, str]
+    in_order: bool = True
+
+    @property
+    def starts(self) -> np.ndarray:
+        """(n,) int64, the places in `data` where the records begin."""
+        return np.concatenate(([0], self.ends[:-1]))
+
+    def raw(self, rows: Iterable[int]) -> list[bytes]:
+        """Some records without their line ends.
+
+        Parameters
+        ----------
+        rows
+            The indices of the records.
+        """
+        some = np.fromiter(rows, np.int64)
+        edges = zip(self.starts[some].tolist(), (self.ends[some] - 1).tolist(), strict=True)
+        return [self.data[start:end].removesuffix(b"\r") for start, end in edges]
+
+    def after(self, count: int) -> Records:
+        """The records that follow the first `count`.
+
+        Parameters
+        ----------
+        count
+            In [1, n].
+        """
+        begin = self.ends[count - 1]
+        flaws = {i - count: reason for i, reason in self.flaws.items() if i >= count}
+        return replace(self, data=self.data[begin:], ends=self.ends[count:] - begin, flaws=flaws)
+
+
+class Grammar(Protocol):
+    """How a format begins and where its records end."""
+
+    header_rows: int
+    """How many records the header counts for in positions."""
+    head: str
+    """The fingerprint of the header that was read last."""
+
+    def read_header(self, data: bytes, ended: bool) -> int | None:
+        """Read the header.
+
+        Parameters
+        ----------
+        data
+            The first bytes of the file.
+        ended
+            No bytes follow.
+
+        Returns the length of the header in bytes, or None if it needs more bytes. Raises `SourceError` or
+        `SchemaError` if there is no usable header.
+        """
+
+    def split(self, data: bytes, ended: bool) -> Records:
+        """Find the complete records of `data`. The result depends on nothing but the arguments.
+
+        Parameters
+        ----------
+        data
+            Bytes that begin with a record.
+        ended
+            No bytes follow, and `data` ends with a line end.
+        """
+
+
+class RecordBlocks:
+    """A file as blocks of complete records.
+
+    Parameters
+    ----------
+    path
+        A file, plain or gzip, or `-` for standard input.
+    grammar
+        The format.
+    follow
+        Wait for more at the end of a plain file.
+
+    Raises `SourceError` if the file cannot be opened, and what `Grammar.read_header` raises. The header of standard
+    input is read when it arrives.
+    """
+
+    def __init__(self, path: str, grammar: Grammar, *, follow: bool = False) -> None:
+        self._grammar = grammar
+        self._stream = ByteStream(path, follow=follow)
+        self._ended = False  # the stream gave its last byte
+        self._tail = b""  # read, but not returned
+        self._rest = b""  # read, and follows the tail
+        self._in_overlong = False  # the tail is the rest of a record that is already too long
+        self.has_header = False
+        self.row = 0
+        """How many records were returned, and those of the header."""
+        if path != "-":
+            self._fill(0.0)
+
+    @property
+    def name(self) -> str:
+        """What messages call the file."""
+        return self._stream.name
+
+    @property
+    def unended(self) -> bool:
+        """True if a part of a record waits for its rest."""
+        return bool(self._tail or self._in_overlong)
+
+    @property
+    def finished(self) -> bool:
+        """True if the stream has ended and all records were returned."""
+        return self._ended and not self.unended
+
+    def next(self, timeout_s: float) -> Records | None:
+        """The next complete records, one or more; None if none came in time or the stream has ended.
+
+        Parameters
+        ----------
+        timeout_s
+            Wait for them at most so many seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            progress = self._fill(max(0.0, deadline - time.monotonic()))
+            size = len(self._tail)
+            records = self._cut() if self.has_header else None
+            if records is not None:
+                self.row += len(records.ends)
+                return records
+            if not progress and len(self._tail) == size:
+                return None
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._stream.close()
+
+    def _fill(self, timeout_s: float) -> bool:
+        """Read until the tail is a block long or nothing more is there. True if bytes or the end came."""
+        pieces: list[Any] = [self._tail, self._rest]
+        size, progress = len(self._tail) + len(self._rest), False
+        while size < BLOCK_BYTES and not self._ended:
+            data = self._stream.read(BLOCK_BYTES - size, 0.0 if progress else timeout_s)
+            if data is None:
+                break
+            progress = True
+            self._ended = not data
+            pieces.append(data)
+            size += len(data)
+        cut = pieces[-1].rfind(b"\n") + 1 if size >= BLOCK_BYTES else 0
+        if cut:  # usually a record end: then the block is the tail itself, and is not copied again
+            pieces[-1], self._rest = memoryview(pieces[-1])[:cut], pieces[-1][cut:]
+        else:
+            self._rest = b""
+        self._tail = b"".join(pieces)
+        if not self.has_header:
+            self._cut_header()
+        return progress
+
+    def _cut_header(self) -> None:
+        try:
+            length = self._grammar.read_header(self._tail, self._ended)
+        except (SchemaError, SourceError) as error:
+            self.close()
+            raise type(error)(f"{self.name}: {error}") from None
+        if length is not None:
+            self.has_header = True
+            self._tail = self._tail[length:]
+            self.row = self._grammar.header_rows
+
+    def _cut(self) -> Records | None:
+        """Cut the complete records off the tail; None if there is none."""
+        if self._in_overlong:
+            newline = self._tail.find(b"\n")
+            self._in_overlong = newline < 0 and not self._ended
+            self._tail = self._tail[newline + 1 or len(self._tail) :]
+            return None if self._in_overlong else Records(b"\n", np.array([1]), {0: "too_long"})
+        if not self._tail:
+            return None
+        unended = self._ended and not self._tail.endswith(b"\n")
+        records = self._grammar.split(self._tail + b"\n" if unended else self._tail, self._ended)
+        if len(records.ends):
+            self._tail = self._tail[records.ends[-1] :]
+            return records
+        if len(self._tail) > MAX_RECORD_BYTES:
+            self._in_overlong = True
+            self._tail = b""
+        return None
+
+
+def find_byte(data: bytes, byte: bytes) -> np.ndarray:
+    """The places of a byte, (k,) int64.
+
+    Parameters
+    ----------
+    data
+        Where to look.
+    byte
+        The byte, of length 1.
+    """
+    found = [np.flatnonzero(hits) + start for start, hits in _hits(data, byte)]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+
+def count_byte(data: bytes, byte: bytes) -> int:
+    """How often a byte occurs; faster than `bytes.count` if it is frequent.
+
+    Parameters
+    ----------
+    data, byte
+        As for `find_byte`.
+    """
+    return sum(int(np.count_nonzero(hits)) for _, hits in _hits(data, byte))
+
+
+def _hits(data: bytes, byte: bytes) -> Iterator[tuple[int, np.ndarray]]:
+    """Masks of pieces of the data with their starts; one mask of all data would not fit into the cache."""
+    text, value, size = np.frombuffer(data, np.uint8), ord(byte), 1 << 17
+    for start in range(0, len(text), size):
+        yield start, text[start : start + size] == value
+
+
+def cut_lines(data: bytes) -> Records:
+    """Records that are lines.
+
+    Parameters
+    ----------
+    data
+        Bytes; what follows the last line end is left out.
+    """
+    ends = find_byte(data, b"\n") + 1
+    if len(ends) == 0:
+        return Records(b"", ends, {})
+    too_long = np.flatnonzero(np.diff(ends, prepend=0) > MAX_RECORD_BYTES).tolist()
+    return Records(data[: ends[-1]], ends, dict.fromkeys(too_long, "too_long"))

@@ -1,0 +1,41 @@
+"""The `streamdp` application; the modules of the commands add their commands to it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamdp.cli.shuffle import shuffle_app
+
+_CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 standard output cannot be written (no
+message if its reader has ended, as with head; a run then stops at its last commit), or an unexpected error; 2 wrong
+usage or configuration; 3 the source or its data; 4 the store or the published file; 5 a record's budget; 6 not
+available (yet); 130 interrupted before the run began, or interrupted twice. Errors are one line on standard error and
+never show a value of a record.""".replace("\n", " ")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Learn continuously from a stream of personal records under differential privacy.\n\n" + _CODES,
+)
+
+app.add_typer(shuffle_app, name="shuffle")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from streamdp import __version__
+
+        typer.echo(f"streamdp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

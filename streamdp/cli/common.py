@@ -1,0 +1,53 @@
+"""Arguments, checks and messages that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from streamdp.errors import ConfigError, SourceError
+
+StorePath = Annotated[
+    str, typer.Argument(metavar="STORE", help="The job's store, such as late.db or postgresql://HOST/DATABASE.")
+]
+JobName = Annotated[str | None, typer.Option(help="The name of the job, if the store is a PostgreSQL database.")]
+AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Delimiter = Annotated[str, typer.Option(help="The character between CSV fields.")]
+IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop after this many seconds without records.")]
+
+
+def say(message: str) -> None:
+    """Print a message on standard error.
+
+    Parameters
+    ----------
+    message
+        The text; it is printed on one line.
+    """
+    print(f"streamdp: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+def need_stdin() -> None:
+    """Raise `SourceError` if standard input is closed."""
+    if sys.stdin is None:
+        raise SourceError("standard input is closed")
+
+
+def ascii_delimiter(text: str) -> str:
+    r"""Check a delimiter for Python's `csv` module.
+
+    Parameters
+    ----------
+    text
+        One character, or `\t` for a tab.
+
+    Returns the character. Raises `ConfigError` for any other text.
+    """
+    from streamdp.config.file import tab
+
+    delimiter: str = tab(text)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise ConfigError("--delimiter: expected one ASCII character, no quote and no line end")
+    return delimiter

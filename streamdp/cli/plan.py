@@ -1,0 +1,34 @@
+"""`streamdp plan`: how many records a model needs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.errors import BudgetError, ConfigError
+
+
+@app.command()
+def plan(
+    loss: Annotated[str, typer.Option(help="The name of the loss.")],
+    d: Annotated[int, typer.Option(min=1, help="The number of parameters.")],
+    budget: Annotated[str, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D or mu=M.")],
+    error: Annotated[float | None, typer.Option(help="The error to reach: prints how many records it needs.")] = None,
+    records: Annotated[int | None, typer.Option(min=1, help="The number of records: prints the error.")] = None,
+) -> None:
+    """How many records a target error ||theta_n - theta*|| needs, or which error a number of records reaches."""
+    from streamdp.optim.planner import plan_error, plan_records
+    from streamdp.privacy.guarantees import parse_budget
+
+    try:
+        spend = parse_budget(budget)
+    except BudgetError as problem:
+        raise ConfigError(f"--budget: {problem}") from None
+    if error is not None and records is None:
+        typer.echo(f"{plan_records(loss, d, spend, error):,} records")
+    elif records is not None and error is None:
+        typer.echo(f"error {plan_error(loss, d, spend, records):.4g}")
+    else:
+        raise ConfigError("expected either --error, to print the number of records, or --records, to print the error")

@@ -1,0 +1,30 @@
+"""`streamdp produce`: send a CSV file to a Kafka topic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.cli.common import Delimiter, ascii_delimiter, need_stdin
+
+
+@app.command()
+def produce(
+    file: Annotated[str, typer.Argument(metavar="DATA.CSV", help="A CSV file, or - for standard input.")],
+    topic: Annotated[str, typer.Option(help="The topic to send the rows to.")],
+    brokers: Annotated[str, typer.Option(envvar="STREAMDP_KAFKA", help="HOST:PORT[,HOST:PORT].")],
+    key: Annotated[str | None, typer.Option(help="The column that identifies the person of a record.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Create the topic with this many partitions if it does not exist.")
+    ] = None,
+    delimiter: Delimiter = ",",
+) -> None:
+    """Send the rows of a CSV file to a Kafka topic as JSON objects; rows with the same key share a partition."""
+    from streamdp.cli.kafka_job import produce as send
+
+    delimiter = ascii_delimiter(delimiter)
+    if file == "-":
+        need_stdin()
+    typer.echo(f"{send(file, topic, brokers, key, partitions, delimiter):,} records sent to {topic}")

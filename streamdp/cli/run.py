@@ -1,0 +1,192 @@
+"""`streamdp run`: run a job that reads a file here, or start a worker of a job that reads Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.cli.common import IdleSeconds, need_stdin, say
+from streamdp.cli.settings import job_config, parse_bounds, parse_features
+from streamdp.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from streamdp.config.file import FileSourceConfig
+    from streamdp.config.job import JobConfig
+    from streamdp.data.records import Position, Source
+
+
+@app.command()
+def run(
+    what: Annotated[
+        str, typer.Argument(metavar="JOB.YAML|DATA", help="A job, or a CSV or JSONL file, or - for standard input.")
+    ],
+    max_records: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
+    stdin: Annotated[
+        Literal["new", "replay"] | None,
+        typer.Option(help="To resume from standard input: it has new records, or the last input from its beginning."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="The classes of the target, such as False,True. Default: it is a number.")
+    ] = None,
+    target_bounds: Annotated[str | None, typer.Option(help="Public bounds of a numeric target, LOW:HIGH.")] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=LOW:HIGH or COLUMN=A|B|C; once for each feature.")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="The column that identifies the person of a record.")] = None,
+    budget: Annotated[str | None, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D or mu=M.")] = None,
+    cap: Annotated[str | None, typer.Option(help="The total that a subject may spend.")] = None,
+    estimator: Annotated[
+        str | None, typer.Option(help="The estimator. Default: LDPASGDClassifier or LDPASGDRegressor.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="How the estimator learns a shuffled batch or a window, by name.")
+    ] = None,
+    items_per_user: Annotated[
+        int | None, typer.Option(help="User-level learning: records of a subject in one report or window.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="User-level learning: records until all subjects report or the window ends.")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="The name of the job. Default: the name of the file.")] = None,
+    store: Annotated[str | None, typer.Option(help="The file of the store. Default: JOB.db.")] = None,
+    follow: Annotated[bool | None, typer.Option("--follow", help="Wait for more at the end of the file.")] = None,
+    dead_letters: Annotated[str | None, typer.Option(help="A file for the positions of bad records.")] = None,
+    publish: Annotated[str | None, typer.Option(help="A JSON file to replace after every commit.")] = None,
+    holdout: Annotated[str | None, typer.Option(help="A PUBLIC file to measure the model on.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other setting of a JOB.YAML, such as model.eta=0.1 or source.delimiter=';'; once for each. The"
+            " value is read as YAML.",
+        ),
+    ] = None,
+    idle_seconds: IdleSeconds = None,
+    on_missing: Annotated[
+        Literal["earliest", "latest"] | None,
+        typer.Option(help="Kafka: continue at this offset if the broker no longer has the next records."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Kafka: serve Prometheus metrics on this port of loopback; 0: any free port."
+        ),
+    ] = None,
+) -> None:
+    """Run a job: from JOB.YAML, or from a data file and options.
+
+    A file is read to its end; a Kafka topic until SIGINT or SIGTERM, in a group with all other workers of the job.
+    """
+    settings: dict[str, Any] = {
+        "job": job,
+        "store": store,
+        "cap": cap,
+        "publish": publish,
+        "holdout": holdout,
+        "schema": {
+            "target": {
+                "column": target,
+                "classes": None if classes is None else classes.split(","),
+                "bounds": None if target_bounds is None else parse_bounds("--target-bounds", target_bounds),
+            },
+            "features": parse_features(feature or ()),
+            "subject": subject,
+        },
+        "model": {
+            "estimator": estimator,
+            "budget": budget,
+            "method": method,
+            "items_per_user": items_per_user,
+            "window": window,
+        },
+        "source": {"follow": follow, "dead_letters": dead_letters},
+    }
+    from streamdp.config.file import FileSourceConfig
+
+    config = job_config(what, settings, assignments or ())
+    if isinstance(source := config.source, FileSourceConfig):
+        if idle_seconds is not None or on_missing is not None or metrics_port is not None:
+            raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
+        _run_file(config, source, max_records, stdin)
+        return
+    from streamdp.cli.collector import rare_collections
+    from streamdp.cli.kafka_job import run_worker
+
+    if stdin is not None:
+        raise ConfigError("--stdin is for jobs that read standard input")
+    if on_missing is not None:
+        config = config.model_copy(update={"source": source.model_copy(update={"on_missing": on_missing})})
+    with rare_collections():
+        run_worker(config, max_records=max_records, idle_seconds=idle_seconds, metrics_port=metrics_port)
+
+
+def _run_file(config: JobConfig, file: FileSourceConfig, max_records: int | None, stdin: str | None) -> None:
+    from contextlib import ExitStack
+
+    from streamdp.runtime.display import RunnerDisplay
+    from streamdp.runtime.runner import Runner
+    from streamdp.serving.holdout import Holdout
+    from streamdp.serving.publish import Publisher
+    from streamdp.store.store import Store
+
+    if stdin is not None and file.path != "-":
+        raise ConfigError("--stdin is for jobs that read standard input")
+    if file.path == "-":
+        need_stdin()
+    with ExitStack() as stack:
+        source = file.build(config.build_schema())
+        stack.callback(source.close)
+        holdout = None if config.holdout is None else Holdout(config)
+        store = stack.enter_context(
+            Store(config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text())
+        )
+        estimator: Any = config.build_estimator(store.ledger)
+        if not estimator.guarantee.private:
+            say("warning: this model is NOT private: it has a seed, or no mechanism")
+        dead_letters = file.build_dead_letters()
+        if dead_letters is not None:
+            stack.callback(dead_letters.close)
+        display = stack.enter_context(RunnerDisplay())
+        if (before := store.load()) is not None:
+            display.resumed(before)
+        runner = Runner(
+            source,
+            estimator,
+            store,
+            commit_records=config.commit.records,
+            commit_seconds=config.commit.seconds,
+            dead_letters=dead_letters,
+            publish=[Publisher(config.publish, holdout, (display.committed,))],
+            on_progress=display.progress,
+            resume=_resume(file.path, stdin),
+        )
+        counts = runner.run(max_records)
+        display.finished(counts, "stopped" if runner.stopping else "done")
+
+
+def _resume(path: str, stdin: str | None) -> Any:
+    """How to return to the last position. Standard input cannot be sought, and only the user knows its content."""
+    from streamdp.runtime.runner import seek
+
+    def refuse(source: Source, position: Position) -> None:
+        raise SourceError(
+            "this job has learned from standard input before, and standard input cannot be read again; use --stdin new"
+            " if it has only new records, or --stdin replay if it has the last input from its beginning"
+        )
+
+    def begin(source: Source, position: Position) -> None:
+        """The input is new: read it from its beginning."""
+
+    def replay(source: Source, position: Position) -> None:
+        while source.position["row"] < position["row"] and not source.finished:
+            source.poll(max(1, position["row"] - source.position["row"] - 1), 1.0)  # 1 less: the header is a row
+        if source.position != position:
+            raise SourceError("standard input is not the input that this job has read so far; nothing was learned")
+
+    if path != "-":
+        return seek
+    return {None: refuse, "new": begin, "replay": replay}[stdin]

@@ -1,0 +1,116 @@
+"""A job configuration from the arguments of `streamdp run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamdp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamdp.config.job import JobConfig
+
+
+def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) -> JobConfig:
+    """Make a job configuration from a YAML file alone, or from options alone.
+
+    The two are not mixed: the file would no longer say which job it was.
+
+    Parameters
+    ----------
+    what
+        The argument of the command: a YAML file, a data file, or `-` for standard input.
+    settings
+        Nested settings from options, with the keys of a `job.yaml`. None and empty mappings mean not given.
+    assignments
+        The values of `--set`: a dotted key of a `job.yaml`, `=`, and a YAML value.
+
+    Raises `ConfigError`; the message names the option or the key.
+    """
+    from streamdp.config.file import file_type
+    from streamdp.config.job import load_config, make_config
+
+    settings = _given(settings)
+    if what.endswith((".yaml", ".yml")):
+        if settings or assignments:
+            raise ConfigError(f"{what} holds the whole job: with it, only options that say how to run it can be given")
+        return load_config(what)
+    if not what or Path(what).is_dir():
+        raise ConfigError(f"{what!r}: expected a .yaml job, a data file, or - for standard input")
+    settings.setdefault("source", {})["path"] = what
+    for assignment in assignments:
+        _assign(settings, assignment)
+    schema = settings.get("schema", {})
+    if isinstance(schema, dict) and not {"target", "features"} <= schema.keys():
+        raise ConfigError(f"{what} is not a .yaml job, so --target and at least one --feature must be given")
+    settings["source"].setdefault("type", file_type(what))
+    name = Path(what).name
+    settings.setdefault("job", "stdin" if what == "-" else name.split(".")[0] or name)
+    if isinstance(model := settings.setdefault("model", {}), dict):
+        classes = isinstance(schema, dict) and isinstance(schema["target"], dict) and schema["target"].get("classes")
+        model.setdefault("estimator", "LDPASGDClassifier" if classes else "LDPASGDRegressor")
+    return make_config(settings)
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given."""
+    nested = {key: _given(value) if isinstance(value, dict) else value for key, value in settings.items()}
+    return {key: value for key, value in nested.items() if value not in (None, {})}
+
+
+def _assign(settings: dict[str, Any], assignment: str) -> None:
+    """Add the setting of one `--set`. A setting cannot be given twice."""
+    from streamdp.config.yaml12 import read_value
+
+    key, equals, text = assignment.partition("=")
+    *parents, last = key.split(".")
+    if not equals or not all((*parents, last)):
+        raise ConfigError(f"--set {key!r}: expected KEY=VALUE, such as model.eta=0.1")
+    value = read_value(text, f"--set {key}")
+    inner = settings
+    for depth, parent in enumerate(parents, 1):
+        inner = inner.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {key}: {'.'.join(parents[:depth])} is not a mapping of settings")
+    if last in inner:
+        raise ConfigError(f"--set {key}: the setting is given twice")
+    inner[last] = value
+
+
+def parse_features(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of `--feature`.
+
+    Parameters
+    ----------
+    texts
+        `COLUMN=LOW:HIGH` or `COLUMN=A|B|C`, one for each feature.
+
+    Returns the setting `schema.features`.
+    """
+    features: dict[str, Any] = {}
+    for text in texts:
+        column, equals, declared = text.partition("=")
+        if not (column and equals and declared):
+            raise ConfigError(f"--feature {text!r}: expected COLUMN=LOW:HIGH or COLUMN=A|B|C")
+        if column in features:
+            raise ConfigError("--feature: a column is given twice")
+        features[column] = declared.split("|") if "|" in declared else parse_bounds(f"--feature {column}", declared)
+    return features
+
+
+def parse_bounds(option: str, text: str) -> list[float]:
+    """Parse a pair of bounds.
+
+    Parameters
+    ----------
+    option
+        The option, for the error message.
+    text
+        `LOW:HIGH`.
+    """
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        raise ConfigError(f"{option}: expected two numbers as LOW:HIGH, got {text!r}") from None
+    return [low, high]

@@ -1,0 +1,108 @@
+"""The commands that read a job's store: `status`, `statement`, `weights` and `predict`. They never change it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.cli.common import AsJSON, Delimiter, JobName, StorePath, ascii_delimiter, need_stdin, say
+
+
+@app.command()
+def status(
+    store: StorePath,
+    job: JobName = None,
+    kafka: Annotated[str | None, typer.Option(help="The brokers to ask for the lag, HOST:PORT.")] = None,
+    as_json: AsJSON = False,
+) -> None:
+    """What a job has learned so far."""
+    from datetime import UTC, datetime
+
+    from streamdp.serving.publish import committed
+    from streamdp.store.store import Store
+
+    model = committed(store, job)
+    snapshot = model.snapshot
+    rows = {
+        "job": snapshot.job,
+        "commits": snapshot.seq,
+        "committed at": datetime.fromtimestamp(snapshot.committed_at, UTC).isoformat(timespec="seconds"),
+        "learned": snapshot.counts.learned,
+        "refused": snapshot.counts.refused,
+        "dead": snapshot.counts.dead,
+        "position": snapshot.position,
+        "guarantee": str(model.estimator.guarantee),
+        "cap": model.definition.cap,
+    }
+    if kafka is not None:
+        from streamdp.cli.kafka_job import lags
+
+        found = lags(kafka, {}, {s.shard: s.position for s in Store.snapshots(store, job)})
+        rows["lag"] = {str(shard): lag for shard, lag in found.items()}
+    if as_json:
+        _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
+        return
+    for name, value in rows.items():
+        typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
+
+
+@app.command()
+def statement(store: StorePath, job: JobName = None) -> None:
+    """The privacy statement of the committed model."""
+    from streamdp.serving.publish import committed
+
+    typer.echo(committed(store, job).estimator.statement())
+
+
+@app.command()
+def weights(
+    store: StorePath,
+    job: JobName = None,
+    level: Annotated[float, typer.Option(help="The level of the intervals: 0.8, 0.9, 0.95, 0.98 or 0.99.")] = 0.95,
+    as_json: AsJSON = False,
+) -> None:
+    """The weights of the committed model, with confidence intervals if the estimator has them."""
+    from dataclasses import asdict
+
+    from streamdp.serving.publish import committed
+    from streamdp.serving.publish import weights as list_weights
+
+    found = list_weights(committed(store, job).estimator, level)
+    if as_json:
+        _print_json([{key: value for key, value in asdict(w).items() if value is not None} for w in found])
+        return
+    names = [w.name if w.label is None else f"{w.label}: {w.name}" for w in found]
+    width = max(map(len, names), default=0)
+    for name, w in zip(names, found, strict=True):
+        interval = "" if w.low is None else f"  [{w.low:+.4f}, {w.high:+.4f}]"
+        typer.echo(f"{name:{width}}  {w.value:+.4f}{interval}")
+    typer.echo(f"{100 * level:g} % intervals" if found and found[0].low is not None else "no intervals")
+
+
+@app.command()
+def predict(
+    store: StorePath,
+    job: JobName = None,
+    delimiter: Delimiter = ",",
+    column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
+) -> None:
+    """Read CSV rows from standard input and write them with predictions of the committed model added."""
+    from streamdp.serving.predict_csv import predict_csv
+    from streamdp.serving.publish import committed
+
+    need_stdin()
+    delimiter = ascii_delimiter(delimiter)
+    model = committed(store, job)
+    # Bytes that are not UTF-8 are copied unchanged.
+    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[union-attr]
+    bad = predict_csv(model, "-", sys.stdout, delimiter=delimiter, column=column)
+    if bad:
+        say(f"{bad} rows do not fit the schema and have no prediction")
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,144 @@
+"""The model part of a job configuration: the estimator, its parameters, its loss and its domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, field_validator, model_validator
+
+from streamdp import estimators
+from streamdp.config.settings import Settings
+from streamdp.errors import ConfigError
+from streamdp.estimators.base import StreamEstimator
+from streamdp.privacy.guarantees import parse_budget
+
+if TYPE_CHECKING:
+    from streamdp.optim.domains import Domain
+    from streamdp.optim.losses import Loss
+
+ESTIMATORS: dict[str, type[StreamEstimator]] = {
+    name: kind for name in estimators.__all__ if issubclass(kind := getattr(estimators, name), StreamEstimator)
+}
+
+
+def _budget_text(value: Any) -> str:
+    """The canonical text of a budget, so that `eps=1.0` and `epsilon=1` have the same fingerprint."""
+    return str(parse_budget(value))
+
+
+BudgetText = Annotated[str, BeforeValidator(_budget_text)]
+
+
+class DomainConfig(Settings):
+    """The set of allowed parameters theta. Exactly one of the two fields is set.
+
+    Parameters
+    ----------
+    ball
+        The radius of an L2 ball around 0.
+    box
+        The bounds (low, high) of every coordinate.
+    """
+
+    ball: float | None = None
+    box: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.ball is None) == (self.box is None):
+            raise ValueError("expected ball: R, or box: [low, high]")
+        self.build()
+        return self
+
+    def build(self) -> Domain:
+        """The domain. Raises `ConfigError` for a radius or bounds out of range."""
+        from streamdp.optim.domains import Box, L2Ball
+
+        return L2Ball(self.ball) if self.ball is not None else Box(*self.box)  # type: ignore[misc]
+
+
+class ModelConfig(Settings):
+    """The estimator and its parameters.
+
+    Parameters
+    ----------
+    estimator
+        The name of a public estimator class. The parameters that are not listed here have the name and the meaning
+        that they have in its constructor. Parameters that are not set take the defaults of the constructor.
+    loss
+        The name of a loss, or a mapping with `name` and the parameters of the loss.
+    budget
+        What a record may spend. Default: `eps=1` if records may have their own budgets, else `eps=1,delta=1e-6`.
+    domain
+        The set of allowed parameters theta.
+    seed
+        For tests only: a model with a seed is not private.
+    """
+
+    estimator: Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]
+    loss: str | dict[str, Any] | None = None
+    budget: BudgetText = ""  # `_default_budget` sets it
+    mechanism: Literal["auto", "laplace", "gaussian", "privunit", "none"] | None = None
+    eta: float | None = None
+    alpha: float | None = None
+    domain: DomainConfig | None = None
+    intercept: bool | None = None
+    seed: int | None = None
+    horizon: int | None = None
+    batch_size: int | None = None
+    smoothness: float | None = None
+    strong_convexity: float | None = None
+    method: str | None = None
+    calibration: Literal["tight", "paper"] | None = None
+    items_per_user: int | None = None
+    window: int | None = None
+    window_seconds: float | None = None
+    spread: float | None = None
+    centre: Literal["zero", "asked"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_budget(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("budget") is None:
+            kind = ESTIMATORS.get(str(value.get("estimator")), StreamEstimator)
+            return value | {"budget": "eps=1" if kind.per_record_budgets else "eps=1,delta=1e-6"}
+        return value
+
+    @field_validator("loss")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        if value is not None:
+            build_loss(value)
+        return value
+
+    @property
+    def kind(self) -> type[StreamEstimator]:
+        """The class of the estimator."""
+        return ESTIMATORS[self.estimator]
+
+
+def build_loss(choice: str | Mapping[str, Any]) -> Loss:
+    """Build a loss.
+
+    Parameters
+    ----------
+    choice
+        The name of a loss, or a mapping with `name` and the parameters of the loss.
+
+    Raises `ConfigError` for an unknown name or parameter; the message lists the known ones.
+    """
+    from streamdp.optim.losses import LOSSES
+
+    parameters = {"name": choice} if isinstance(choice, str) else dict(choice)
+    name = str(parameters.pop("name", None))
+    if name not in LOSSES:
+        raise ConfigError(f"expected one of {', '.join(LOSSES)}")
+    known = signature(LOSSES[name]).parameters
+    for key, value in parameters.items():
+        if key not in known:
+            raise ConfigError(f"{name} has the parameters {', '.join(known)}, and no {key!r}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ConfigError(f"{key} of {name} must be a number")
+    return LOSSES[name](**parameters)

@@ -1,0 +1,53 @@
+"""Errors of a job configuration: the key and the problem in one line, without values."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+
+class MisfitError(ValueError):
+    """Two settings contradict each other.
+
+    Parameters
+    ----------
+    key
+        The top-level key that the error message names.
+    message
+        What is wrong.
+    """
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
+    """Locate and describe the first problem.
+
+    Parameters
+    ----------
+    error
+        The error that pydantic raised for the settings.
+
+    Returns the path of keys to the problem, and one line that names this path and the problem.
+    """
+    problem = error.errors(include_url=False, include_input=False)[0]
+    place = problem["loc"]
+    if place[:1] == ("source",):
+        place = place[:1] + place[2:]  # pydantic inserts the tag of the kind of source
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, MisfitError):
+        place = (cause.key,)
+    match problem["type"]:
+        case "extra_forbidden":
+            message = "unknown setting"
+        case "missing":
+            message = "missing setting"
+        case "value_error":
+            message = str(cause)
+        case "model_type" | "model_attributes_type":
+            message = "expected a mapping of settings"
+        case _:
+            message = problem["msg"][:1].lower() + problem["msg"][1:]
+    name = ".".join(str(step) for step in place)
+    return place, f"{name}: {message}" if name else message

@@ -1,0 +1,103 @@
+"""The schema part of a job configuration: the declared, public facts about the records."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from streamdp.config.settings import Settings
+
+if TYPE_CHECKING:
+    from streamdp.data.schema import Schema
+
+
+class TargetConfig(Settings):
+    """The column to predict: one of `classes`, or a number.
+
+    Parameters
+    ----------
+    column
+        The name of the column.
+    classes
+        The labels, at least two. None: the target is a number.
+    bounds
+        The public bounds (low, high) of a number. Values outside are clipped to them.
+    scale
+        A public constant. A number is divided by it before learning.
+    """
+
+    column: str
+    classes: list[str] | None = None
+    bounds: tuple[float, float] | None = None
+    scale: float | None = None
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return [_label(item) for item in value] if isinstance(value, list) else value
+
+
+def _label(item: Any) -> Any:
+    """The text that a CSV file holds for a label that YAML reads as a boolean or an integer."""
+    return str(item) if isinstance(item, bool | int) else item
+
+
+class SchemaConfig(Settings):
+    """The declared public schema.
+
+    Parameters
+    ----------
+    features
+        For each feature column, its bounds [low, high] or the list of its categories.
+    target
+        The column to predict.
+    subject
+        The column that identifies the person of a record. None: records have no subject.
+    budget
+        The column with the amount that a record may spend. None: every record spends `model.budget`.
+    """
+
+    features: dict[str, tuple[float, float] | list[str]] = Field(min_length=1)
+    target: TargetConfig
+    subject: str | None = None
+    budget: str | None = None
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _bounds_or_categories(cls, value: Any) -> Any:
+        """Check both alternatives here: pydantic would report one error for each branch of the union."""
+        if not isinstance(value, dict):
+            return value
+        for name, declared in value.items():
+            numbers = isinstance(declared, list | tuple) and all(
+                isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
+                for item in declared
+            )
+            texts = isinstance(declared, list | tuple) and all(isinstance(item, str) for item in declared)
+            if not declared or not (texts or (numbers and len(declared) == 2)):
+                raise ValueError(
+                    f"{name!r}: expected two numbers [low, high], both finite, or a list of categories as text"
+                    " (put quotes around a category that looks like a number or a boolean)"
+                )
+        return value
+
+    def build(self) -> Schema:
+        """The schema. Raises `SchemaError` for declarations that contradict each other."""
+        from streamdp.data.schema import Schema
+
+        return Schema(
+            self.features,
+            self.target.column,
+            target_bounds=self.target.bounds,
+            target_scale=1.0 if self.target.scale is None else self.target.scale,
+            classes=self.target.classes,
+            subject=self.subject,
+            budget=self.budget,
+        )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self.build()
+        return self

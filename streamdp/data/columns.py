@@ -1,0 +1,154 @@
+"""Raw columns as arrays: texts as codes, texts as numbers, and the faults of the records in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from streamdp.errors import SchemaError
+
+
+class Faults:
+    """The first fault of each of n records.
+
+    Parameters
+    ----------
+    n
+        The number of records.
+
+    Attributes
+    ----------
+    good
+        (n,) bool, True for a record without a fault.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.good = np.ones(n, dtype=bool)
+        self.found: list[tuple[np.ndarray, str, str]] = []
+
+    def add(self, where: np.ndarray, reason: str, column: str) -> None:
+        """Note a fault of the records that have none yet.
+
+        Parameters
+        ----------
+        where
+            (n,) bool, the records with this fault.
+        reason
+            The reason of their dead letters.
+        column
+            The column.
+        """
+        if where.any():
+            rows = np.flatnonzero(where & self.good)
+            if len(rows):
+                self.found.append((rows, reason, column))
+                self.good[rows] = False
+
+    def found_by_row(self) -> list[tuple[int, str, str]]:
+        """Return record, reason and column of each fault, in the order of the records."""
+        return sorted((i, reason, column) for rows, reason, column in self.found for i in rows.tolist())
+
+    def refuse(self) -> None:
+        """Raise `SchemaError` for the first fault that was found; without faults, do nothing."""
+        for _, reason, column in self.found[:1]:
+            raise SchemaError(f"column {column!r}: {reason}")
+
+
+def text_series(name: str, value: Any) -> pl.Series:
+    """Return a JSON scalar as the text that a CSV file would have; null for None.
+
+    Parameters
+    ----------
+    name
+        The column.
+    value
+        The scalar.
+
+    Raises `SchemaError` for a nested value.
+    """
+    match value:
+        case None | str():
+            text = value
+        case bool() | np.bool_():
+            text = "true" if value else "false"
+        case int() | float() | np.number():
+            text = repr(value.item() if isinstance(value, np.number) else value)
+        case _:
+            raise SchemaError(f"column {name!r}: nested")
+    return pl.Series(name, [text], dtype=pl.String)
+
+
+def blank(column: pl.Series) -> np.ndarray:
+    """Return which values are null or empty, (n,) bool.
+
+    Parameters
+    ----------
+    column
+        A column of n values.
+    """
+    null = column.is_null()
+    return (null | (column == "").fill_null(False) if column.dtype == pl.String else null).to_numpy()
+
+
+def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
+    """Return the code of each text, (n,) int32; -1 for a text without a code.
+
+    Parameters
+    ----------
+    column
+        A column of n texts.
+    code_of
+        The codes by text.
+    """
+    levels = list(code_of)
+    code_of_level = np.array([*code_of.values(), -1], dtype=np.int32)
+    physical = column.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
+    found: np.ndarray = code_of_level[physical.fill_null(-1).to_numpy()]
+    return found
+
+
+def numbers(column: pl.Series, faults: Faults) -> np.ndarray:
+    """Return a column as (n,) float64. A value that is not a finite number is a fault; its number has no meaning.
+
+    Parameters
+    ----------
+    column
+        A column of n texts or numbers.
+    faults
+        The faults of the n records. Changed in place.
+    """
+    values = column
+    if column.dtype == pl.String:
+        text = column.str.strip_chars()
+        values = text.cast(pl.Float64, strict=False)
+        if values.null_count():
+            faults.add(blank(text), "missing", column.name)
+            faults.add(values.is_null().to_numpy(), "not_a_number", column.name)
+    elif values.null_count():
+        faults.add(values.is_null().to_numpy(), "missing", column.name)
+    array = (values.fill_null(0.0) if values.null_count() else values).to_numpy()
+    finite = np.isfinite(array)
+    if not finite.all():
+        faults.add(~finite, "not_finite", column.name)
+    return array
+
+
+def scale_to_bounds(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return values (n,) mapped linearly from [low, high] to [-1, 1], and clipped.
+
+    Parameters
+    ----------
+    values
+        (n,) float64, without NaN.
+    low, high
+        The bounds, low < high.
+    """
+    with np.errstate(over="ignore"):  # a value far outside the bounds becomes infinite and is clipped
+        scaled = values - low
+        scaled /= high - low
+        scaled *= 2.0
+        scaled -= 1.0
+        return np.clip(scaled, -1.0, 1.0, out=scaled)

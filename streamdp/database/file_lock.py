@@ -1,0 +1,49 @@
+"""A lock between processes on a file, which the kernel releases when the process dies."""
+
+from __future__ import annotations
+
+import os
+
+from streamdp.errors import StoreBusyError, StoreError
+
+
+class FileLock:
+    """A lock on `<path>.lock`, held until `release` or until the process dies.
+
+    The lock file is not removed on release. If it were, a third process could lock a new file of the same name while
+    a second process holds the old one.
+
+    Parameters
+    ----------
+    path
+        The file that the lock protects. It need not exist; its directory must.
+    shared
+        Whether other holders that ask for a shared lock are allowed. Otherwise the lock is exclusive.
+
+    Raises `StoreBusyError` if another holder has a lock that excludes this one, also within one process, and
+    `StoreError` if the lock file cannot be created.
+    """
+
+    def __init__(self, path: str, shared: bool = False) -> None:
+        import fcntl  # here, because streamdp must import on systems that have no fcntl
+
+        try:
+            descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot create {path}.lock: {error.strerror}") from None
+        self._file = os.fdopen(descriptor, "rb")  # if the lock object is garbage-collected, this closes and unlocks
+        try:
+            fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise StoreBusyError(f"{path} is in use; stop the other process, or wait until it ends") from None
+
+    def share(self) -> None:
+        """Turn an exclusive lock into a shared one."""
+        import fcntl
+
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """Unlock. Idempotent."""
+        self._file.close()

@@ -1,0 +1,146 @@
+"""LDP-SGD and LDP-ASGD: noise on every record's gradient, a budget for every record.
+
+    theta_i = Proj(theta_{i-1} - eta i^-alpha R_i(gradient of record i at theta_{i-1})),   i = 1, 2, ...
+
+LDP-SGD answers with theta_n; LDP-ASGD with the average of theta_1, ..., theta_n, which is at least as good for
+alpha <= 1/2 and has confidence intervals. Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6.
+
+Assumption: the randomiser R_i of record i satisfies the record's budget for any two gradients that a record can have at
+theta_{i-1} (`losses` derives their bound, `mechanisms` the noise).
+
+Neighbours: replace one record.
+
+Trust: nobody, if the local half (`Randomizer`) runs on the person's side; otherwise the process that calls `learn_one`.
+
+Claim: each record has its own budget, against everyone who sees any state.
+
+Proof. Record i enters only through R_i. Given theta_{i-1}, which depends on earlier records only, R_i's output protects
+record i with its budget, and everything later - theta_i and on, averages, intervals, predictions, checkpoints - is
+computed from it and from other records: post-processing. A record enters once, so over disjoint records the budgets do
+not add: parallel composition (their Proposition 1). Several records of one person do compose; the ledger counts them.
+Every intermediate state is as private as the last, so the state may be saved after any record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from streamdp.estimators.ldp.learner import AveragedLearner, LDPLearner
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
+from streamdp.estimators.targets import LinearClassifier, LinearRegressor
+from streamdp.optim.domains import Domain
+from streamdp.optim.losses import Loss
+from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.mechanisms import Mechanism
+
+if TYPE_CHECKING:
+    from streamdp.ledger.ledger import Ledger
+
+_GUARANTEE = """
+    Guarantee: each record has its own budget, against everyone who sees any state, for neighbours that differ in that
+    record. Source: Shi et al. 2025, {}; the argument is in `streamdp.estimators.ldp.estimators`.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range."""
+_LAST_ITERATE = _GUARANTEE.format("eq. 3.2, Theorems 1, 3 and 5")
+_AVERAGE = _GUARANTEE.format("eq. 3.3, Theorems 2, 4 and 6")
+
+_PARAMETERS = {
+    "budget": """
+        What a record without a budget of its own may spend; PureDP(1) if None. Text such as "eps=1" is accepted.""",
+    "mechanism": """
+        "auto" (PrivUnit for PureDP, Gaussian for ApproxDP and GaussianDP), "laplace", "gaussian", "privunit", "none"
+        (NOT private, for comparisons), or a `Mechanism` class.""",
+    "eta": "The step sizes are eta i^-alpha; 0 < eta <= 1e6.",
+    "alpha": "The decay of the step sizes; 0 <= alpha < 1.",
+    "domain": "The set that theta is projected to: an `L2Ball`, a `Box`, or None for all of R^d.",
+}
+_REGRESSION = _PARAMETERS | {"loss": 'A name or a `Loss`: "huber", "squared" or "quantile".'}
+_CLASSIFICATION = _PARAMETERS | {"loss": f"A name or a `Loss`: {CLASSIFICATION_LOSSES}."}
+
+
+class _Regressor(LDPLearner, LinearRegressor):
+    def __init__(
+        self,
+        loss: str | Loss = "huber",
+        budget: Budget | str | None = None,
+        mechanism: str | type[Mechanism] = "auto",
+        eta: float = 0.2,
+        alpha: float = 0.5,
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._construct(locals())
+
+
+class _Classifier(LDPLearner, LinearClassifier):
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        budget: Budget | str | None = None,
+        mechanism: str | type[Mechanism] = "auto",
+        eta: float = 0.2,
+        alpha: float = 0.5,
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        classes: Sequence[Hashable] | None = None,
+    ) -> None:
+        self._construct(locals())
+
+
+@documented(_LAST_ITERATE, _REGRESSION)
+class LDPSGDRegressor(_Regressor):
+    """Regression by LDP-SGD: the last iterate.
+
+    Examples
+    --------
+    >>> model = LDPSGDRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+
+@documented(_AVERAGE, _REGRESSION)
+class LDPASGDRegressor(AveragedLearner, _Regressor):
+    """Regression by LDP-ASGD: the averaged iterate.
+
+    Examples
+    --------
+    >>> model = LDPASGDRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+
+@documented(_LAST_ITERATE, _CLASSIFICATION)
+class LDPSGDClassifier(_Classifier):
+    """Classification by LDP-SGD: the last iterate.
+
+    Examples
+    --------
+    >>> model = LDPSGDClassifier(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, True)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+
+@documented(_AVERAGE, _CLASSIFICATION)
+class LDPASGDClassifier(AveragedLearner, _Classifier):
+    """Classification by LDP-ASGD: the averaged iterate.
+
+    Examples
+    --------
+    >>> model = LDPASGDClassifier(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, True)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """

@@ -1,0 +1,78 @@
+"""The documentation of the public estimators, composed so that each parameter is described once.
+
+An estimator keeps its own signature, summary and example; `documented` adds the guarantee and the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import cleandoc, signature
+from textwrap import indent
+from typing import TypeVar
+
+Estimator = TypeVar("Estimator", bound=type)
+
+REGRESSION_LOSSES = '"huber", "quantile", or `Squared(clip=None, target_bound=..., radius=...)`'
+CLASSIFICATION_LOSSES = '"logistic", "softmax" or "hinge"'
+
+SHARED: Mapping[str, str] = {
+    "domain": """
+        The set that theta is projected to: an `L2Ball` or a bounded `Box`; L2Ball(5) if None. The steps are planned
+        from its size.""",
+    "features": """
+        The declared public schema: the names of the features. If None, the names of the first record are taken,
+        sorted.""",
+    "intercept": "Whether a constant 1 is added to x.",
+    "ledger": "A `Ledger` that caps what each subject spends; None: no cap.",
+    "seed": 'For tests only: reproducible noise, and a statement that says "not private".',
+    "items_per_user": "m, from 1 to 2^20: the most records of one subject in a report or window.",
+    "spread": """
+        The root mean square distance of a user's average gradient from the mean of all users', if it is known from
+        public data; at least 1e-60. If None, bound / sqrt(m), which is right if a user's records are as different
+        as those of two users. It matters for accuracy only.""",
+    "horizon": """
+        The expected length of the stream, in {unit}s, from 1 to 10^18; batches and steps are planned for it. If None,
+        the stream is learned in epochs: the first has 1024 {unit}s, and each later one twice as many. In both cases
+        learning may go on beyond it.""",
+    "batch_size": """
+        {Unit}s of a batch, from 1 to 10^18; a shorter epoch or phase is one batch. If None, the size with the least
+        error bound (see `ac_sa`).""",
+    "smoothness": """
+        The smoothness constant of the loss (positive), if a smaller one is known than the loss has, or if gradients are
+        clipped.""",
+    "strong_convexity": """
+        lambda >= 0 of the expected loss, if it is known: then learning goes in phases, each from the output of the last
+        one. At most 4 bound / width of the domain.""",
+    "classes": "The public labels, at least two; (False, True) if None. Any other label raises `SchemaError`.",
+}
+"""The texts of the parameters that estimators share."""
+
+
+def documented(
+    guarantee: str, texts: Mapping[str, str] | None = None, *, unit: str = "record", **more: str
+) -> Callable[[Estimator], Estimator]:
+    """Return a class decorator that completes a docstring, which has a summary and then its other sections.
+
+    Parameters
+    ----------
+    guarantee
+        What is guaranteed, with its source; it comes after the summary.
+    texts, more
+        Descriptions by parameter, before those of `SHARED`; `more` before `texts`.
+    unit
+        What a batch consists of.
+
+    The decorator raises `KeyError` if a parameter of the constructor has no description.
+    """
+
+    def complete(estimator: Estimator) -> Estimator:
+        known = {**SHARED, **(texts or {}), **more}
+        summary, _, rest = cleandoc(estimator.__doc__ or "").partition("\n\n")
+        lines = ["Parameters", "----------"]
+        for name in signature(estimator).parameters:
+            text = known[name].replace("{unit}", unit).replace("{Unit}", unit.capitalize())
+            lines += [name, indent(cleandoc(text), "    ")]
+        estimator.__doc__ = "\n\n".join([summary, cleandoc(guarantee), "\n".join(lines), rest])
+        return estimator
+
+    return complete

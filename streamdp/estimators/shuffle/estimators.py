@@ -1,0 +1,125 @@
+"""Shuffle-private SGD and AC-SA: only a shuffler stands between the people and the learner.
+
+For each batch of b people the learner shows a point `middle`; each person's device takes the gradient there, randomises
+it into bits (`shuffled_sum.LocalRandomizer`) and sends them to a shuffler, which mixes the bits of the whole batch; the
+learner gets the mixed bits, estimates the average gradient from them and makes one step (`ac_sa`). Source: Cheu,
+Joseph, Mao, Peng 2022, Algorithms 3 (method="sgd") and 4 (method="agd"), on P_vec (Algorithms 1 and 2), and Algorithm 5
+(`learn_cohort`: the same people answer in several rounds). The paper prints theta + eta g in 3 and 5; correct is theta
+- eta g.
+
+Neighbours: replace one record.
+
+Trust: the shuffler, and enough people who follow the protocol; not the learner.
+
+Claim: (epsilon, delta)-DP for each record, for the whole transcript.
+
+Proof. A batch's mixed bits are (epsilon, delta)-DP (the proof is in `binomial`, with the sensitivity that `losses`
+derives). A record is in one batch only. What the learner computes from the mixed bits, and every later point that it
+shows, is post-processing: a guarantee for the whole transcript, by parallel composition over batches. In `learn_cohort`
+the rounds compose. If fewer people answer than were planned for, there is less noise: the spend of that batch is what
+those who answered get (`VectorSum.guarantee_for`, their Claim A.8), and it is counted.
+
+In three processes: a device holds `randomizer`, a `shuffled_sum.Shuffler` mixes, and the learner calls `absorb`
+(`protocol` does that over Kafka, and handles crashes).
+
+In one process: `learn_one`, `learn_many` and `learn_arrays` act as all three parties, so the process has to be trusted
+with raw records and unfinished batches. It keeps only the number of ones of each coordinate, which is all that mixed
+bits tell, and it adds the noise of absent people itself when a batch is closed early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from streamdp.aggregation.shuffled_sum import Calibration
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.shuffle.learner import ShuffleLearner
+from streamdp.estimators.targets import LinearClassifier, LinearRegressor
+from streamdp.optim.domains import Domain
+from streamdp.optim.losses import Loss
+from streamdp.privacy.guarantees import Budget
+
+if TYPE_CHECKING:
+    from streamdp.ledger.ledger import Ledger
+
+_GUARANTEE = """
+    Guarantee: each record has `budget`, against everyone who sees what the shuffler forwards and all that follows from
+    it, for neighbours that differ in that record; a larger spend if fewer people answer than were planned for
+    (`guarantee` says how much). Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 1 to 5, Theorems 4.1 to 4.9; the
+    argument is in `streamdp.estimators.shuffle.estimators`.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range."""
+
+_PARAMETERS = {
+    "budget": "What each record spends, an ApproxDP with epsilon up to 100; ApproxDP(1, 1e-6) if None.",
+    "method": '"agd" (AC-SA) or "sgd" (averaged SGD, the baseline).',
+    "calibration": '"tight" or "paper": how much noise people add, see `binomial`.',
+}
+_LOSS = """
+    A name or a `Loss`: {}.
+    With "agd" a non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs
+    `smoothness`."""
+
+
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+class ShuffleRegressor(ShuffleLearner, LinearRegressor):
+    """Regression from shuffled gradients.
+
+    Examples
+    --------
+    >>> model = ShuffleRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee), model.at_boundary
+    (1, 'eps=1,delta=1e-06', False)
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "huber",
+        budget: Budget | str | None = None,
+        method: str = "agd",
+        calibration: Calibration = "tight",
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        horizon: int | None = None,
+        batch_size: int | None = None,
+        smoothness: float | None = None,
+        strong_convexity: float = 0.0,
+    ) -> None:
+        self._construct(locals())
+
+
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
+class ShuffleClassifier(ShuffleLearner, LinearClassifier):
+    """Classification from shuffled gradients.
+
+    Examples
+    --------
+    >>> model = ShuffleClassifier(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, True)
+    >>> model.n_seen, str(model.guarantee), model.at_boundary
+    (1, 'eps=1,delta=1e-06', False)
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        budget: Budget | str | None = None,
+        method: str = "agd",
+        calibration: Calibration = "tight",
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        horizon: int | None = None,
+        batch_size: int | None = None,
+        smoothness: float | None = None,
+        strong_convexity: float = 0.0,
+        classes: Sequence[Hashable] | None = None,
+    ) -> None:
+        self._construct(locals())

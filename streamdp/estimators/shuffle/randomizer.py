@@ -1,0 +1,93 @@
+"""A person's half of shuffle-private learning: the bits that a device sends to the shuffler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamdp.aggregation.shuffled_sum import LocalRandomizer, VectorSum
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.linear import gradients
+from streamdp.optim.losses import Loss
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+
+
+@dataclass(frozen=True)
+class ShuffleRandomizer:
+    """A person's half for one batch: where to take the gradient, and how to make bits of it. It holds no records.
+
+    Parameters
+    ----------
+    point
+        (d,), where the gradient is taken; it may come from an untrusted source.
+    spec
+        The loss and its envelope, as numbers for the compiled loops (`loops`).
+    loss, features, intercept
+        As the learner has them.
+    params
+        The agreed sum. A `VectorSum` that does not keep its budget cannot be constructed, and one with another bound or
+        a smaller sensitivity than the loss is refused. The caller compares its `budget` with what was promised.
+    batch
+        The batch that the bits are for: (epoch, phase, step) of the learner. They go into no other batch.
+    rng
+        The source of the noise; cryptographic by default.
+
+    Raises `ConfigError` for a point that is no parameter vector of this loss, and for a sum of other gradients.
+    """
+
+    point: np.ndarray
+    spec: np.ndarray
+    loss: Loss
+    features: tuple[Any, ...]
+    intercept: bool
+    params: VectorSum
+    batch: tuple[int, int, int]
+    rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        point = np.array(self.point, dtype=float)
+        self.loss.check_theta(point, len(self.features) + bool(self.intercept))
+        if (self.params.d, self.params.bound) != (len(point), self.loss.bound):
+            raise ConfigError("the agreed sum is not of gradients of this loss: its length or its bound differ")
+        assert self.params.sensitivity is not None, "a VectorSum fills it in"
+        if self.params.sensitivity < min(self.loss.sensitivity, 2 * self.loss.bound) * (1 - 1e-9):
+            raise ConfigError("the agreed sum is not of gradients of this loss: it has noise for a smaller sensitivity")
+        object.__setattr__(self, "point", point)
+
+    def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
+        """Return the packed bits (d, w) of one record.
+
+        Parameters
+        ----------
+        x
+            Features by name; missing ones count as 0.
+        y
+            The target; for classifiers the index of the class.
+
+        Raises `SchemaError` if a value is not a finite number or y is no class.
+        """
+        try:
+            row = np.array([[x.get(name, 0.0) for name in self.features]], dtype=float)
+            target = np.array([y], dtype=float)
+        except (TypeError, ValueError):
+            raise SchemaError("x, y: expected numbers") from None
+        if not (np.isfinite(row).all() and np.isfinite(target).all()):
+            raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
+        bits: np.ndarray = self.messages_of(row, target)[0]
+        return bits
+
+    def messages_of(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the packed bits (n, d, w) of n people.
+
+        Parameters
+        ----------
+        X, y
+            (n, p) features and (n,) encoded targets, one record for each person.
+
+        Raises `SchemaError` for targets that are no class.
+        """
+        self.loss.check_targets(y, max(2, len(self.point) // (len(self.features) + bool(self.intercept))))
+        return LocalRandomizer(self.params, self.rng).messages(gradients(self.spec, self.loss, self.point, X, y))

@@ -1,0 +1,218 @@
+"""Targets and predictions: numbers for regressors, declared classes for classifiers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from river import base as river_base
+
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.linear import LinearModel
+from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
+    """Numbers as targets."""
+
+    _losses = (Huber, Squared, Quantile)
+
+    def _encode_target(self, y: Any) -> float:
+        try:
+            value = float(y)
+        except (TypeError, ValueError):
+            raise SchemaError(f"target: expected a number, got {type(y).__name__}") from None
+        if not math.isfinite(value):
+            raise SchemaError("target: expected a finite number, got NaN or an infinity")
+        return value
+
+    def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> float:
+        """Return the prediction for one record; 0 before the first record.
+
+        Parameters
+        ----------
+        x
+            Features by name, as for `learn_one`.
+        kwargs
+            Ignored: River passes the keyword arguments of `learn_one`.
+        """
+        if self._features is None:
+            return 0.0
+        return float(self.predict_arrays(self._features.row_of(x))[0])
+
+    def predict_many(self, X: pd.DataFrame) -> pd.Series:
+        """Return the predictions for the rows of a DataFrame.
+
+        Parameters
+        ----------
+        X
+            One record a row, as for `learn_many`.
+        """
+        import pandas as pd
+
+        values = np.zeros(len(X)) if self._features is None else self.predict_arrays(self._features.frame(X))
+        return pd.Series(values, index=X.index)
+
+    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+        """Return the (n,) predictions.
+
+        Parameters
+        ----------
+        X
+            (n, p) floats, columns in the order of the declared features.
+        """
+        return self._scores(self._matrix(X))[:, 0]
+
+
+class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
+    """Declared classes as targets, (False, True) by default: labels that come from the data would leak."""
+
+    _losses = (Logistic, Softmax, Hinge)
+
+    classes: Sequence[Hashable] | None
+    probabilistic = True
+    """Whether the loss gives probabilities of the classes."""
+
+    def _set_up(self) -> None:
+        self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
+        if len(set(self._labels)) != len(self._labels) or len(self._labels) < 2:
+            raise ConfigError("classes: expected at least two labels and no label twice")
+        self._index = {label: float(k) for k, label in enumerate(self._labels)}
+        super()._set_up()
+
+    @property
+    def _multiclass(self) -> bool:
+        return len(self._labels) > 2  # River's checks read it
+
+    def _resolve_loss(self) -> Loss:
+        loss = super()._resolve_loss()
+        self.probabilistic = not isinstance(loss, Hinge)
+        if self._multiclass and isinstance(loss, Logistic):
+            return Softmax(clip=loss.clip)  # multinomial logistic is the logistic loss of many classes
+        if self._multiclass and not isinstance(loss, Softmax):
+            raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
+        return loss
+
+    def _model(self) -> dict[str, Any]:
+        return super()._model() | {"classes": [repr(label) for label in self._labels]}
+
+    def _outputs(self) -> int:
+        return len(self._labels) if isinstance(self._loss, Softmax) else 1
+
+    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
+        if self._outputs() == 1:
+            return super()._named(theta, names)
+        blocks = theta.reshape(self._outputs(), -1)
+        return {
+            label: dict(zip(names, block.tolist(), strict=True))
+            for label, block in zip(self._labels, blocks, strict=True)
+        }
+
+    def _encode_target(self, y: Any) -> float:
+        try:
+            return self._index[y]
+        except (KeyError, TypeError):
+            raise SchemaError(f"target: expected one of the {len(self._labels)} declared classes") from None
+
+    def _check_targets(self, y: np.ndarray) -> None:
+        check_classes(y, len(self._labels))
+
+    def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> Any:
+        """Return the most probable declared class.
+
+        Parameters
+        ----------
+        x
+            Features by name, as for `learn_one`.
+        kwargs
+            Ignored: River passes the keyword arguments of `learn_one`.
+        """
+        if self._features is None:
+            return self._labels[0]
+        return self._labels[int(self.predict_arrays(self._features.row_of(x))[0])]
+
+    def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
+        """Return the probability of each declared class.
+
+        Parameters
+        ----------
+        x
+            Features by name, as for `learn_one`.
+        kwargs
+            Ignored: River passes the keyword arguments of `learn_one`.
+
+        Raises `NotImplementedError` for the hinge loss, which has no probabilities.
+        """
+        self._need_probabilities()
+        if self._features is None:
+            return dict.fromkeys(self._labels, 1 / len(self._labels))
+        return dict(zip(self._labels, self.predict_proba_arrays(self._features.row_of(x))[0].tolist(), strict=True))
+
+    def predict_many(self, X: pd.DataFrame) -> pd.Series:
+        """Return the most probable classes for the rows of a DataFrame.
+
+        Parameters
+        ----------
+        X
+            One record a row, as for `learn_many`.
+        """
+        import pandas as pd
+
+        k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_arrays(self._features.frame(X))
+        return pd.Series([self._labels[i] for i in k], index=X.index)
+
+    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Return the probabilities for the rows of a DataFrame, one column for each class.
+
+        Parameters
+        ----------
+        X
+            One record a row, as for `learn_many`.
+
+        Raises `NotImplementedError` for the hinge loss, which has no probabilities.
+        """
+        import pandas as pd
+
+        self._need_probabilities()
+        if self._features is None:
+            values = np.full((len(X), len(self._labels)), 1 / len(self._labels))
+        else:
+            values = self.predict_proba_arrays(self._features.frame(X))
+        return pd.DataFrame(values, columns=list(self._labels), index=X.index)
+
+    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+        """Return the (n,) indices of the most probable classes; the first one if two are equal.
+
+        Parameters
+        ----------
+        X
+            (n, p) floats, columns in the order of the declared features.
+        """
+        scores = self._scores(self._matrix(X))
+        return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+
+    def predict_proba_arrays(self, X: np.ndarray) -> np.ndarray:
+        """Return the (n, K) probabilities of the classes, for a loss that has probabilities: not the hinge loss.
+
+        Parameters
+        ----------
+        X
+            (n, p) floats, columns in the order of the declared features.
+        """
+        from scipy.special import expit, softmax
+
+        scores = self._scores(self._matrix(X))
+        if scores.shape[1] > 1:
+            shares: np.ndarray = softmax(scores, axis=1)
+            return shares
+        p = expit(scores[:, 0])
+        return np.column_stack([1 - p, p])
+
+    def _need_probabilities(self) -> None:
+        if not self.probabilistic:
+            raise NotImplementedError("the hinge loss gives no probabilities")

@@ -1,0 +1,139 @@
+"""Windowed learning: the operator holds one window of users in memory, learns from it in many passes, and deletes it.
+
+Neighbours: all records of one user in one window replaced by any others.
+
+Trust: the operator, while a window lasts.
+
+Claim: the release of each window is (epsilon, delta)-DP.
+
+Proof. It follows for one window from the argument of its method (`windows.outliers`, `windows.ranges`,
+`windows.smoothed`). Windows are tumbling, so a user's records in one window are in no other window, and whatever is
+computed from releases is post-processing: disjoint windows compose in parallel. A user with records in two windows
+spends in both; a ledger adds these spends and refuses the user if they would pass the cap. The ledger is asked once for
+each window, when a user's first record comes: the records of a user over its cap are not even collected.
+
+The window (`window_buffer`). It begins with the first record that is taken, and ends after `window` records of the
+stream, including those that are refused for their subject. A user gives up to `items_per_user` of them, and further
+ones are refused. If a window has fewer users than the method's theorem needs, it goes on for another `window` records,
+until it has enough: no budget is spent on a release that cannot succeed. If `window` is smaller than the number of
+users that are needed, the estimator raises `TooFewUsersError` at once.
+
+What may leave memory. The records are in this buffer and nowhere else; the buffer is overwritten after the release, and
+a copy or pickle does not have it. The state holds the last release, so it may be saved between windows only
+(`at_boundary`). A window that was interrupted by a crash or the end of a run is read again from the source, because
+nothing of it was released.
+
+Every window continues from the theta of the last one, which is public by then; steps are planned as from the first
+start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.targets import LinearClassifier, LinearRegressor
+from streamdp.estimators.user.records import ITEMS, WINDOW
+from streamdp.estimators.windowed.learner import WindowLearner
+from streamdp.optim.domains import Domain
+from streamdp.optim.losses import Loss
+from streamdp.privacy.guarantees import Budget
+from streamdp.windows.task import Method
+
+if TYPE_CHECKING:
+    from streamdp.ledger.ledger import Ledger
+
+_GUARANTEE = """
+    Guarantee: the release of each window has `budget`, for neighbours that differ in all records of one user in it
+    (user level). A subject in several windows spends in each; a ledger caps the sum. The arguments, with their sources,
+    are in `streamdp.estimators.windowed.estimators` and the modules of the methods.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range, and `TooFewUsersError`, which says how many are
+    needed, if a window has fewer records than the method's theorem needs users."""
+
+_PARAMETERS = {
+    "budget": """
+        What a window spends, for each user in it: ApproxDP, or text such as "eps=1,delta=1e-6"; ApproxDP(1, 1e-6) if
+        None. Other kinds raise `BudgetError`.""",
+    "method": """
+        How to learn from a window: a name, or a method object with parameters of its own.
+        "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; if it reduces the
+        noise, it first finds the range of the users' gradients and adds noise for that range only; it needs a number of
+        users that grows like sqrt(d).
+        "outlier-removal" (`OutlierRemoval`; Asi, Liu 2023): similar, with a number of users that does not grow with d;
+        for users with thousands of records.
+        "smoothed" (`ConvolutionSmoothing`; Kulkarni, Lee, Liu 2021): few gradients of sampled users, for large
+        windows.""",
+    "window": "From 1 to 2^31: after this many records of the stream the window ends, if it has enough users.",
+    "ledger": "A `Ledger` that caps what each subject spends, one budget for each window; None: no cap.",
+    "strong_convexity": """
+        lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.""",
+}
+_LOSS = """
+    A name or a `Loss`: {}.
+    A non-smooth loss is smoothed by convolution with a small ball; another one that clips gradients needs
+    `smoothness`."""
+
+
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+class WindowedRegressor(WindowLearner, LinearRegressor):
+    """Regression from tumbling windows of users, with a trusted operator.
+
+    Examples
+    --------
+    >>> model = WindowedRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5, subject="ann")
+    >>> model.n_seen, model.n_windows, model.at_boundary  # the window is open
+    (1, 0, False)
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "huber",
+        budget: Budget | str | None = None,
+        method: str | Method = "private-range",
+        items_per_user: int = ITEMS,
+        window: int = WINDOW,
+        spread: float | None = None,
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        smoothness: float | None = None,
+        strong_convexity: float = 0.0,
+    ) -> None:
+        self._construct(locals())
+
+
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
+class WindowedClassifier(WindowLearner, LinearClassifier):
+    """Classification from tumbling windows of users, with a trusted operator.
+
+    Examples
+    --------
+    >>> model = WindowedClassifier(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, True, subject="ann")
+    >>> model.n_seen, model.n_windows, model.at_boundary  # the window is open
+    (1, 0, False)
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        budget: Budget | str | None = None,
+        method: str | Method = "private-range",
+        items_per_user: int = ITEMS,
+        window: int = WINDOW,
+        spread: float | None = None,
+        domain: Domain | None = None,
+        features: Sequence[str] | None = None,
+        intercept: bool = True,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        smoothness: float | None = None,
+        strong_convexity: float = 0.0,
+        classes: Sequence[Hashable] | None = None,
+    ) -> None:
+        self._construct(locals())

@@ -1,0 +1,92 @@
+"""The database of a ledger that is not part of a store: its own file, or a temporary database."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from functools import partial
+
+from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, select
+
+from streamdp.database.file_lock import FileLock
+from streamdp.database.interface import Format
+from streamdp.database.sqlite import SQLiteFile
+from streamdp.database.sqlite_connection import close, connect, store_errors
+from streamdp.ledger.spends import add_caps
+from streamdp.ledger.subject_key import check_key, given_key, key_fingerprint, make_key, matching_key
+from streamdp.ledger.tables import add_tables
+
+_metadata = MetaData()
+add_tables(_metadata)
+_key = Table("subject_key", _metadata, Column("fingerprint", LargeBinary(16), primary_key=True))
+LEDGER_FORMAT = Format("ledger", 0x7344506C, 2, _metadata, {1: add_caps})
+
+
+class LedgerFile:
+    """An open database with spends and nothing else, for one process at a time.
+
+    Parameters
+    ----------
+    path
+        The file, which is created if it does not exist. None for a temporary database that is deleted on `close`.
+    key
+        The subject key. If None, a temporary database gets a random one, and a file is opened as in `subject_key`.
+
+    Attributes
+    ----------
+    connection
+        The database.
+    key
+        The subject key.
+    errors
+        Turns the database's errors into `StoreError`s.
+
+    Raises as `Store`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, key: bytes | None) -> None:
+        self._lock: FileLock | None = None
+        if path is None:
+            self.key = secrets.token_bytes(32) if key is None else check_key(key)
+            self.errors = partial(store_errors, "the ledger")
+            self.connection = _temporary()
+            return
+        file = SQLiteFile(path)
+        self._lock = file.lock(shared=False)
+        try:
+            self.key = _key_of(file, key)
+            self.errors = partial(store_errors, file.name)
+            self.connection = file.open_for_writing(LEDGER_FORMAT)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def close(self) -> None:
+        """Close the database and release its lock."""
+        close(self.connection)
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _temporary() -> Connection:
+    connection = connect("")
+    with connection.begin():
+        LEDGER_FORMAT.create_tables(connection)
+    return connection
+
+
+def _key_of(file: SQLiteFile, key: bytes | None) -> bytes:
+    """The key of the file, which is created, or checked without a write to it."""
+    found = given_key(file.key_file, key)
+    made: list[bytes] = []
+
+    def fill(connection: Connection) -> None:
+        made.append(found or make_key(file.key_file))
+        connection.execute(_key.insert(), {"fingerprint": key_fingerprint(made[0])})
+
+    if file.create(LEDGER_FORMAT, fill):
+        return made[0]
+    with file.reading(LEDGER_FORMAT) as connection:
+        file.check(connection)
+        fingerprint = connection.execute(select(_key.c.fingerprint)).scalar()
+        return matching_key(file.name, file.key_file, found, fingerprint)

@@ -1,0 +1,172 @@
+"""Rows of subjects in memory in front of a database: read when they are needed, written with a commit.
+
+A commit writes the changed rows either to the log, if there is one and it has room, or to the table together with all
+rows of the log. The log belongs to a process that has the database for itself. Its rows are all in memory too, except
+after opening and after a rollback: then a checkpoint writes them to the table before the first row is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+from sqlalchemy import Connection
+
+from streamdp.errors import StoreError
+from streamdp.ledger.caps import check_kinds
+from streamdp.ledger.check_words import update_checks
+from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.rows import Expected
+from streamdp.ledger.spends import spends_in
+from streamdp.privacy.guarantees import Budget
+
+KEPT_SUBJECTS = 4_000_000
+"""Rows that stay in memory after a commit (about 400 MB), so that the next batch need not read them again.
+
+If another worker changes such a row, the next write of it finds out.
+"""
+
+LOGGED_ROWS = 500_000
+"""Rows that the log may have. It may have more if they are at most twice the rows in memory."""
+
+
+class PagedRows:
+    """The rows of subjects, over the spends in a database.
+
+    Parameters
+    ----------
+    connection
+        The database.
+    errors
+        Turns the database's errors into `StoreError`s.
+    cap
+        The ledger's cap. The subjects' own caps must be of its kind.
+    shared
+        Whether other processes may write to the database.
+
+    Attributes
+    ----------
+    cache
+        The rows in memory. It changes with `find`, `mark_committed` and `rollback`.
+    """
+
+    def __init__(
+        self, connection: Connection, errors: Callable[[], AbstractContextManager[None]], cap: Budget, shared: bool
+    ) -> None:
+        self.errors = errors
+        self._connection = connection
+        self._process = os.getpid()
+        self._cap = cap
+        self._spends = spends_in(connection)
+        self._log = None if shared else self._spends.log
+        self._logged_rows = 0
+        self._to_log = False  # whether the last `write_pending` wrote to the log
+        self.cache, self._log_is_cached = RowCache(), False
+
+    def check_process(self) -> None:
+        """Raise `StoreError` in a fork of the process that opened the database: it would grant each cap once more."""
+        if os.getpid() != self._process:
+            raise StoreError("this ledger belongs to the process that opened it, and this is a fork of it")
+
+    def open_connection(self) -> Connection:
+        """Return the connection. Raises `StoreError` if it is closed, or in a fork."""
+        if self._connection.closed:
+            raise StoreError("this ledger is closed")
+        self.check_process()
+        return self._connection
+
+    def _connection_for_reading(self) -> Connection:
+        """The connection, after every row of the log is in the table or in memory."""
+        connection = self.open_connection()
+        if not self._log_is_cached:
+            self._spends.checkpoint(connection)
+            self._log_is_cached, self._logged_rows = True, 0
+        return connection
+
+    def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.
+
+        Parameters
+        ----------
+        keys, present
+            (n, 2) uint64 and (n,) bool, from `hash_subjects`.
+
+        Raises `StoreError` if the database cannot be read, and `StoreMismatchError` if a subject's own cap is of
+        another kind than the ledger's. Then nothing has changed.
+        """
+        cache = self.cache
+        slots = cache.find(keys, present)
+        if len(cache.unread):
+            try:
+                with self.errors():
+                    rows, found = self._spends.read(self._connection_for_reading(), cache.unread)
+                check_kinds(self._cap, rows)
+                cache.fill(rows, found)
+            except BaseException:
+                cache.drop_unread()
+                raise
+        return slots
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next commit will write all rows to the table and remove them from memory."""
+        return self.cache.n > KEPT_SUBJECTS
+
+    @property
+    def n_subjects(self) -> int:
+        """The number of subjects that have a row, pending ones included. The database counts its own."""
+        cache = self.cache
+        with self.errors():
+            known = self._spends.count(self._connection_for_reading())
+        return known + int(np.count_nonzero(cache.absent & (cache.pending | cache.logged)))
+
+    @property
+    def n_pending(self) -> int:
+        """The number of rows that the next commit writes."""
+        return int(np.count_nonzero(self.cache.pending))
+
+    def write_pending(self, connection: Connection) -> None:
+        """Write the rows that have changed since the last commit, inside the caller's transaction.
+
+        Parameters
+        ----------
+        connection
+            The database.
+
+        Raises `LedgerConflictError` if a row is no longer what it was when it was read.
+        """
+        cache = self.cache
+        changed = np.flatnonzero(cache.pending[: cache.n])
+        has_room = self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * cache.n)
+        self._to_log = self._log is not None and has_room and not self.is_full
+        if cache.n == 0:
+            return
+        if self._log is not None:
+            if self._to_log:
+                self._log.append(connection, cache.keys[changed], cache.rows[changed])
+                return
+            self._log.clear(connection)  # memory has all rows of the log, because at least one row was read
+            changed = np.flatnonzero((cache.pending | cache.logged)[: cache.n])
+        self._spends.write(connection, changed, cache.keys, cache.rows, Expected(cache.checks, cache.absent))
+
+    def mark_committed(self) -> None:
+        """Note that the transaction of `write_pending` is on disk: nothing is pending any more."""
+        cache = self.cache
+        if self._to_log:
+            self._logged_rows += self.n_pending
+            cache.logged |= cache.pending
+            cache.pending[:] = False
+            return
+        self._logged_rows = 0
+        if self.is_full:
+            self.cache = RowCache()
+            return
+        changed = np.flatnonzero((cache.pending | cache.logged)[: cache.n])
+        update_checks(changed, cache.keys, cache.rows.view(np.uint64), cache.checks)
+        cache.absent[changed] = cache.pending[changed] = cache.logged[changed] = False
+
+    def rollback(self) -> None:
+        """Discard all rows in memory. The next `find` reads from the database."""
+        self.cache, self._log_is_cached = RowCache(), False

@@ -1,0 +1,63 @@
+"""The row of a subject: what its numbers mean, for compiled code and for storage.
+
+A row is `ROW` float64 numbers: the four sums of a `Spend`, the number of records, and the subject's own cap as two
+numbers. The last two are zero if the subject has the ledger's cap.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CAP, CAP_DELTA = range(7)
+ROW = 7
+
+PURE, APPROX, GAUSSIAN = range(3)
+"""The kinds of cap."""
+
+
+class CapNumbers(NamedTuple):
+    """A cap as (PURE, E, 0), (APPROX, E, D) or (GAUSSIAN, M squared, -1): the sign of the last number tells the kind.
+
+    Parameters
+    ----------
+    kind
+        PURE, APPROX or GAUSSIAN.
+    most, most_delta
+        The largest epsilon and delta; or the largest mu squared, and -1.
+    """
+
+    kind: int
+    most: float
+    most_delta: float
+
+
+class Sums(NamedTuple):
+    """The four sums of a `Spend`.
+
+    Parameters
+    ----------
+    epsilon, delta, mu_squared, pure_mu_squared
+        See `Spend`; at least 0, and infinite if a sum has no finite value.
+    """
+
+    epsilon: float
+    delta: float
+    mu_squared: float
+    pure_mu_squared: float
+
+
+class Expected(NamedTuple):
+    """What the database must still have when rows are written: what it had when they were read.
+
+    Parameters
+    ----------
+    checks
+        (n,) uint64, the check word of each row that the database has.
+    absent
+        (n,) bool, True for a subject of which the database has no row.
+    """
+
+    checks: np.ndarray
+    absent: np.ndarray

@@ -1,0 +1,61 @@
+"""Limits on undecodable records: a wrong schema or a broken producer must stop a job, and not fill its dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamdp.data.records import Batch, Shard
+from streamdp.errors import TooManyBadRecordsError
+
+MIN_POLLED = 1000
+"""The share is taken of at least so many records: of few records, one bad one is a large share."""
+
+
+@dataclass(slots=True)
+class BadRecords:
+    """Counts the undecodable records of a worker.
+
+    Parameters
+    ----------
+    max_in_a_row
+        The most undecodable records of a shard in a row; None for no limit.
+    max_share
+        The largest share of all polled records, in [0, 1]; None for no limit.
+    polled, bad
+        All records so far, and the undecodable ones. Records that are read again count again.
+    """
+
+    max_in_a_row: int | None
+    max_share: float | None
+    polled: int = 0
+    bad: int = 0
+
+    def count(self, shard: Shard, batch: Batch, in_a_row: int) -> int:
+        """Count a batch, and return how many undecodable records of the shard stand in a row at its end.
+
+        Parameters
+        ----------
+        shard, batch
+            The batch of a shard.
+        in_a_row
+            What the last call for this shard returned; 0 before the first.
+
+        Raises `TooManyBadRecordsError` above a limit.
+        """
+        self.polled += len(batch) + len(batch.dead)
+        if not batch.dead:
+            return 0
+        self.bad += len(batch.dead)
+        last_good = int(batch.positions[-1]) if len(batch) else -1
+        in_a_row = sum(letter.position > last_good for letter in batch.dead) + (0 if len(batch) else in_a_row)
+        if self.max_in_a_row is not None and in_a_row > self.max_in_a_row:
+            raise TooManyBadRecordsError(
+                f"{shard}: {in_a_row} records in a row cannot be decoded; the reason of the last is "
+                f"{batch.dead[-1].reason!r}; fix the schema or the producer, or raise max_bad_in_a_row"
+            )
+        if self.max_share is not None and self.bad > self.max_share * max(self.polled, MIN_POLLED):
+            raise TooManyBadRecordsError(
+                f"{self.bad} of {self.polled} records cannot be decoded, over the share of {self.max_share:g}; "
+                "fix the schema or the producer, or raise max_bad_share"
+            )
+        return in_a_row

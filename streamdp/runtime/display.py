@@ -1,0 +1,246 @@
+"""What a run shows of itself: a live table on a terminal, JSON lines anywhere else."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from streamdp.data.records import Position, Shard
+from streamdp.runtime.learning import total
+from streamdp.runtime.protocols import Observer
+from streamdp.runtime.runner import Progress
+from streamdp.store.snapshot import Counts, Part, Snapshot
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+Lag = Callable[[Mapping[Shard, Position]], Mapping[Shard, int]]
+
+
+class _Display:
+    """Shows one run; a context manager around it. On a terminal `table` is drawn four times a second."""
+
+    _live: Live | None = None
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        if sys.stdout.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self.table, console=Console(), refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def table(self) -> Table:
+        """The present state as a table."""
+        raise NotImplementedError
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def _write(self, event: str, more: dict[str, Any]) -> None:
+        """Write an event as a JSON line; a terminal shows the table in place of it."""
+        if self._live is None:
+            line: dict[str, Any] = {"event": event, "seconds": round(self._seconds, 3)} | more
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+
+
+def _columns(counts: Counts) -> dict[str, str]:
+    return {name: f"{number:,}" for name, number in asdict(counts).items()}
+
+
+def _measures(holdout: Mapping[str, Any] | None) -> dict[str, str]:
+    """The numbers among the measures of a public holdout."""
+    found = holdout or {}
+    return {name.replace("_", " "): f"{value:.4f}" for name, value in found.items() if isinstance(value, float)}
+
+
+class RunnerDisplay(_Display):
+    """Shows a `runner.Runner`. JSON lines: one object for each commit of this run, and one at the end."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(Counts(), Counts())
+        self._first: Snapshot | None = None
+        self._holdout: dict[str, Any] | None = None
+        self._state = "running"
+
+    def resumed(self, snapshot: Snapshot) -> None:
+        """Before a run that resumes a job: its records are not of this run, and do not count for its speed.
+
+        Parameters
+        ----------
+        snapshot
+            The last commit.
+        """
+        self._first = snapshot
+
+    def progress(self, progress: Progress) -> None:
+        """After every batch and commit. JSON lines show what is committed only.
+
+        Parameters
+        ----------
+        progress
+            The counts now.
+        """
+        self._progress = progress
+
+    def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
+        """After every commit; at the start of a run that resumes, for the last commit.
+
+        Parameters
+        ----------
+        snapshot
+            The commit.
+        holdout
+            What the model scores on the public holdout; None without a holdout.
+        """
+        self._holdout = holdout
+        if self._first is None or snapshot.seq > self._first.seq:
+            more: dict[str, Any] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
+            self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
+
+    def finished(self, counts: Counts, reason: str) -> None:
+        """At the end of the run.
+
+        Parameters
+        ----------
+        counts
+            All committed records of the job.
+        reason
+            Why it ended.
+        """
+        self._progress, self._state = Progress(counts, counts), reason
+        self._count("end", counts, {"reason": reason})
+
+    def _speed(self, counts: Counts) -> float:
+        """Records per second of this run."""
+        first = 0 if self._first is None else total(self._first.counts)
+        return (total(counts) - first) / max(self._seconds, 1e-9)
+
+    def _count(self, event: str, counts: Counts, more: dict[str, Any]) -> None:
+        self._write(event, asdict(counts) | {"records_per_second": round(self._speed(counts))} | more)
+
+    def table(self) -> Table:
+        """One row for each number."""
+        from rich.table import Table
+
+        counts = self._progress.counts
+        rows = {"state": f"{self._state}, {self._seconds:.0f} s", "records/s": f"{self._speed(counts):,.0f}"}
+        rows |= _columns(counts) | {"committed": f"{total(self._progress.committed):,}"}
+        rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()}
+        table = Table(box=None, show_header=False)
+        for row in rows.items():
+            table.add_row(*row)
+        return table
+
+
+class WorkerDisplay(_Display, Observer):
+    """Shows a `worker.Worker`.
+
+    JSON lines: one object for each commit, change of shards, retry, and measurement on the holdout; one with the port
+    of the metrics, and one at the end.
+
+    Parameters
+    ----------
+    lag
+        How many records wait after these positions, by shard; shards of which the source does not know it are left out.
+    """
+
+    def __init__(self, lag: Lag) -> None:
+        self._lag = lag
+        self._lags: dict[Shard, int] = {}
+        self._counts: dict[Shard, Counts] = {}
+        self._fault = ""
+        self._notes: dict[str, str] = {}
+        self._state = "waiting for the group"
+
+    def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
+        """See `Observer.committed`."""
+        self._fault = ""
+        self._lags |= self._lag({shard: part.position for shard, part in parts.items()})
+        self._counts |= {shard: part.counts for shard, part in parts.items()}
+        shards = {
+            str(shard): asdict(part.counts) | {"position": part.position, "lag": self._lags.get(shard)}
+            for shard, part in parts.items()
+        }
+        self._write("commit", {"commit_seconds": round(seconds, 4), "shards": shards})
+
+    def assigned(self, shards: dict[Shard, Counts]) -> None:
+        """See `Observer.assigned`."""
+        self._lags = {shard: lag for shard, lag in self._lags.items() if shard in shards}
+        self._counts = {shard: self._counts.get(shard, counts) for shard, counts in shards.items()}
+        self._state = "running"
+        self._write("assigned", {"shards": sorted(map(str, shards))})
+
+    def on_retry(self, kind: str, message: str) -> None:
+        """See `Observer.on_retry`."""
+        self._fault = message
+        self._write(kind, {"message": message})
+
+    def metrics(self, port: int) -> None:
+        """Before the run, if it serves Prometheus metrics.
+
+        Parameters
+        ----------
+        port
+            Of the loopback address.
+        """
+        url = f"http://127.0.0.1:{port}/metrics"
+        self._notes["metrics"] = url
+        self._write("metrics", {"url": url})
+
+    def measured(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
+        """After a commit, if the model of all shards was measured on a public holdout.
+
+        Parameters
+        ----------
+        snapshot
+            The model of the whole job, with the shards of other workers.
+        holdout
+            Its measures; None without a holdout.
+        """
+        if holdout is not None:
+            self._notes["holdout, all shards"] = ", ".join(map(" ".join, _measures(holdout).items()))
+            self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})
+
+    def finished(self, records: int, reason: str) -> None:
+        """At the end of the run.
+
+        Parameters
+        ----------
+        records
+            The number of records that were committed.
+        reason
+            Why it ended.
+        """
+        self._state = f"{reason}, {records:,} records"
+        self._write("end", {"records": records, "reason": reason})
+
+    def table(self) -> Table:
+        """One row for each shard."""
+        from rich.table import Table
+
+        title = f"{self._state}, {self._seconds:.0f} s"
+        table = Table("shard", box=None, title=f"{title}; {self._fault}" if self._fault else title)
+        table.caption = "\n".join(f"{name}: {note}" for name, note in self._notes.items()) or None
+        for column in (*asdict(Counts()), "lag"):
+            table.add_column(column, justify="right")
+        for shard, counts in sorted(self._counts.items()):
+            lag = self._lags.get(shard)
+            table.add_row(str(shard), *_columns(counts).values(), "" if lag is None else f"{lag:,}")
+        return table

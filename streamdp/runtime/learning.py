@@ -1,0 +1,62 @@
+"""How both loops learn a batch, count its records and check a state before its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamdp.data.records import Batch
+from streamdp.errors import ConfigError
+from streamdp.runtime.protocols import Estimator
+from streamdp.store.snapshot import Counts
+
+
+def total(counts: Counts) -> int:
+    """The number of records that were counted: each is learned, refused or dead.
+
+    Parameters
+    ----------
+    counts
+        Of a job or of a shard.
+    """
+    return counts.learned + counts.refused + counts.dead
+
+
+def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
+    """Learn a batch and return the new counts. If admission fails, nothing was learned and the call may be repeated.
+
+    Parameters
+    ----------
+    estimator
+        It admits the records first; this is the step that may fail.
+    batch
+        Records and dead letters; one of the two may be empty.
+    counts
+        All records before this batch.
+    """
+    seen, refused = estimator.n_seen, estimator.n_refused
+    if len(batch):
+        estimator.learn_arrays(batch.X, batch.y, batch.budgets, batch.subjects)
+    return Counts(
+        counts.learned + estimator.n_seen - seen,
+        counts.refused + estimator.n_refused - refused,
+        counts.dead + len(batch.dead),
+    )
+
+
+def check_finite(state: Mapping[str, Any]) -> None:
+    """Refuse a state that must not be committed because nothing could be learned from it any more.
+
+    Parameters
+    ----------
+    state
+        The state of an estimator.
+
+    Raises `ConfigError` if an array in it has a value that is not finite.
+    """
+    if not all(np.isfinite(value).all() for value in state.values() if isinstance(value, np.ndarray)):
+        raise ConfigError(
+            "the model is no longer finite; the last commit is kept; set a smaller eta, or a bounded domain"
+        )

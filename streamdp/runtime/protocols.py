@@ -1,0 +1,185 @@
+"""What the loops need of estimators, stores, dead-letter writers and observers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamdp.data.records import Batch, DeadLetter, Position, Shard, Subject
+from streamdp.store.snapshot import Counts, Part, Snapshot
+
+
+class Estimator(Protocol):
+    """What a loop needs of an estimator; `streamdp.estimators.base` describes it."""
+
+    n_seen: int
+    n_refused: int
+
+    @property
+    def commits_at_every_boundary(self) -> bool:
+        """Whether `close_batch` may have to leave a batch open, so that every boundary is worth a commit."""
+
+    @property
+    def ledger(self) -> Any:
+        """The ledger that admits records; None without a cap."""
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether the state may leave memory now."""
+
+    @property
+    def to_boundary(self) -> int:
+        """The number of records up to the next boundary; 0 at a boundary."""
+
+    def boundary_within(self, records: int) -> int:
+        """How many of the next records to learn, so that the last of them is followed by a boundary.
+
+        Parameters
+        ----------
+        records
+            The number of records at hand. It is returned if there is no boundary within them.
+        """
+
+    def close_batch(self) -> None:
+        """Come to a boundary now, if the open batch allows it."""
+
+    def learn_arrays(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        budgets: np.ndarray | None = None,
+        subjects: Sequence[Subject | None] | None = None,
+    ) -> np.ndarray | None:
+        """Admit n records, spend their budgets, then learn them. If admission fails, nothing is spent or learned.
+
+        Parameters
+        ----------
+        X, y
+            (n, p) and (n,) float64.
+        budgets
+            (n,) float64, NaN for the default. None if no record brings one.
+        subjects
+            n entries. None if no record has one.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, to be committed."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a committed state.
+
+        Parameters
+        ----------
+        state
+            As `state_dict` returned it.
+        """
+
+
+class Committing(Protocol):
+    """What `Runner` needs of a store; `streamdp.store.store.Store` implements it."""
+
+    @property
+    def ledger(self) -> Any:
+        """The spends of subjects, committed by `commit`; None without a cap."""
+
+    def load(self) -> Snapshot | None:
+        """The last committed snapshot; None before the first commit."""
+
+    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
+        """Commit all of it and the pending spends in one transaction.
+
+        Parameters
+        ----------
+        state, position, counts
+            Of the estimator, of the source, and of the whole job.
+        """
+
+    def rollback(self) -> None:
+        """Discard the spends since the last commit."""
+
+
+class DeadLetters(Protocol):
+    """Writes the dead letters of a source; `connectors.files.DeadLetterFile` is one."""
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Write letters; they need not be durable yet.
+
+        Parameters
+        ----------
+        letters
+            In the order of their positions.
+        """
+
+    def commit(self) -> None:
+        """Make the written letters durable."""
+
+
+class ShardedDeadLetters(Protocol):
+    """Writes the dead letters of shards; `connectors.kafkasink.DeadLetterTopic` is one."""
+
+    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
+        """Write letters; they need not be durable yet.
+
+        Parameters
+        ----------
+        letters
+            In the order of their positions.
+        shard
+            The shard that they came from.
+        """
+
+    def commit(self) -> None:
+        """Make the written letters durable."""
+
+
+class Observer:
+    """Watches a worker, for progress and metrics. The worker's threads call it, so it must be quick."""
+
+    def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
+        """A batch was learned. It is not committed yet, and may still be `rolled_back`.
+
+        Parameters
+        ----------
+        shard
+            The shard that the batch came from.
+        batch
+            Its records and dead letters.
+        counts
+            All records of the shard so far, with this batch.
+        """
+
+    def rolled_back(self) -> None:
+        """All shards went back to their last commit; what came after it will be learned again."""
+
+    def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
+        """Shards were committed.
+
+        Parameters
+        ----------
+        parts
+            What was committed of each shard.
+        seconds
+            The duration of the commit.
+        """
+
+    def assigned(self, shards: dict[Shard, Counts]) -> None:
+        """The set of this worker's shards has changed.
+
+        Parameters
+        ----------
+        shards
+            All shards that the worker has now, with their committed counts.
+        """
+
+    def on_retry(self, kind: str, message: str) -> None:
+        """A transient fault occurred, and the worker tries again.
+
+        Parameters
+        ----------
+        kind
+            `fenced`, `conflict`, `store`, `source` or `publish`.
+        message
+            The text of the error. It shows no value of a record.
+        """

@@ -1,0 +1,227 @@
+"""The shards of one worker in memory: which are assigned, where each continues, and which parts may be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from streamdp.data.records import Position, Shard
+from streamdp.runtime.learning import check_finite, total
+from streamdp.runtime.protocols import Estimator
+from streamdp.store.snapshot import Counts, Part, Snapshot
+
+
+@dataclass(slots=True)
+class Lane:
+    """The estimator of a shard, and how far it has read and committed.
+
+    Parameters
+    ----------
+    estimator
+        Learns the records of this shard only.
+    counts, position
+        After the last learned record. The position is None until the source has started an uncommitted shard.
+    committed, committed_position
+        The same at the last commit; zero and None before the first.
+    origin
+        Where the source started; None before.
+    boundary
+        The part at the last boundary; None before the first.
+    bad_in_a_row
+        How many undecodable records came since the last good one.
+    """
+
+    estimator: Estimator
+    counts: Counts
+    position: Position | None
+    committed: Counts
+    committed_position: Position | None
+    origin: Position | None
+    boundary: Part | None = None
+    bad_in_a_row: int = 0
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether records came after the last commit."""
+        return self.position != self.committed_position
+
+    def keep_boundary(self) -> None:
+        """Keep the part, if the estimator is at a boundary; a commit within the next batch takes it."""
+        if self.estimator.at_boundary and self.position is not None:
+            self.boundary = Part(self.estimator.state_dict(), self.position, self.counts)
+
+    def part(self) -> Part | None:
+        """The part at the last boundary; None if it is committed already."""
+        self.keep_boundary()
+        return None if self.boundary is None or self.boundary.position == self.committed_position else self.boundary
+
+
+class ShardTable:
+    """The shards of one worker.
+
+    The thread of the loop changes it. The store's thread reads `get` and `stale`, and learns into lanes.
+
+    Parameters
+    ----------
+    build
+        Makes an empty estimator.
+
+    Attributes
+    ----------
+    to_start
+        The shards that the source does not read yet, with the position to start at (None: the source decides).
+    lost
+        The shards that were taken away during the current call on the store's thread.
+    stale
+        Whether the lanes hold what must not be committed. They must be read from the store again.
+    """
+
+    def __init__(self, build: Callable[[], Estimator]) -> None:
+        self.to_start: dict[Shard, Position | None] = {}
+        self.lost: set[Shard] = set()
+        self.stale = False
+        self._build = build
+        self._lanes: dict[Shard, Lane] = {}
+        self._fenced: dict[Shard, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(list(self._lanes))
+
+    def __contains__(self, shard: object) -> bool:
+        return shard in self._lanes
+
+    def get(self, shard: Shard) -> Lane | None:
+        """The lane of a shard; None if the shard is not this worker's.
+
+        Parameters
+        ----------
+        shard
+            Any shard.
+        """
+        return self._lanes.get(shard)
+
+    @property
+    def committed(self) -> dict[Shard, Counts]:
+        """The committed counts of all shards."""
+        return {shard: lane.committed for shard, lane in self._lanes.items()}
+
+    @property
+    def pending(self) -> int:
+        """The number of records that were learned and not committed."""
+        return sum(total(lane.counts) - total(lane.committed) for lane in list(self._lanes.values()))
+
+    @property
+    def unpinned(self) -> bool:
+        """Whether a shard has started whose origin is not committed: `latest` would be another position next time."""
+        return any(lane.committed_position is None and lane.position is not None for lane in self._lanes.values())
+
+    def claim(self, claimed: Mapping[Shard, Snapshot | None]) -> None:
+        """Take claimed shards in, except those that were lost during the claim.
+
+        Parameters
+        ----------
+        claimed
+            The last commit of each; None if there is none.
+        """
+        for shard, snapshot in claimed.items():
+            if shard not in self.lost:
+                self._put(shard, snapshot, None)
+
+    def reload(self, shard: Shard, snapshot: Snapshot | None) -> None:
+        """Replace the lane of a shard by its last commit, if the shard is still this worker's.
+
+        Parameters
+        ----------
+        shard, snapshot
+            The shard and its last commit; None if there is none.
+        """
+        if (lane := self._lanes.get(shard)) is not None:
+            self._put(shard, snapshot, lane.origin)
+
+    def _put(self, shard: Shard, snapshot: Snapshot | None, origin: Position | None) -> None:
+        estimator, counts, position = self._build(), Counts(), None
+        if snapshot is not None:
+            estimator.load_state_dict(snapshot.state)
+            counts, position = snapshot.counts, snapshot.position
+        self._lanes[shard] = Lane(estimator, counts, position, counts, position, origin)
+        self.to_start[shard] = position or origin
+
+    def drop(self, shards: Iterable[Shard]) -> None:
+        """Remove shards, with what was learned of them.
+
+        Parameters
+        ----------
+        shards
+            Any shards.
+        """
+        for shard in shards:
+            self._lanes.pop(shard, None)
+            self._fenced.pop(shard, None)
+
+    def fence(self, shard: Shard, until: float) -> None:
+        """Note a shard that another worker has claimed, although the source still assigns it to this one.
+
+        Parameters
+        ----------
+        shard
+            A shard that was dropped.
+        until
+            When to claim it again, on the worker's clock.
+        """
+        self._fenced[shard] = until
+
+    def take_reclaimable(self, now: float) -> list[Shard]:
+        """The fenced shards to claim again, because the source has not taken them away in the meantime.
+
+        If the other worker owned the shard, the source would have revoked it here by now. Otherwise that claim was
+        late: it was sent before the shard was assigned to this worker, and now the shard has no owner.
+
+        Parameters
+        ----------
+        now
+            The time on the worker's clock.
+        """
+        due = [shard for shard, until in self._fenced.items() if now >= until]
+        for shard in due:
+            del self._fenced[shard]
+        return due
+
+    def close_batches(self, shards: Iterable[Shard] | None = None) -> None:
+        """Bring estimators to a boundary, unless the lanes are stale.
+
+        Parameters
+        ----------
+        shards
+            Those of this worker among these; None for all.
+        """
+        if not self.stale:
+            for shard in self if shards is None else shards:
+                if (lane := self._lanes.get(shard)) is not None:
+                    lane.estimator.close_batch()
+
+    def parts(self) -> dict[Shard, Part]:
+        """What is to be committed: every shard that passed a boundary; nothing while the lanes are stale."""
+        if self.stale:
+            return {}
+        parts = {shard: part for shard, lane in self._lanes.items() if (part := lane.part()) is not None}
+        for part in parts.values():
+            check_finite(part.state)
+        return parts
+
+    def mark_committed(self, parts: Mapping[Shard, Part]) -> int:
+        """Note a commit, and return the number of records that it added.
+
+        Parameters
+        ----------
+        parts
+            What was committed; shards that were dropped in the meantime are left out.
+        """
+        added = 0
+        for shard, part in parts.items():
+            if (lane := self._lanes.get(shard)) is not None:
+                added += total(part.counts) - total(lane.committed)
+                lane.committed, lane.committed_position = part.counts, part.position
+        return added

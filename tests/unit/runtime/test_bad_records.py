@@ -1,0 +1,48 @@
+"""Limits on undecodable records, against a count by plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamdp.data.records import Batch, DeadLetter, Shard
+from streamdp.errors import TooManyBadRecordsError
+from streamdp.runtime.bad_records import BadRecords
+
+SHARD = Shard("t", 3)
+
+
+def batch(first: int, good: list[bool]) -> Batch:
+    places = np.array([first + i for i, fine in enumerate(good) if fine], dtype=np.int64)
+    dead = [DeadLetter(first + i, "not_json") for i, fine in enumerate(good) if not fine]
+    return Batch(("a",), np.zeros((len(places), 1)), np.zeros(len(places)), places, {"index": first}, dead=dead)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_of_bad_records_goes_on_over_batches(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    counted, in_a_row, place, expected = BadRecords(None, None), 0, 0, 0
+    for _ in range(200):
+        good = (rng.random(rng.integers(1, 6)) < rng.choice([0.0, 0.3, 1.0])).tolist()
+        for fine in good:
+            expected = 0 if fine else expected + 1
+        in_a_row = counted.count(SHARD, batch(place, good), in_a_row)
+        place += len(good)
+        assert in_a_row == expected
+    assert counted.polled == place
+
+
+def test_limits_are_the_last_allowed_numbers() -> None:
+    limited = BadRecords(3, None)
+    assert limited.count(SHARD, batch(0, [True, False, False, False]), 0) == 3
+    with pytest.raises(TooManyBadRecordsError, match=r"t/3: 4 records in a row .* 'not_json'; fix .* max_bad_in_a_row"):
+        limited.count(SHARD, batch(4, [False]), 3)
+
+
+def test_the_share_is_of_at_least_a_thousand_records() -> None:
+    limited = BadRecords(None, 0.05)
+    limited.count(SHARD, batch(0, [False] * 50), 0)
+    limited.count(SHARD, batch(50, [True] * 970), 50)
+    limited.count(SHARD, batch(1020, [False]), 0)  # 51 of 1021
+    with pytest.raises(TooManyBadRecordsError, match=r"52 of 1022 records .* share of 0.05; fix .* max_bad_share"):
+        limited.count(SHARD, batch(1021, [False]), 1)

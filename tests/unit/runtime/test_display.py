@@ -1,0 +1,126 @@
+"""What a run shows: the same facts as JSON lines and as a table on a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from streamdp.data.records import Shard
+from streamdp.runtime.display import RunnerDisplay, WorkerDisplay
+from streamdp.runtime.runner import Progress
+from streamdp.store.snapshot import Counts, Part, Snapshot
+
+HOLDOUT = {"accuracy": 0.75, "log_loss": 0.5, "rows": 10}
+A, B = Shard("t", 0), Shard("t", 1)
+
+
+def snapshot(seq: int, learned: int) -> Snapshot:
+    return Snapshot("job", "f", "", seq, 1000.0 + seq, Counts(learned, 2, 1), {}, {})
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Without times, which depend on the machine."""
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for line in found:
+        assert line.pop("seconds") >= 0
+        assert line.pop("records_per_second", 0) >= 0
+    return found
+
+
+def drawn(display: RunnerDisplay | WorkerDisplay) -> list[list[str]]:
+    """The words of each row."""
+    console = Console(file=io.StringIO(), width=120)
+    console.print(display.table())
+    return [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard output, as a terminal."""
+    file = io.StringIO()
+    monkeypatch.setattr(file, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", file)
+    return file
+
+
+def run_of_a_runner(display: RunnerDisplay) -> None:
+    display.resumed(snapshot(4, 100))
+    display.committed(snapshot(4, 100), HOLDOUT)
+    display.progress(Progress(Counts(1500, 2, 1), Counts(1400, 2, 1)))
+    display.committed(snapshot(5, 1400), HOLDOUT)
+
+
+def test_a_runner_in_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunnerDisplay() as display:
+        run_of_a_runner(display)
+        display.committed(snapshot(6, 1500), None)
+        display.finished(Counts(1500, 2, 1), "done")
+    assert lines(capsys) == [
+        {"event": "commit", "learned": 1400, "refused": 2, "dead": 1, "commit": 5, "committed_at": 1005.0}
+        | {"holdout": HOLDOUT},
+        {"event": "commit", "learned": 1500, "refused": 2, "dead": 1, "commit": 6, "committed_at": 1006.0},
+        {"event": "end", "learned": 1500, "refused": 2, "dead": 1, "reason": "done"},
+    ]
+
+
+def test_a_runner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = terminal(monkeypatch)
+    with RunnerDisplay() as display:
+        run_of_a_runner(display)
+        rows = drawn(display)
+        assert ["learned", "1,500"] in rows
+        assert ["committed", "1,403"] in rows
+        assert ["holdout", "log", "loss", "(public)", "0.5000"] in rows
+        assert rows[0][:2] == ["state", "running,"]
+        display.finished(Counts(1600, 2, 1), "stopped")
+        assert drawn(display)[0][:2] == ["state", "stopped,"]
+    assert "learned" in file.getvalue()
+    assert "{" not in file.getvalue()
+
+
+def run_of_a_worker(display: WorkerDisplay) -> None:
+    display.metrics(9100)
+    display.assigned({A: Counts(), B: Counts(7, 0, 0)})
+    display.on_retry("store", "no answer")
+    display.committed({A: Part({}, {"index": 9}, Counts(1234, 2, 3))}, 0.01)
+    display.measured(snapshot(5, 1400), HOLDOUT)
+
+
+def test_a_worker_in_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with WorkerDisplay(lambda positions: dict.fromkeys(positions, 5)) as display:
+        run_of_a_worker(display)
+        display.measured(snapshot(5, 1400), None)
+        display.finished(1239, "done")
+    counts = {"learned": 1234, "refused": 2, "dead": 3}
+    assert lines(capsys) == [
+        {"event": "metrics", "url": "http://127.0.0.1:9100/metrics"},
+        {"event": "assigned", "shards": ["t/0", "t/1"]},
+        {"event": "store", "message": "no answer"},
+        {"event": "commit", "commit_seconds": 0.01, "shards": {"t/0": counts | {"position": {"index": 9}, "lag": 5}}},
+        {"event": "holdout", "learned": 1400, "refused": 2, "dead": 1, "holdout": HOLDOUT},
+        {"event": "end", "records": 1239, "reason": "done"},
+    ]
+
+
+def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = terminal(monkeypatch)
+    with WorkerDisplay(lambda positions: dict.fromkeys(positions, 5000)) as display:
+        assert drawn(display)[0][:3] == ["waiting", "for", "the"]
+        run_of_a_worker(display)
+        rows = drawn(display)
+        assert ["shard", "learned", "refused", "dead", "lag"] in rows
+        assert ["t/0", "1,234", "2", "3", "5,000"] in rows
+        assert ["t/1", "7", "0", "0"] in rows
+        said = " ".join(word for row in rows for word in row)
+        assert said.endswith("9100/metrics holdout, all shards: accuracy 0.7500, log loss 0.5000")
+        assert "answer" not in rows[0]
+        display.on_retry("store", "no answer")
+        assert drawn(display)[0][-2:] == ["no", "answer"]
+        display.assigned({B: Counts(7, 0, 0)})
+        assert not any(row[:1] == ["t/0"] for row in drawn(display))
+    assert "learned" in file.getvalue()
+    assert "{" not in file.getvalue()
