@@ -1,0 +1,144 @@
+"""Additive noise: Laplace and Gaussian.
+
+Rounding. Additive noise protects the gradients after rounding. Two gradients at distance s are at most
+
+    reach(s) = (1 + 2^-40) s + sqrt(d) h
+
+apart after rounding: 2^-40 covers the floating-point arithmetic of the gradients, and rounding to the grid of multiples
+of h moves each of two vectors by at most h/2 in each of d coordinates. The noise is calibrated to reach(S).
+
+Privacy map. `Mechanism.guarantee` answers which budget holds if two gradients are up to s apart instead of S. The noise
+is fixed, so for additive noise the budget changes by the factor reach(s) / reach(S): the epsilon of Laplace noise and
+the mu of Gaussian noise are proportional to the distance after rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount, with_amount
+from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
+
+_GRID_BITS = 20
+
+
+def _grid(scale: np.ndarray) -> np.ndarray:
+    """The largest power of two at most 2^-20 of the scale."""
+    grid: np.ndarray = np.exp2(np.floor(np.log2(scale)) - _GRID_BITS)
+    return grid
+
+
+def _reach(sensitivity: float, d: int, grid: np.ndarray) -> np.ndarray:
+    """The largest l2 distance after rounding of two gradients at this distance (see the module's text)."""
+    return np.asarray(sensitivity * ARITHMETIC + math.sqrt(d) * grid)
+
+
+def _additive(scale_of: Callable[[float | np.ndarray], np.ndarray], sensitivity: float, d: int) -> np.ndarray:
+    """Rows for additive noise whose scale is proportional to the sensitivity, rounding included."""
+    from streamdp.privacy.samplers import CALIBRATION, GRID, SCALE
+
+    grid = _grid(scale_of(sensitivity))
+    rows = np.zeros((np.size(grid), CALIBRATION))
+    rows[:, GRID] = grid
+    rows[:, SCALE] = scale_of(_reach(sensitivity, d, grid))
+    return rows
+
+
+def _stretch(mechanism: Mechanism, sensitivity: float, d: int) -> float:
+    """reach(s) / reach(S) of additive noise: the factor by which epsilon or mu grows if S becomes s."""
+    from streamdp.privacy.samplers import GRID
+
+    grid = mechanism.rows(d)[0, GRID]
+    return float(_reach(sensitivity, d, grid) / _reach(mechanism.sensitivity or 0.0, d, grid))
+
+
+class Laplace(Mechanism):
+    """Laplace noise of scale b = sqrt(d) S / epsilon on every coordinate: epsilon-DP.
+
+    Claim. The answers are epsilon-DP. Their total variance is 2 d b^2.
+
+    Proof. The densities of the answers for two vectors g and g' have the log ratio sum_j (|a_j - g'_j| - |a_j - g_j|) /
+    b at the answer a, at most ||g - g'||_1 / b. At l2 distance S the l1 distance is at most sqrt(d) S, with equality if
+    all coordinates differ by the same amount. So the log ratio is at most sqrt(d) S / b = epsilon.
+
+    Privacy map. At l2 distance s the log ratio is at most sqrt(d) s / b = epsilon s / S. With the rounding this is
+    epsilon reach(s) / reach(S).
+
+    Source: Shi et al. 2025, Example 1; Dwork et al. 2006.
+
+    >>> round(Laplace(PureDP(1)).variance(6), 2)
+    288.0
+    """
+
+    name = "laplace"
+    code = 1
+    serves = (PureDP,)
+
+    def _guarantee(self, sensitivity: float, d: int) -> PureDP:
+        return PureDP(amount(self.budget) * _stretch(self, sensitivity, d))
+
+    def variance(self, d: int) -> float:
+        """See `Mechanism.variance`."""
+        return 2 * d * float(self.rows(d)[0, 0]) ** 2
+
+    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+        """See `Mechanism.rows`."""
+        epsilon = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
+        return _additive(lambda s: math.sqrt(d) * s / epsilon, self.sensitivity or 0.0, d)
+
+
+class Gaussian(Mechanism):
+    """Gaussian noise N(0, sigma^2) on every coordinate: mu-GDP with sigma = S / mu, or (epsilon, delta)-DP.
+
+    Claim. The answers are mu-GDP. For an (epsilon, delta) budget, mu is the largest one whose delta_mu(epsilon) is at
+    most delta, so the noise is the least that suffices, at every epsilon.
+
+    Proof. The noise has the same law in every direction. So the answers for two vectors at distance s differ as N(0, 1)
+    and N(s / sigma, 1) along the line through both vectors, and not at all across it. This is (s / sigma)-GDP, at most
+    mu. mu-GDP implies (epsilon, delta_mu(epsilon))-DP with the exact curve of `GaussianDP.delta` (Balle and Wang 2018,
+    Theorem 8; Dong, Roth, Su 2022, Corollary 1). The classical variance 2 S^2 ln(1.25/delta) / epsilon^2 of Shi et al.
+    2025, Example 2 holds only for epsilon <= 1 and is larger.
+
+    Privacy map. At distance s the answers are (mu s / S)-GDP, with the rounding mu' = mu reach(s) / reach(S). For an
+    (epsilon, delta) budget, it is the epsilon at which delta_mu'(epsilon) equals the same delta.
+
+    >>> round(Gaussian(ApproxDP(1, 1e-5)).variance(6), 1)
+    334.0
+    >>> round(Gaussian(GaussianDP(1)).variance(6), 2)
+    24.0
+    """
+
+    name = "gaussian"
+    code = 2
+    serves = (ApproxDP, GaussianDP)
+
+    def _guarantee(self, sensitivity: float, d: int) -> ApproxDP | GaussianDP:
+        stretch = _stretch(self, sensitivity, d)
+        if isinstance(self.budget, ApproxDP):
+            return GaussianDP(_gdp_of(self.budget).mu * stretch).to_approx(self.budget.delta)
+        return GaussianDP(amount(self.budget) * stretch)
+
+    def variance(self, d: int) -> float:
+        """See `Mechanism.variance`."""
+        return d * float(self.rows(d)[0, 0]) ** 2
+
+    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+        """See `Mechanism.rows`."""
+        if isinstance(self.budget, ApproxDP):
+            if amounts is not None:
+                return solved(
+                    lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts
+                )
+            mu = np.array([_gdp_of(self.budget).mu])
+        else:
+            mu = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
+        return _additive(lambda s: s / mu, self.sensitivity or 0.0, d)
+
+
+@lru_cache(maxsize=4096)
+def _gdp_of(budget: ApproxDP) -> GaussianDP:
+    return GaussianDP.from_approx(budget)

@@ -1,0 +1,200 @@
+"""The interface of all mechanisms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from streamdp.errors import BudgetError, ConfigError
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
+
+Rng = Entropy | SeededEntropy
+
+ARITHMETIC = 1 + 2.0**-40
+"""Gradients are computed in floating point: rounding may exceed their bound by this factor."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Base class of all mechanisms. Use a subclass.
+
+    Parameters
+    ----------
+    budget
+        What one record may spend: an epsilon or mu within `guarantees.SERVICEABLE`.
+    bound
+        C0, from 1e-60 to 1e60: every gradient has l2 norm at most this. `randomize` refuses a longer one.
+    sensitivity
+        S in (0, 2 `bound`]: the largest l2 distance between two gradients; 2 `bound` if None.
+
+    Raises `BudgetError` if the mechanism cannot serve the kind or the size of the budget, `ConfigError` if the bound or
+    the sensitivity is out of range.
+    """
+
+    budget: Budget
+    bound: float = 1.0
+    sensitivity: float | None = None
+
+    name: ClassVar[str]
+    code: ClassVar[int]
+    serves: ClassVar[tuple[type, ...]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.budget, self.serves):
+            kinds = " or ".join(kind.__name__ for kind in self.serves)
+            raise BudgetError(f"{type(self).__name__} serves {kinds}, got {type(self.budget).__name__}")
+        check_serviceable(self.budget)
+        if not 1e-60 <= self.bound <= 1e60:  # far from where squares of gradients and noise leave the doubles
+            raise ConfigError(f"bound must be from 1e-60 to 1e60, got {self.bound}")
+        if self.sensitivity is None:
+            object.__setattr__(self, "sensitivity", 2.0 * self.bound)
+        elif not 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-12):
+            raise ConfigError(f"sensitivity must be in (0, 2 bound], got {self.sensitivity}")
+
+    def guarantee(self, sensitivity: float, d: int) -> Budget | None:
+        """The budget that one record spends if two gradients are up to `sensitivity` apart: the privacy map.
+
+        It is `budget` at the planned sensitivity, grows with the sensitivity, and counts the rounding to the grid.
+        None if the mechanism is not private.
+
+        Parameters
+        ----------
+        sensitivity
+            s > 0, the largest l2 distance between two gradients, in the unit of the gradient. It may be below or above
+            the planned one. `PrivUnit` allows at most 2 `bound`.
+        d
+            The number of coordinates, at least 1. The cost of the rounding depends on it.
+
+        Raises `ConfigError` if the sensitivity is out of range, `BudgetError` if the budget is not a finite number.
+
+        >>> from streamdp import Laplace
+        >>> planned = Laplace(PureDP(1), bound=1.0, sensitivity=2.0)
+        >>> planned.guarantee(2.0, d=1)
+        PureDP(epsilon=1.0)
+        >>> round(planned.guarantee(4.0, d=1).epsilon, 4)
+        2.0
+        """
+        if not 0 < sensitivity < math.inf:
+            raise ConfigError(f"sensitivity must be positive and finite, got {sensitivity}")
+        return self._guarantee(sensitivity, d)
+
+    def _guarantee(self, sensitivity: float, d: int) -> Budget | None:
+        raise NotImplementedError
+
+    def variance(self, d: int) -> float:
+        """E||noise||^2, summed over the coordinates.
+
+        Parameters
+        ----------
+        d
+            The number of coordinates, at least 1.
+        """
+        raise NotImplementedError
+
+    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+        """Calibrations for the compiled loops: (1, c) for `budget`, or (n, c) for n amounts.
+
+        Parameters
+        ----------
+        d
+            The number of coordinates, at least 1.
+        amounts
+            (n,) the epsilon or mu of each record, of the kind of `budget`. If a calibration has to be solved for, an
+            amount is rounded down by at most a relative 2^-10, so that few distinct ones remain.
+        """
+        raise NotImplementedError
+
+    def randomize(self, g: np.ndarray, rng: Rng | None = None) -> np.ndarray:
+        """A noisy copy of the gradients; the rows are randomised independently.
+
+        Parameters
+        ----------
+        g
+            (d,) or (n, d) float. Each row is finite and has l2 norm at most `bound`.
+        rng
+            The random words; fresh ones from the operating system if None.
+
+        Raises `ConfigError` if a row is longer than `bound` or not finite: the noise would not protect it.
+        """
+        out = np.array(g, dtype=float, order="C", ndmin=2)
+        norms = np.linalg.norm(out, axis=1)
+        if not np.all(norms <= self.bound * (1 + 1e-9)):
+            raise ConfigError(f"vectors to randomise must be finite and of l2 norm at most {self.bound:g}")
+        randomize_rows(self.code, self.rows(out.shape[1]), out, rng or Entropy())
+        return out[0] if np.ndim(g) == 1 else out
+
+
+def randomize_rows(code: int, rows: np.ndarray, G: np.ndarray, rng: Rng) -> None:
+    """Randomise the rows of G in place, all by one calibration.
+
+    Parameters
+    ----------
+    code
+        `Mechanism.code`.
+    rows
+        (1, c) the calibration, as `Mechanism.rows` returns it.
+    G
+        (n, d) float, C-contiguous. Each row has l2 norm at most the bound of the mechanism; this is not checked.
+    rng
+        The random words.
+    """
+    from streamdp.privacy import samplers
+
+    with rng.lock:
+        while (done := samplers.randomize(code, rows, G, rng.words)) < len(G):
+            rng.refill_for(done)
+            G = G[done:]
+
+
+class NoNoise(Mechanism):
+    """The gradient without noise: NOT private, for comparisons. An estimator that uses it says so in its statement."""
+
+    name = "none"
+    code = 0
+    serves = (PureDP, ApproxDP, GaussianDP)
+
+    def _guarantee(self, sensitivity: float, d: int) -> None:
+        return None
+
+    def variance(self, d: int) -> float:
+        """See `Mechanism.variance`."""
+        return 0.0
+
+    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+        """See `Mechanism.rows`."""
+        from streamdp.privacy.samplers import CALIBRATION, GRID
+
+        rows = np.zeros((1 if amounts is None else len(amounts), CALIBRATION))
+        rows[:, GRID] = 1.0
+        return rows
+
+
+def round_down(amounts: np.ndarray) -> np.ndarray:
+    """Amounts cut to 10 bits after the leading one.
+
+    Parameters
+    ----------
+    amounts
+        (n,) positive numbers.
+    """
+    fraction, exponent = np.frexp(np.asarray(amounts, dtype=float))
+    return np.asarray(np.ldexp(np.floor(fraction * 2**11) / 2**11, exponent))
+
+
+def solved(solve: Callable[[float], np.ndarray], amounts: np.ndarray) -> np.ndarray:
+    """Rows (n, c) for amounts that each need a calibration to be solved for.
+
+    Parameters
+    ----------
+    solve
+        The calibration (1, c) for one amount.
+    amounts
+        (n,) the epsilon or mu of each record; rounded down first, so that few distinct ones remain.
+    """
+    distinct, where = np.unique(round_down(amounts), return_inverse=True)
+    return np.concatenate([solve(float(a)) for a in distinct])[where]
