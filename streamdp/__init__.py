@@ -24,7 +24,7 @@ from streamdp.privacy.mechanisms import Gaussian, Laplace, PrivUnit
 
 __version__ = "0.1.0"
 
-# Loaded when first asked for: SQL and progress bars are not needed to learn.
+# Imported on first use: learning needs neither SQL nor progress bars.
 _LATE = {
     "Ledger": "streamdp.ledger.ledger",
     "Runner": "streamdp.runtime.runner",

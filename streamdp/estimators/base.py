@@ -336,7 +336,7 @@ class StreamEstimator(river_base.Estimator):
 
     @property
     def at_boundary(self) -> bool:
-        """Whether the state may leave memory now: no batch, window or user is open."""
+        """Whether the state may leave memory now: no raw record and no unreleased contribution is in memory."""
         return self._pending == 0
 
     @property

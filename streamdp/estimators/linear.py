@@ -50,6 +50,8 @@ class LinearModel(StreamEstimator):
     _default_domain: ClassVar[Domain] = RealSpace()
     _counts: ClassVar[tuple[str, ...]] = ("n_seen", "n_refused")
     """The attributes that count, in the order of the state."""
+    _weighed_by: ClassVar[str] = "n_seen"
+    """The count that `merged` weighs by."""
 
     loss: str | Loss
     domain: Domain | None
@@ -234,9 +236,6 @@ class LinearModel(StreamEstimator):
             raise ConfigError(f"state: theta is outside {self._domain}")
 
     # -- merging ------------------------------------------------------------------------------------------------
-
-    _weighed_by: ClassVar[str] = "n_seen"
-    """The count that `merged` weighs by."""
 
     def merged(self, *others: Self) -> Self:
         """Return a new estimator, the average of this one and others, for learners of disjoint records.

@@ -89,7 +89,7 @@ class UserLearner(UserRecords, BatchedModel):
         return 0 if self.at_boundary else self._people.room
 
     def boundary_within(self, records: int) -> int:
-        """See `StreamEstimator.boundary_within`. Here the boundaries are the ends of windows."""
+        """See `StreamEstimator.boundary_within`. Only ends of windows are planned boundaries."""
         left, window = self._people.room, self._people.window
         return records if left > records else left + (records - left) // window * window
 
