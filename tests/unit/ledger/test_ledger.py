@@ -333,6 +333,7 @@ def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monke
         assert ledger.n_pending == 0
 
 
+@pytest.mark.no_cover  # it is a tracer itself
 @pytest.mark.parametrize("most_logged", [0, 10**6])
 def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch, most_logged: int) -> None:
     """At each line in turn of a call that finds new and old subjects, grows the cache, reads, admits and commits."""
