@@ -43,9 +43,9 @@ LIMIT_S = 90.0
 Run = tuple[int, int, int, int]
 PLAN: list[Run] = [
     (10_000_000, 10_000_000, 5_500_000, 100_000),
-    (10_000_000, 0, 5_000_000, 10_000),
-    (1_000_000, 0, 5_000_000, 100_000),
     (100_000, 0, 3_000_000, 100_000),
+    (1_000_000, 0, 5_000_000, 100_000),
+    (10_000_000, 0, 5_000_000, 10_000),
 ]
 """Subjects, spends before the clock starts (one of each subject), spends, and records from commit to commit.
 
@@ -348,7 +348,7 @@ one after another, and each in a process of its own. A run is stopped after {lim
 
 * "per s of processor" counts all threads, those of RocksDB's compaction included. Names are made outside the clock.
   Compare this column: other work on the machine changes admits/s; "load" is the load average after the run.
-* "peak memory" is the peak resident size. With LMDB and RocksDB it counts pages of mapped files, which the kernel may
+* "peak memory" is the peak resident size, the interpreter, its imports and the names included. With LMDB and RocksDB it counts pages of mapped files, which the kernel may
   drop; "private" leaves them out.
 * "written" are the bytes that the process passed to the disk per spend.
 
@@ -372,6 +372,7 @@ as the state says, and not fewer than the last commit that returned. A kill does
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger_engines", description="Measure other engines.")
     parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}")
+    parser.add_argument("--missing", action="store_true", help=f"measure what {PAGE.name} lacks, and add it")
     parser.add_argument("--run", nargs=6, metavar=("ENGINE", "SUBJECTS", "BEFORE", "SPENDS", "COMMIT", "FOLDER"))
     parser.add_argument("--child", nargs=2, metavar=("ENGINE", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -382,18 +383,23 @@ def main() -> None:
         run = int(subjects), int(before), int(spends), int(commit)
         print(json.dumps(measure(name, run, Path(folder))))
         return
-    about, rows, killed = machine(), [], []
     versions = ", ".join(f"{name} {version(name)}" for name in ("lmdb", "rocksdict"))
     numbers = {"batch": POLL_RECORDS, "limit": LIMIT_S, "kill_batch": KILL_BATCH, "kill_subjects": KILL_SUBJECTS}
+    texts = {"machine": machine(), "versions": versions}
+    page = PAGE.read_text(encoding="utf-8").splitlines() if arguments.missing else []
+    runs = {f"| {name} | {run[0]:,} | {run[1]:,} | ": (line, name, run) for run in PLAN for name in CONTENDERS}
+    kinds = [{f"| {name} | {KILLS} | ": (kills, name) for name in CONTENDERS}, runs]
+    done = [{start: found for start in kind for found in page if found.startswith(start)} for kind in kinds]
     line("ours", (100_000, 0, 2_000_000, 100_000))  # compiles, and fills the cache of compiled code
-    tasks = [(line, rows, (name, run)) for run in PLAN for name in CONTENDERS]
-    tasks[len(CONTENDERS) : len(CONTENDERS)] = [(kills, killed, (name,)) for name in CONTENDERS]
-    for task, lines, values in tasks:
-        lines.append(task(*values))
-        print(lines[-1], flush=True)
-        if arguments.write:  # what there is so far
-            texts = {"machine": about, "versions": versions, "rows": "\n".join(rows), "killed": "\n".join(killed)}
-            PAGE.write_text(ABOUT.format(**texts, **numbers), encoding="utf-8")
+    for kind, found in zip(kinds, done, strict=True):
+        for start, (task, *values) in kind.items():
+            if start in found:
+                continue
+            found[start] = task(*values)
+            print(found[start], flush=True)
+            if arguments.write or arguments.missing:  # what there is so far
+                killed, rows = ("\n".join(done[i][s] for s in kinds[i] if s in done[i]) for i in range(2))
+                PAGE.write_text(ABOUT.format(killed=killed, rows=rows, **texts, **numbers), encoding="utf-8")
 
 
 if __name__ == "__main__":
