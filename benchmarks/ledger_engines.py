@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -43,9 +45,9 @@ LIMIT_S = 90.0
 Run = tuple[int, int, int, int]
 PLAN: list[Run] = [
     (10_000_000, 10_000_000, 5_500_000, 100_000),
-    (10_000_000, 0, 5_000_000, 10_000),
-    (1_000_000, 0, 5_000_000, 100_000),
     (100_000, 0, 3_000_000, 100_000),
+    (1_000_000, 0, 5_000_000, 100_000),
+    (10_000_000, 0, 5_000_000, 10_000),
 ]
 """Subjects, spends before the clock starts (one of each subject), spends, and records from commit to commit.
 
@@ -279,14 +281,10 @@ def _field(file: str, name: str) -> float:
     return float(Path(f"/proc/self/{file}").read_text().split(f"{name}:")[1].split()[0])
 
 
-def _command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.ledger_engines", *map(str, arguments)]
-
-
 def line(name: str, run: Run) -> str:
     """A run in a process of its own, as a line of the table."""
     with tempfile.TemporaryDirectory() as folder:
-        command = _command("--run", name, *run, folder)
+        command = [sys.executable, "-m", "benchmarks.ledger_engines", "--run", name, *map(str, run), folder]
         answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment()).stdout
     found = json.loads(answer)
     subjects, before, _, commit = run
@@ -295,7 +293,7 @@ def line(name: str, run: Run) -> str:
     return f"| {' | '.join(text)} | {found['disk']:.0f} | {found['written']:,.0f} | {os.getloadavg()[0]:.1f} |"
 
 
-def work_until_killed(name: str, folder: Path) -> None:
+def work_until_killed(name: str, folder: Path, pipe: int) -> None:
     """Go on after the last commit; say "b" before a commit and "e" with the number of records after it."""
     ledger = CONTENDERS[name](folder, GaussianDP(1e3))
     records = ledger.last_records()
@@ -303,18 +301,29 @@ def work_until_killed(name: str, folder: Path) -> None:
     while True:
         ledger.admit(_names(rng.integers(0, KILL_SUBJECTS, KILL_BATCH)))
         records += KILL_BATCH
-        print("b", flush=True)
+        os.write(pipe, b"b\n")
         ledger.commit(_state(records))
-        print("e", records, flush=True)
+        os.write(pipe, f"e {records}\n".encode())
+
+
+def look(name: str, folder: Path) -> tuple[int, int]:
+    """The records that the state and that the spends of all subjects have."""
+    ledger = CONTENDERS[name](folder, GaussianDP(1e3))
+    found = ledger.last_records(), ledger.spent_records(_names(np.arange(KILL_SUBJECTS)))
+    ledger.close()
+    return found
 
 
 def kill_once(name: str, folder: Path, during: bool, chance: random.Random) -> tuple[bool, bool]:
     """Kill a worker at random; whether that was during a commit, and whether spends and state agree."""
     after, begun, lasted, commits, last, said = chance.randint(2, 9), 0.0, 0.0, 0, 0, ""
-    command = _command("--child", name, folder)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as child:
-        assert child.stdout is not None
-        for said in child.stdout:
+    processes = multiprocessing.get_context("fork")  # this process opens no engine, so that its forks can
+    reader, writer = os.pipe()
+    child = processes.Process(target=work_until_killed, args=(name, folder, writer))
+    child.start()
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        for said in lines:
             if said.startswith("b"):
                 begun, commits = time.perf_counter(), commits + 1
             else:
@@ -323,11 +332,12 @@ def kill_once(name: str, folder: Path, during: bool, chance: random.Random) -> t
                 break
         time.sleep(chance.uniform(0, lasted))
         child.kill()
-        for said in child.stdout:  # what it said until then
+        for said in lines:  # what it said until then
             last = int(said.split()[1]) if said.startswith("e") else last
-    ledger = CONTENDERS[name](folder, GaussianDP(1e3))
-    committed, spent = ledger.last_records(), ledger.spent_records(_names(np.arange(KILL_SUBJECTS)))
-    ledger.close()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL, "it ended by itself"
+    with processes.Pool(1) as pool:
+        committed, spent = pool.apply(look, (name, folder))
     return said.startswith("b"), spent == committed >= last
 
 
@@ -348,8 +358,8 @@ one after another, and each in a process of its own. A run is stopped after {lim
 
 * "per s of processor" counts all threads, those of RocksDB's compaction included. Names are made outside the clock.
   Compare this column: other work on the machine changes admits/s; "load" is the load average after the run.
-* "peak memory" is the peak resident size. With LMDB and RocksDB it counts pages of mapped files, which the kernel may
-  drop; "private" leaves them out.
+* "peak memory" is the peak resident size, the interpreter, its imports and the names included. With LMDB and RocksDB it
+  counts pages of mapped files, which the kernel may drop; "private" leaves them out.
 * "written" are the bytes that the process passed to the disk per spend.
 
 {machine} {versions}.
@@ -372,28 +382,31 @@ as the state says, and not fewer than the last commit that returned. A kill does
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger_engines", description="Measure other engines.")
     parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}")
+    parser.add_argument("--missing", action="store_true", help=f"measure what {PAGE.name} lacks, and add it")
     parser.add_argument("--run", nargs=6, metavar=("ENGINE", "SUBJECTS", "BEFORE", "SPENDS", "COMMIT", "FOLDER"))
-    parser.add_argument("--child", nargs=2, metavar=("ENGINE", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        work_until_killed(arguments.child[0], Path(arguments.child[1]))
     if arguments.run:
         name, subjects, before, spends, commit, folder = arguments.run
         run = int(subjects), int(before), int(spends), int(commit)
         print(json.dumps(measure(name, run, Path(folder))))
         return
-    about, rows, killed = machine(), [], []
     versions = ", ".join(f"{name} {version(name)}" for name in ("lmdb", "rocksdict"))
     numbers = {"batch": POLL_RECORDS, "limit": LIMIT_S, "kill_batch": KILL_BATCH, "kill_subjects": KILL_SUBJECTS}
+    texts = {"machine": machine(), "versions": versions}
+    page = PAGE.read_text(encoding="utf-8").splitlines() if arguments.missing else []
+    runs = {f"| {name} | {run[0]:,} | {run[1]:,} | ": (line, name, run) for run in PLAN for name in CONTENDERS}
+    kinds = [{f"| {name} | {KILLS} | ": (kills, name) for name in CONTENDERS}, runs]
+    done = [{start: found for start in kind for found in page if found.startswith(start)} for kind in kinds]
     line("ours", (100_000, 0, 2_000_000, 100_000))  # compiles, and fills the cache of compiled code
-    tasks = [(line, rows, (name, run)) for run in PLAN for name in CONTENDERS]
-    tasks[len(CONTENDERS) : len(CONTENDERS)] = [(kills, killed, (name,)) for name in CONTENDERS]
-    for task, lines, values in tasks:
-        lines.append(task(*values))
-        print(lines[-1], flush=True)
-        if arguments.write:  # what there is so far
-            texts = {"machine": about, "versions": versions, "rows": "\n".join(rows), "killed": "\n".join(killed)}
-            PAGE.write_text(ABOUT.format(**texts, **numbers), encoding="utf-8")
+    for kind, found in zip(kinds, done, strict=True):
+        for start, (task, *values) in kind.items():
+            if start in found:
+                continue
+            found[start] = task(*values)
+            print(found[start], flush=True)
+            if arguments.write or arguments.missing:  # what there is so far
+                killed, rows = ("\n".join(done[i][s] for s in kinds[i] if s in done[i]) for i in range(2))
+                PAGE.write_text(ABOUT.format(killed=killed, rows=rows, **texts, **numbers), encoding="utf-8")
 
 
 if __name__ == "__main__":
