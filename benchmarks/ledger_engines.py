@@ -2,7 +2,7 @@
 
 Needs `pip install lmdb rocksdict`; they are no dependencies of streamdp. Every engine keeps a row for each subject,
 under the same 16-byte keyed hash, and a model's state of 2 KB. Both are written in one durable transaction (RocksDB:
-one synchronous write batch). All contenders hash the same names, cache rows in the same `RowMemory` and admit by the
+one synchronous write batch). All contenders hash the same names, cache rows in the same `RowCache` and admit by the
 same compiled loop; they differ only in how rows are read and committed. `--write` replaces ledger_engines.md.
 """
 
@@ -25,21 +25,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from streamdp.accounting.admission import RECORDS, ROW, admit_in_order
-from streamdp.accounting.caps import cap_numbers, spend_numbers
-from streamdp.accounting.ledger import KEPT_SUBJECTS
-from streamdp.accounting.row_memory import RowMemory
-from streamdp.accounting.subject_key import hash_subjects
-from streamdp.runner import POLL_RECORDS
 
 # All imports from the project; the engines are imported by the classes that use them.
 from benchmarks.speed import environment, machine
 from streamdp import GaussianDP
-from streamdp.store import Counts, Store
+from streamdp.ledger.admission import admit_in_order
+from streamdp.ledger.caps import cap_numbers, spend_numbers
+from streamdp.ledger.paging import KEPT_SUBJECTS
+from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.rows import RECORDS, ROW
+from streamdp.ledger.subject_key import hash_subjects
+from streamdp.runtime.runner import POLL_RECORDS
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
 
 MIB, KEY, MU = 2**20, bytes(range(32)), 0.1
 CACHE_MIB = 128
-"""The page cache of an engine, beside the rows in memory; as in `streamdp.sqlite_file`. Mapped files have none."""
+"""The page cache of an engine, beside the rows in memory; as in `streamdp.database.sqlite`. Mapped files have none."""
 LIMIT_S = 90.0
 """Seconds of processor after which a run is stopped; the table says at how many spends."""
 Run = tuple[int, int, int, int]
@@ -104,7 +106,7 @@ class RocksDB:
 
 
 class Table:
-    """A plain SQLite table without row numbers, with the pragmas of `streamdp.sqlite_file`."""
+    """A plain SQLite table without row numbers, with the pragmas of `streamdp.database.sqlite`."""
 
     def __init__(self, folder: Path) -> None:
         self._db = sqlite3.connect(folder / "table.db", isolation_level=None)
@@ -136,13 +138,13 @@ class Rows:
     """
 
     def __init__(self, engine: Lmdb | RocksDB | Table, cap: GaussianDP) -> None:
-        self._engine, self._cap, self._memory = engine, cap_numbers(cap), RowMemory()
+        self._engine, self._cap, self._memory = engine, cap_numbers(cap), RowCache()
         self.close = engine.close
 
     def admit(self, names: list[str]) -> None:
         slots, memory = self._page_in(names), self._memory
         terms = spend_numbers(GaussianDP(MU), None, len(names))
-        admit_in_order(slots, terms, memory.rows, memory.touched, *self._cap)
+        admit_in_order(slots, terms, memory.rows, memory.pending, *self._cap)
 
     def _page_in(self, names: list[str]) -> np.ndarray:
         slots = self._memory.find(*hash_subjects(names, KEY))
@@ -155,13 +157,13 @@ class Rows:
 
     def commit(self, state: dict[str, Any]) -> None:
         memory = self._memory
-        changed = np.flatnonzero(memory.touched[: memory.n])
+        changed = np.flatnonzero(memory.pending[: memory.n])
         changed = changed[_in_order(memory.keys[changed])]
         items = list(zip(_pieces(memory.keys[changed]), _encode(memory.rows[changed]), strict=True))
         self._engine.write([*items, (b"state", json.dumps(state).encode())])
-        memory.touched[changed] = False
+        memory.pending[changed] = False
         if memory.n > KEPT_SUBJECTS:
-            self._memory = RowMemory()
+            self._memory = RowCache()
 
     def last_records(self) -> int:
         return int(json.loads(self._engine.read([b"state"])[0] or b'{"records": 0}')["records"])
