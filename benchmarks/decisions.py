@@ -27,11 +27,12 @@ import numpy as np
 import orjson
 import polars as pl
 from numba import njit
-from streamdp.schema import Schema
 
 from benchmarks.speed import FIRST, best_seconds, machine, make_arrays, python
 from streamdp import GaussianDP, LDPASGDRegressor
-from streamdp.store import Counts, Store
+from streamdp.data.schema import Schema
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
 
 ROUNDS = 3
 
@@ -283,11 +284,11 @@ def json_lines() -> None:
 
 def kafka_clients() -> None:
     from kafka import TopicPartition
-    from streamdp.worker import POLL_RECORDS
 
     from benchmarks.kafka import PARTITIONS, TOPIC, fill, without_collector
     from connectors.kafka import connect
     from servers.broker import Broker
+    from streamdp.runtime.worker import POLL_RECORDS
 
     def by_kafka_python() -> int:
         consumer = connect(bootstrap, None, {})
@@ -376,7 +377,7 @@ def databases() -> None:
 
 
 def noise() -> None:
-    from streamdp.mechanisms import Gaussian
+    from streamdp.privacy.mechanisms import Gaussian
 
     d, n = 10, 20_000
     ours = Gaussian(GaussianDP(1))
