@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpydoc.docscrape import NumpyDocString
+from docstring_parser import numpydoc
 from river import preprocessing
 
 import streamdp.estimators
@@ -422,9 +422,10 @@ def test_the_neighbours_say_what_is_public() -> None:
 
 @pytest.mark.parametrize("kind", [getattr(streamdp.estimators, name) for name in ESTIMATORS], ids=ESTIMATORS)
 def test_the_documentation_of_an_estimator_describes_its_signature(kind: Any) -> None:
-    described = NumpyDocString(kind.__doc__)["Parameters"]
-    assert [item.name for item in described] == list(inspect.signature(kind).parameters)
-    assert all(item.desc and not re.search(r"\{\w*\}", " ".join(item.desc)) for item in described)
+    parsed = numpydoc.parse(inspect.cleandoc(kind.__doc__)).params
+    described = [item for item in parsed if item.arg_name.isidentifier()]  # it takes the prose that follows as well
+    assert [item.arg_name for item in described] == list(inspect.signature(kind).parameters)
+    assert all(item.description and not re.search(r"\{\w*\}", item.description) for item in described)
 
 
 @pytest.mark.parametrize("kind", [getattr(streamdp.estimators, name) for name in ESTIMATORS], ids=ESTIMATORS)
