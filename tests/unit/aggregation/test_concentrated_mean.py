@@ -14,6 +14,8 @@ from streamdp.errors import ConfigError, QueriesExhaustedError
 from streamdp.privacy.entropy import SeededEntropy
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 
+pytestmark = pytest.mark.slow
+
 BUDGET = ApproxDP(4.0, 1e-6)
 
 

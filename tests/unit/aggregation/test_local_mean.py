@@ -16,6 +16,8 @@ from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 
+pytestmark = pytest.mark.slow
+
 TRIALS = 400_000
 CONCENTRATED = UserMean.planned(ApproxDP(4.0, 1e-6), 1.0, 2.0, 6, 20_000, 0.02)
 

@@ -22,6 +22,8 @@ from streamdp.cli.main import main
 from streamdp.store.store import Store
 from tests.support.commands import environment, streamdp
 
+pytestmark = pytest.mark.slow
+
 SECRET = "4711.25"
 """A value of a record, which no output but predictions may show."""
 

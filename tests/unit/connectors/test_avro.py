@@ -32,6 +32,8 @@ from streamdp.errors import ConfigError
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = Schema({"a": (-10, 10), "c": ["x", "y", "1", "true", "é"]}, "t", subject="id", budget="eps")
 NUMBER = Schema({"a": (-10, 10)}, "t")  # its y is the number as it was read
 TEXT = Schema({"a": (-10, 10)}, "t", subject="id")  # its subject is the text as it was read

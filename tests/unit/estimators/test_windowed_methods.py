@@ -21,6 +21,8 @@ from tests.support.commands import streamdp
 from tests.support.people import FLAGS, rows
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
 
+pytestmark = pytest.mark.slow
+
 AMPLE = ApproxDP(5000.0, 0.1)
 """With this budget, windows of some dozens of records are released in River's checks."""
 

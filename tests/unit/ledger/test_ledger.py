@@ -44,6 +44,8 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, gd
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 KEY = bytes(range(32))
 
 

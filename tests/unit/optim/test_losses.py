@@ -20,6 +20,8 @@ from streamdp import Hinge, Huber, Logistic, Quantile, Softmax, Squared
 from streamdp.errors import ConfigError
 from streamdp.optim.losses import LOSSES, Loss, loss_for
 
+pytestmark = pytest.mark.slow
+
 EXACT = 0.97
 SLACK = 1e-9
 COLUMNS = 2
