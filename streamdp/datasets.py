@@ -1,10 +1,18 @@
 """Demonstration streams: real flights and simulated data."""
 
 from streamdp.data.datasets import (
+    CARRIER_GROUPS,
+    FLIGHTS_BUDGETS,
+    FLIGHTS_SCHEMA,
+    HOLDOUT_MONTHS,
     INSURANCE_BASE,
     INSURANCE_NOISE_SD,
+    INSURANCE_SCHEMA,
+    INSURANCE_SLOPES,
+    INSURANCE_SURCHARGES,
     LATE_MINUTES,
     SEASONS,
+    TRAINING_MONTHS,
     flights,
     insurance,
     linear,
@@ -14,10 +22,18 @@ from streamdp.data.datasets import (
 )
 
 __all__ = [
+    "CARRIER_GROUPS",
+    "FLIGHTS_BUDGETS",
+    "FLIGHTS_SCHEMA",
+    "HOLDOUT_MONTHS",
     "INSURANCE_BASE",
     "INSURANCE_NOISE_SD",
+    "INSURANCE_SCHEMA",
+    "INSURANCE_SLOPES",
+    "INSURANCE_SURCHARGES",
     "LATE_MINUTES",
     "SEASONS",
+    "TRAINING_MONTHS",
     "flights",
     "insurance",
     "linear",
