@@ -271,7 +271,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
     ("old", "new", "line", "said"),
     [
         ("ShuffleClassifier", "PanPrivateClassifier", 11, "needs a Shuffle* estimator"),
-        ("store: shy.db\n", "store: shy.db\ncap: eps=9,delta=1e-4\n", 13, "no cap can be kept"),
+        ("store: shy.db\n", "store: shy.db\ncap: eps=9,delta=1e-4\n", 13, "cannot keep a cap"),
         ("  messages: NAME-messages\n", "  messages: NAME-points\n", 5, "three different topics"),
         ("  messages: NAME-messages\n", "", 2, "messages: missing"),
         ("schema:\n", "  minimum_share: 0.8\nschema:\n", None, "go together"),

@@ -215,11 +215,11 @@ def test_the_walk_finds_a_secret_wherever_it_is_hidden(plant: str) -> None:
 
 
 def test_the_walk_finds_what_modules_and_classes_of_ours_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    import streamdp.privacy.mechanisms
+    import streamdp.privacy.mechanisms.additive
     from streamdp.estimators.batched import BatchedModel
 
     assert intruder.where(HUBER.model(), *NEEDLES) == []
-    for owner in (streamdp.privacy.mechanisms, BatchedModel, PanPrivateRegressor.learn_one):
+    for owner in (streamdp.privacy.mechanisms.additive, BatchedModel, PanPrivateRegressor.learn_one):
         with monkeypatch.context() as patch:
             patch.setattr(owner, "_planted", [SECRET], raising=False)
             assert intruder.where(HUBER.model(), *NEEDLES), owner
