@@ -66,8 +66,24 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
     return listed
 
 
-def _declared(name: str, declaration: Sequence[Any]) -> Bounds | tuple[str, ...]:
+def _typical(name: str, declaration: Any, bounds: Bounds) -> tuple[float, float]:
+    """The declared typical centre and spread of a number, which lie within its bounds."""
+    try:
+        centre, spread = (float(b) for b in declaration)
+    except (TypeError, ValueError):
+        raise SchemaError(f"{name!r}: expected typical (centre, spread)") from None
+    low, high = bounds
+    if not (low <= centre <= high and 0 < spread <= high - low):
+        raise SchemaError(f"{name!r}: expected a typical centre within the bounds, and a positive spread")
+    return centre, spread
+
+
+def _declared(name: str, declaration: Any) -> Bounds | tuple[str, ...]:
     """The declaration of a feature: categories if it contains a text, else bounds."""
+    if isinstance(declaration, Mapping):
+        if not {"bounds"} <= declaration.keys() <= {"bounds", "typical"}:
+            raise SchemaError(f"{name!r}: expected bounds, and typical if it is known")
+        return declared_bounds(name, declaration["bounds"])
     if isinstance(declaration, str) or not isinstance(declaration, Iterable):
         raise SchemaError(f"{name!r}: expected bounds (low, high) or a list of categories")
     values = list(declaration)
@@ -79,7 +95,8 @@ def _declared(name: str, declaration: Sequence[Any]) -> Bounds | tuple[str, ...]
 class Schema:
     """The declared public schema of a stream: its columns, and which values they may have.
 
-    * A numeric feature with the bounds (low, high) is clipped to them and scaled to [-1, 1]. It keeps its name.
+    * A numeric feature with the bounds (low, high) is clipped to them and scaled to [-1, 1]. It keeps its name. With
+      {"bounds": (low, high), "typical": (centre, spread)} an estimator that scales columns knows where to begin.
     * A categorical feature with the list (a, b, c) becomes the 0/1 columns `name=b` and `name=c`. The first category is
       the base level and has no column: with a column for each category, the columns would add up to the intercept, and
       no stream could identify the weights.
@@ -89,7 +106,7 @@ class Schema:
     Parameters
     ----------
     features
-        Bounds (low, high) or a list of categories for each feature.
+        Bounds (low, high), a list of categories, or a mapping with `bounds` and `typical`, for each feature.
     target
         The column of the target.
     target_bounds
@@ -116,7 +133,7 @@ class Schema:
 
     def __init__(
         self,
-        features: Mapping[str, Sequence[Any]],
+        features: Mapping[str, Any],
         target: str,
         *,
         target_bounds: Bounds | None = None,
@@ -126,6 +143,11 @@ class Schema:
         budget: str | None = None,
     ) -> None:
         self.features = {name: _declared(name, declaration) for name, declaration in features.items()}
+        self.typical = {
+            name: _typical(name, declaration["typical"], self.features[name])  # type: ignore[arg-type]
+            for name, declaration in features.items()
+            if isinstance(declaration, Mapping) and declaration.get("typical") is not None
+        }
         self.target = target
         self.target_bounds = None if target_bounds is None else declared_bounds(target, target_bounds)
         self.target_scale = float(target_scale)

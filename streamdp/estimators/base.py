@@ -21,7 +21,7 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.errors import SchemaError
-from streamdp.estimators.features import Features, SchemaWarning
+from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -65,7 +65,7 @@ class StreamEstimator(river_base.Estimator):
     _unit: ClassVar[Unit] = RECORD
     _default_budget: ClassVar[Budget] = PureDP(1.0)
     budget: Budget | str | None
-    features: Sequence[str] | None
+    features: Sequence[str] | Mapping[str, Any] | None
     ledger: Ledger | None
     seed: int | None
     _rng: Entropy | SeededEntropy | FreshWords
@@ -78,7 +78,7 @@ class StreamEstimator(river_base.Estimator):
                 setattr(self, name, value)
         self._set_up()
         if self.features is not None:
-            self._declare(list(self.features))
+            self._declare(self.features)
 
     def _set_up(self) -> None:
         """Check the parameters and make what does not depend on the features. Subclasses extend it."""
@@ -114,10 +114,10 @@ class StreamEstimator(river_base.Estimator):
     def _names(self) -> tuple[Any, ...]:
         return () if self._features is None else self._features.names
 
-    def _declare(self, names: Sequence[Any]) -> Features:
-        self._features = features = Features(names, type(self).__name__)
+    def _declare(self, declared: Sequence[Any] | Mapping[Any, Any]) -> Features:
+        self._features = features = features_of(declared, type(self).__name__)
         try:
-            self._allocate(len(names))
+            self._allocate(len(features.names))
         except BaseException:
             self._features = None  # otherwise the next record would be learned
             raise

@@ -41,6 +41,12 @@ class Features:
         if not names or len(set(names)) != len(names):
             raise ConfigError("features: expected at least one name and no name twice")
         self.names = tuple(names)
+        self.origin, self.unit = np.zeros(len(names)), np.ones(len(names))
+        """(p,): a column is (value - origin) / unit."""
+        self.numeric = np.zeros(len(names), dtype=bool)
+        """(p,): which columns are numbers with declared bounds, so that they lie in [-1, 1]."""
+        self.typical: dict[int, tuple[float, float]] = {}
+        """The declared typical centre and spread of columns, by index, in units of the column."""
         self._owner = owner
         self._warned: set[str] = set()
         get = itemgetter(*names)
@@ -130,6 +136,121 @@ class Features:
         if about not in self._warned:
             self._warned.add(about)
             warnings.warn(f"{self._owner}: {message}", SchemaWarning, stacklevel=4)
+
+
+class SchemaFeatures(Features):
+    """Features that come raw, and a declared public schema that says how to make columns of them.
+
+    A number is clipped to its bounds and scaled to [-1, 1]; a category becomes a column of 0 and 1 for each level but
+    the first (see `data.schema.Schema`).
+
+    Parameters
+    ----------
+    declared
+        Bounds (low, high), a list of categories, or a mapping with `bounds` and `typical`, by feature.
+    owner
+        The name of the estimator, for warnings.
+
+    Raises `SchemaError` for a declaration that contradicts itself.
+    """
+
+    def __init__(self, declared: Mapping[Any, Any], owner: str) -> None:
+        from streamdp.data.schema import Schema
+
+        self._declared = declared
+        self._schema = Schema(declared, target="(target)")
+        super().__init__(self._schema.feature_names, owner)
+        self._numbers: list[tuple[Any, int, float, float]] = []
+        self._categories: list[tuple[Any, int, dict[str, int]]] = []
+        j = 0
+        for name, values in self._schema.features.items():
+            if isinstance(values[0], str):
+                self._categories.append((name, j, {level: k for k, level in enumerate(values)}))  # type: ignore[misc]
+                j += len(values) - 1
+                continue
+            low, high = values
+            middle, half = (low + high) / 2, (high - low) / 2  # type: ignore[operator]
+            if not 1e-60 <= half <= 1e60:
+                raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
+            self.origin[j], self.unit[j], self.numeric[j] = middle, half, True
+            if name in self._schema.typical:
+                centre, spread = self._schema.typical[name]
+                self.typical[j] = ((centre - middle) / half, spread / half)
+            self._numbers.append((name, j, middle, half))
+            j += 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SchemaFeatures, (self._declared, self._owner), {"_warned": self._warned}
+
+    def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
+        """Write a raw record into the buffer.
+
+        Parameters
+        ----------
+        x
+            Raw values by feature: numbers, or text as in a CSV file. Undeclared names are ignored, which warns once.
+        y
+            The encoded target.
+        view
+            As for `Features.pack`.
+
+        Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
+        """
+        columns = [0.0] * len(self.names)
+        for name, j, middle, half in self._numbers:
+            columns[j] = min(max((_number(name, x.get(name)) - middle) / half, -1.0), 1.0)
+        for name, j, levels in self._categories:
+            value = x.get(name)
+            level = levels.get(value) if isinstance(value, str) else None
+            if level is None:
+                raise SchemaError(f"feature {name!r}: expected one of the {len(levels)} declared categories")
+            if level:
+                columns[j + level - 1] = 1.0
+        if len(x) > len(self._numbers) + len(self._categories):
+            self._warn("unknown", "a record has features that were not declared; they are ignored")
+        self._pack_into(self._view if view is None else view, 0, *columns, y)
+
+    def frame(self, X: pd.DataFrame) -> np.ndarray:
+        """Return the columns (n, p) of the raw rows of a DataFrame.
+
+        Parameters
+        ----------
+        X
+            One raw record a row.
+
+        Raises `SchemaError` that names the feature if a column is missing or a value does not fit.
+        """
+        import polars as pl
+
+        raw = {name: pl.Series(X[name].tolist(), strict=False) for name in self._schema.features if name in X.columns}
+        return self._schema.encode_features(pl.DataFrame(raw))
+
+
+def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:
+    """Return the features of a declaration: a list of names, or a public schema.
+
+    Parameters
+    ----------
+    declared
+        Names of columns, or a mapping as for `SchemaFeatures`.
+    owner
+        The name of the estimator, for warnings.
+
+    Raises `ConfigError` or `SchemaError` for a declaration that contradicts itself.
+    """
+    return SchemaFeatures(declared, owner) if isinstance(declared, Mapping) else Features(list(declared), owner)
+
+
+def _number(name: Any, value: Any) -> float:
+    if value is None:
+        raise SchemaError(f"feature {name!r}: missing")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise SchemaError(f"feature {name!r}: expected a number, got {type(value).__name__}") from None
+    if not math.isfinite(number):
+        raise SchemaError(f"feature {name!r}: expected a finite number, got NaN or an infinity")
+    return number
 
 
 def _single(get: Callable[[Mapping[Any, Any]], Any], x: Mapping[Any, Any]) -> tuple[Any]:

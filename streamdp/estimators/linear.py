@@ -17,7 +17,6 @@ from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss, Softmax, Squared, loss_for
 from streamdp.privacy.guarantees import parse_budget
 
-_STATE_FORMAT = 1
 MOST_RECORDS = 10**18
 """The largest count of records: far beyond any stream, and exact in 64 bits."""
 
@@ -50,6 +49,8 @@ class LinearModel(StreamEstimator):
     _default_domain: ClassVar[Domain] = RealSpace()
     _counts: ClassVar[tuple[str, ...]] = ("n_seen", "n_refused")
     """The attributes that count, in the order of the state."""
+    _format: ClassVar[int] = 1
+    """The format of the state."""
     _weighed_by: ClassVar[str] = "n_seen"
     """The count that `merged` weighs by."""
 
@@ -101,6 +102,7 @@ class LinearModel(StreamEstimator):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _estimate(self) -> np.ndarray:
+        """The vector (d,) that predicts from the columns of `Features`."""
         raise NotImplementedError
 
     def _need_features(self, what: str) -> None:
@@ -111,10 +113,24 @@ class LinearModel(StreamEstimator):
     def theta(self) -> np.ndarray:
         """A copy of the estimate (d,): coefficients by feature, the intercept, Huber's scale; K blocks for K classes.
 
+        With a public schema as `features` it is in original units, except for models without an intercept, whose
+        coefficients are of columns scaled to [-1, 1].
+
         Raises `NotAvailableError` before the features are known.
         """
         self._need_features("theta")
-        return self._estimate().copy()
+        theta = self._estimate().copy()
+        blocks = self._blocks(theta)
+        if self.intercept:
+            assert self._features is not None
+            blocks[:, :-1] /= self._features.unit
+            blocks[:, -1] -= blocks[:, :-1] @ self._features.origin
+        return theta
+
+    def _blocks(self, theta: np.ndarray) -> np.ndarray:
+        """The part of theta that predicts, by class: a view (K, q), or (1, q)."""
+        q = len(self._names) + int(self.intercept)
+        return theta[: q * self._outputs()].reshape(-1, q)
 
     @property
     def weights(self) -> dict[Any, Any]:
@@ -134,8 +150,7 @@ class LinearModel(StreamEstimator):
 
     def _scores(self, X: np.ndarray) -> np.ndarray:
         """The linear predictors of X (n, p): (n, K) for K > 2 classes, else (n, 1)."""
-        q = X.shape[1] + int(self.intercept)
-        blocks = self._estimate()[: q * self._outputs()].reshape(-1, q)
+        blocks = self._blocks(self._estimate())
         scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
         if self.intercept:
             scores += blocks[:, -1]
@@ -177,7 +192,7 @@ class LinearModel(StreamEstimator):
                     f"{self.to_boundary} that are missing, or call close_batch()"
                 )
             return {
-                "format": _STATE_FORMAT,
+                "format": self._format,
                 **self._model(),
                 **self._learned(),
                 **{name: getattr(self, name) for name in self._counts},
@@ -201,8 +216,8 @@ class LinearModel(StreamEstimator):
         """
         with self._rng.lock:
             try:
-                if state["format"] != _STATE_FORMAT:
-                    raise ConfigError(f"state: expected format {_STATE_FORMAT}, got {state['format']}")
+                if state["format"] != self._format:
+                    raise ConfigError(f"state: expected format {self._format}, got {state['format']}")
                 if self._features is None:
                     names = list(state["features"])
                     self.clone({"features": names, "ledger": None}).load_state_dict(state)  # raises what this would

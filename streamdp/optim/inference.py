@@ -11,6 +11,10 @@ W(1))^2 dr) for a Brownian motion W.
 State. Only the diagonal of V is kept, by a weighted Welford update: the mean m of bar_s under weights s^2, and the sum
 M of weighted squared deviations from it. Then sum s^2 (bar_s - bar_n)^2 = M + (sum s^2)(m - bar_n)^2. This is O(d).
 
+Clock of information. If iterate i has the weight tau_i (see `steps`), time is T_s = tau_1 + ... + tau_s in place of s,
+and tau_s T_s^2 in place of s^2: the noise of step i in theta has a variance proportional to tau_i, so the sum of
+tau_i (theta_i - theta*) is a Brownian motion in T.
+
 Assumption. The steps are eta i^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1). At alpha = 1/2 the limit is
 not proved; `benchmarks/theory.md` has the coverage measured.
 
@@ -28,7 +32,7 @@ CRITICAL_VALUES = {0.80: 3.875, 0.90: 5.323, 0.95: 6.747, 0.98: 8.613, 0.99: 10.
 
 
 def random_scaling_interval(
-    mean: np.ndarray, weighted_mean: np.ndarray, weighted_squares: np.ndarray, n: int, level: float
+    mean: np.ndarray, weighted_mean: np.ndarray, weighted_squares: np.ndarray, time: float, squares: float, level: float
 ) -> np.ndarray:
     """The lower and upper ends (d, 2) of the confidence intervals of the coordinates of theta*.
 
@@ -38,8 +42,8 @@ def random_scaling_interval(
         (d,) bar_n.
     weighted_mean, weighted_squares
         (d,) m and M.
-    n
-        The number of iterates, at least 1.
+    time, squares
+        T_n and the sum of tau_s T_s^2; n and 1 + 4 + ... + n^2 if all iterates have the weight 1.
     level
         A key of `CRITICAL_VALUES`.
 
@@ -47,7 +51,6 @@ def random_scaling_interval(
     """
     if level not in CRITICAL_VALUES:
         raise ConfigError(f"level: expected one of {sorted(CRITICAL_VALUES)}, got {level}")
-    squares = n * (n + 1) * (2 * n + 1) / 6
-    v = (weighted_squares + squares * (weighted_mean - mean) ** 2) / n**2
-    half = CRITICAL_VALUES[level] * np.sqrt(v / n)
+    v = (weighted_squares + squares * (weighted_mean - mean) ** 2) / time**2
+    half = CRITICAL_VALUES[level] * np.sqrt(v / time)
     return np.column_stack([mean - half, mean + half])

@@ -1,18 +1,7 @@
-"""Compiled loops of single records: gradient, noise, step.
+"""Compiled gradients of the losses, for one record and for arrays of records.
 
-The gradients of losses are computed here, for one record and for arrays of records. A loop draws no randomness by
-itself: words come from `entropy` as an array (see `samplers`). A loop that runs out of words rolls back to the start of
-its record and returns, and is called again with more words. The loops themselves move the position in the words
-(`words[0]`) and count the records seen (`seen[0]`). So no exception and no other thread can interrupt between a record
-and its count, or between the use of a word and its overwriting.
-
-Arrays that describe a model:
-
-* `spec`: (`SPEC`,) the loss and the settings, at the indices below.
-* `box`: (2, d) lower and upper bounds of theta.
-* `state`: (4, d) theta, its running average, and the two sums of random scaling (see `inference`).
-
-A calibration is one row of `CALIBRATION` numbers for each record, or one row for all (see `mechanisms`).
+A model is described by `spec`, (`SPEC`,) numbers at the indices below: the loss, and the settings of the loops that
+learn with it (`local_learning`).
 """
 
 from __future__ import annotations
@@ -26,17 +15,15 @@ from streamdp.privacy.samplers import (
     TINY,
     compiled,
     inlined,
-    noise,
-    reordered,
     reordered_inlined,
-    use_words,
 )
 
-# Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient.
+# Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient. BY_NORM is
+# the weight (see `losses.base`); FACTOR, DECAY, OFFSET and BY_RECORDS are the steps (see `steps`).
 LOSS, INTERCEPT, SHAPE, KAPPA, CLIP, TARGET_BOUND = range(6)
-MECHANISM, DOMAIN, RADIUS, ETA, ALPHA, AVERAGED = range(6, 12)
-ENVELOPE = 12
-SPEC = 13
+MECHANISM, DOMAIN, RADIUS, ENVELOPE, BY_NORM = range(6, 11)
+FACTOR, DECAY, OFFSET, BY_RECORDS, AVERAGED = range(11, 16)
+SPEC = 16
 
 SQUARED, HUBER, LOGISTIC, SOFTMAX, QUANTILE, HINGE = range(6)
 EVERYWHERE, BALL, BOX = range(3)
@@ -73,12 +60,20 @@ def _coefficient(spec, u, y, sigma, t):
     return a
 
 
+@inlined
+def _weight(spec, square):
+    """The weight of a record whose x has this squared norm: see `losses.base`."""
+    if square <= 2.0 or spec[CLIP] != math.inf:
+        return 1.0
+    return math.sqrt(2.0 / square) if spec[BY_NORM] else 2.0 / square
+
+
 @reordered_inlined
 def gradient(spec, theta, X, y, i, g):
     """Write the bounded gradient of record i into g, for losses of one linear predictor.
 
-    For all X and y, ||g|| is at most the bound of the loss: by the Mallows weight min(1, 2/||x||^2), or by clipping to
-    spec[CLIP]. If the arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0.
+    For all X and y, ||g|| is at most the bound of the loss: by its weight, or by clipping to spec[CLIP]. If the
+    arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0.
     No array is accessed under a condition, because numba would count references to it (see `samplers`).
 
     Parameters
@@ -103,7 +98,7 @@ def gradient(spec, theta, X, y, i, g):
         square += X[i, j] * X[i, j]
         u += theta[j] * X[i, j]
     clip = spec[CLIP]
-    weight = 2.0 / square if square > 2.0 and clip == math.inf else 1.0
+    weight = _weight(spec, square)
     a = _coefficient(spec, u, y[i], theta[theta.shape[0] - 1], spec[ENVELOPE] * weight * square)
     scale = 0.5 * (spec[KAPPA] - a * a) * weight if spec[LOSS] == HUBER else 0.0
     a = a * weight if square > TINY and abs(a) > _TINY_ROOT else 0.0
@@ -130,7 +125,7 @@ def gradient_of_classes(spec, theta, X, y, i, g):  # noqa: C901 - one pass of a 
     for j in range(p):
         square += X[i, j] * X[i, j]
     clip = spec[CLIP]
-    weight = 2.0 / square if square > 2.0 and clip == math.inf else 1.0
+    weight = _weight(spec, square)
     top = -math.inf
     for k in range(classes):
         u = theta[k * q + q - 1] * intercept
@@ -157,116 +152,6 @@ def gradient_of_classes(spec, theta, X, y, i, g):  # noqa: C901 - one pass of a 
     if shrink != 1.0:
         for j in range(g.shape[0]):
             g[j] = g[j] * shrink if shrink else 0.0
-
-
-@reordered_inlined
-def step(spec, box, state, i, g):
-    """Step i: theta = Proj(theta - eta i^-alpha g); then update its average and the sums of random scaling.
-
-    Parameters
-    ----------
-    spec, box, state
-        The model (see the module's text).
-    i
-        The number of the step, from 1.
-    g
-        (d,) the noisy gradient.
-    """
-    theta = state[0]
-    d = theta.shape[0]
-    alpha = spec[ALPHA]
-    eta = spec[ETA] / math.sqrt(i) if alpha == 0.5 else spec[ETA] * i**-alpha
-    for j in range(d):
-        theta[j] = min(max(theta[j] - eta * g[j], box[0, j]), box[1, j])
-    if spec[DOMAIN] == BALL:
-        free = d - 1 if spec[LOSS] == HUBER else d  # the scale is not a coefficient
-        square = 0.0
-        for j in range(free):
-            square += theta[j] * theta[j]
-        if square > spec[RADIUS] ** 2:
-            shrink = spec[RADIUS] / math.sqrt(square)
-            for j in range(free):
-                theta[j] *= shrink
-    if spec[AVERAGED]:
-        share = 1.0 / i
-        weight = 6.0 * i / ((i + 1.0) * (2.0 * i + 1.0))  # i^2 over 1 + 4 + ... + i^2
-        grow = float(i) * i
-        for j in range(d):
-            state[1, j] += share * (theta[j] - state[1, j])
-            away = state[1, j] - state[2, j]
-            state[2, j] += weight * away
-            state[3, j] += grow * away * (state[1, j] - state[2, j])
-
-
-@reordered
-def learn(spec, box, state, seen, X, y, calibration, words):
-    """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
-
-    Parameters
-    ----------
-    spec, box, state
-        The model (see the module's text).
-    seen
-        (1,) int64, the number of records learned; incremented for each.
-    X, y
-        (n, p) features and (n,) targets.
-    calibration
-        (n, c), one row for each record, or (1, c).
-    words
-        Random words; the first entry is the position.
-    """
-    theta = state[0]
-    d = theta.shape[0]
-    room = np.empty(d + 1)
-    g, side = room[:d], np.empty(d)
-    mechanism = int(spec[MECHANISM])
-    each = 1 if calibration.shape[0] > 1 else 0
-    at, n = np.int64(words[0]), seen[0]
-    for i in range(X.shape[0]):
-        start = at
-        gradient(spec, theta, X, y, i, room)
-        at = noise(mechanism, calibration, i * each, g, side, words, at)
-        if at > words.shape[0] or not use_words(words, start, at):
-            return i
-        n += 1
-        seen[0] = n
-        step(spec, box, state, n, g)
-    return X.shape[0]
-
-
-@reordered
-def learn_classes(spec, box, state, seen, X, y, calibration, words):
-    """As `learn`, for the multinomial loss."""
-    theta = state[0]
-    g, side = np.empty(theta.shape[0]), np.empty(theta.shape[0])
-    mechanism = int(spec[MECHANISM])
-    each = 1 if calibration.shape[0] > 1 else 0
-    at, n = np.int64(words[0]), seen[0]
-    for i in range(X.shape[0]):
-        start = at
-        gradient_of_classes(spec, theta, X, y, i, g)
-        at = noise(mechanism, calibration, i * each, g, side, words, at)
-        if at > words.shape[0] or not use_words(words, start, at):
-            return i
-        n += 1
-        seen[0] = n
-        step(spec, box, state, n, g)
-    return X.shape[0]
-
-
-@reordered
-def absorb(spec, box, state, seen, g):
-    """One step with a gradient that was randomised elsewhere.
-
-    Parameters
-    ----------
-    spec, box, state, seen
-        As for `learn`.
-    g
-        (d,) the noisy gradient.
-    """
-    seen[0] += 1
-    step(spec, box, state, seen[0], g)
 
 
 @compiled

@@ -19,7 +19,10 @@ NO_NOISE, LAPLACE, GAUSSIAN, PRIVUNIT = range(4)
 
 # Columns of a calibration row. Additive noise uses the first two.
 SCALE, GRID, CAP_PROBABILITY, CAP_COSINE, CAP_RADIAL, CAP_ANGLE, NORM_BOUND = range(7)
-CALIBRATION = 7
+# What holds for every mechanism: the probability of a true answer about one bit at this budget, and the information of
+# a noisy gradient, C0^2 over its second moment: 1 without noise.
+KEEP, INFORMATION = 7, 8
+CALIBRATION = 9
 
 HUGE = 1e300  # squared norms above it count as overflow
 TINY = 1e-280  # squared norms below it have lost digits
@@ -76,7 +79,7 @@ _LAPLACE_ACCEPT, _LAPLACE_WIDTH, _LAPLACE_HEIGHT = _ziggurat(
 
 
 @inlined
-def _unit(word):
+def unit(word):
     """A uniform in [0, 1) with 53 bits."""
     return np.int64(word >> np.uint64(11)) * 2.0**-53
 
@@ -118,14 +121,14 @@ def _normal_rare(words, at):
         if layer == 0:
             at += 1
             while at + 1 < end:
-                x = -math.log1p(-_unit(words[at])) / _NORMAL_EDGE
+                x = -math.log1p(-unit(words[at])) / _NORMAL_EDGE
                 at += 2
-                if -2 * math.log1p(-_unit(words[at - 1])) > x * x:
+                if -2 * math.log1p(-unit(words[at - 1])) > x * x:
                     return sign * (_NORMAL_EDGE + x), at
             break
         low, high = _NORMAL_HEIGHT[layer], _NORMAL_HEIGHT[layer - 1]
         at += 2
-        if low + _unit(words[at - 1]) * (high - low) < math.exp(-0.5 * x * x):
+        if low + unit(words[at - 1]) * (high - low) < math.exp(-0.5 * x * x):
             return sign * x, at
     return 0.0, end + 1
 
@@ -146,7 +149,7 @@ def _laplace_rare(words, at):
             continue
         low, high = _LAPLACE_HEIGHT[layer], _LAPLACE_HEIGHT[layer - 1]
         at += 2
-        if low + _unit(words[at - 1]) * (high - low) < math.exp(-x):
+        if low + unit(words[at - 1]) * (high - low) < math.exp(-x):
             return sign * (start + x), at
     return 0.0, end + 1
 
@@ -165,14 +168,14 @@ def _cosine(d, in_cap, gamma, radial, widest, words, at):
     if d == 2:
         if at >= words.shape[0]:
             return 0.0, at + 1
-        v = _unit(words[at])
+        v = unit(words[at])
         return math.cos(v * widest if in_cap else widest + v * (math.pi - widest)), at + 1
     power = 2.0 / (d - 2)
     reach = widest if in_cap else math.pi
     part = radial if in_cap else 1.0
     while at + 1 < words.shape[0]:
-        radius = math.sqrt(1.0 - (part * _unit(words[at])) ** power)
-        cosine = radius * math.cos(reach * _unit(words[at + 1]))
+        radius = math.sqrt(1.0 - (part * unit(words[at])) ** power)
+        cosine = radius * math.cos(reach * unit(words[at + 1]))
         at += 2
         if (cosine >= gamma) == in_cap:
             return cosine, at
@@ -208,8 +211,8 @@ def _privunit(calibration, r, g, side, words, at):  # noqa: C901 - a call inside
     if not TINY < square < HUGE:  # the direction would be off the unit sphere
         share, square = _rescaled(g, calibration[r, NORM_BOUND])
     norm = math.sqrt(square)
-    sign = 1.0 if 2 * _unit(words[at]) < 1.0 + share else -1.0
-    in_cap = _unit(words[at + 1]) < calibration[r, CAP_PROBABILITY]
+    sign = 1.0 if 2 * unit(words[at]) < 1.0 + share else -1.0
+    in_cap = unit(words[at + 1]) < calibration[r, CAP_PROBABILITY]
     cosine, at = _cosine(
         d, in_cap, calibration[r, CAP_COSINE], calibration[r, CAP_RADIAL], calibration[r, CAP_ANGLE], words, at + 2
     )
@@ -305,6 +308,26 @@ def use_words(words, start, at):
         words[k] = 0
     words[0] = at if fresh else words.shape[0]
     return fresh
+
+
+@compiled
+def respond(truth, keep, words):
+    """A noisy bit, 0 or 1: the true one with probability `keep` (see `mechanisms.response`). -1 if the words ran out.
+
+    Parameters
+    ----------
+    truth
+        The bit.
+    keep
+        From 1/2 to 1.
+    words
+        Random words; the first entry is the position.
+    """
+    at = np.int64(words[0])
+    if at >= words.shape[0]:
+        return -1
+    told = unit(words[at]) < keep
+    return int(truth == told) if use_words(words, at, at + 1) else -1
 
 
 @compiled

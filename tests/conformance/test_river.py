@@ -82,7 +82,7 @@ every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
 
 def numbers(model: Any) -> np.ndarray:
     """What the model has learned up to the last boundary."""
-    state: np.ndarray = model._walk.points if hasattr(model, "_walk") else model._state
+    state: np.ndarray = model._walk.points if hasattr(model, "_walk") else model._arrays.state
     return state
 
 
@@ -157,8 +157,8 @@ def test_budgets_come_with_the_streams_third_element() -> None:
     direct = LDPASGDRegressor(features=["a", "b", "c"], budget=PureDP(0.5), seed=2)
     for i, (x, y) in enumerate(records(400)):
         direct.learn_one(x, y, budget=PureDP(3.0 if i % 2 else 0.25))
-    assert np.array_equal(direct._state, model._state)
-    assert not np.array_equal(run(2.0)._state, model._state)
+    assert np.array_equal(direct._arrays.state, model._arrays.state)
+    assert not np.array_equal(run(2.0)._arrays.state, model._arrays.state)
 
 
 def test_budgets_of_other_kinds_in_one_stream() -> None:
@@ -176,7 +176,7 @@ def test_one_by_one_and_mini_batches_in_a_pipeline() -> None:
     for x, y in records(300):
         model.learn_one(x, y)
     other.learn_many(frame[["a", "b", "c"]], frame["y"])
-    assert np.array_equal(model._state, other[-1]._state)
+    assert np.array_equal(model._arrays.state, other[-1]._arrays.state)
     assert other.predict_many(frame[["a", "b", "c"]]).tolist() == pytest.approx(
         [model.predict_one(x) for x, _ in records(300)]
     )
@@ -227,9 +227,9 @@ def test_predicting_learns_nothing() -> None:
     model = LDPASGDRegressor(features=["a", "b", "c"])
     x, y = records(1)[0]
     model.learn_one(x, y)
-    before, words = model._state.copy(), model._rng.position
+    before, words = model._arrays.state.copy(), model._rng.position
     model.predict_one(x, budget=PureDP(1), subject="ann")
-    assert np.array_equal(before, model._state)
+    assert np.array_equal(before, model._arrays.state)
     assert model._rng.position == words
     assert model.n_seen == 1
 
@@ -300,7 +300,7 @@ def test_missing_features_count_as_zero_and_unknown_ones_not_at_all() -> None:
     for row in rows:
         model = LDPASGDRegressor(features=["a", "b"], seed=4)
         caught(lambda model=model, row=row: model.learn_one(row, 1.0))
-        states.append(model._state)
+        states.append(model._arrays.state)
     assert all(np.array_equal(states[0], other) for other in states)
 
 
@@ -383,7 +383,7 @@ def test_an_undeclared_class_is_refused_by_every_way_in(kind: Any) -> None:
         (LDPASGDClassifier, {"classes": ("u",)}, ConfigError),
         (LDPASGDClassifier, {"classes": ("u", "u")}, ConfigError),
         (LDPASGDRegressor, {"eta": 0}, ConfigError),
-        (LDPASGDRegressor, {"alpha": 1}, ConfigError),
+        (LDPASGDRegressor, {"alpha": 1.1}, ConfigError),
         (LDPASGDRegressor, {"alpha": -0.1}, ConfigError),
         (LDPASGDRegressor, {"mechanism": "uniform"}, ConfigError),
         (LDPASGDRegressor, {"features": []}, ConfigError),
@@ -468,10 +468,10 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[s
     model = declared(LDPASGDRegressor)
     for x, y in records(10):
         model.learn_one(x, y)
-    state, before, n = {**model.state_dict(), "n_seen": 77, **change}, model._state.copy(), model.n_seen
+    state, before, n = {**model.state_dict(), "n_seen": 77, **change}, model._arrays.state.copy(), model.n_seen
     with pytest.raises(ConfigError):
         model.load_state_dict(state)
-    assert np.array_equal(before, model._state)
+    assert np.array_equal(before, model._arrays.state)
     assert model.n_seen == n
 
 
@@ -581,7 +581,9 @@ def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
     assert other.guarantee.budgets == ()
     assert np.array_equal(numbers(other), numbers(declared(make)))
     assert repr(other) == repr(model)
-    assert np.array_equal(other._spec, declared(make)._spec)
+    new = declared(make)
+    mine, theirs = (m._arrays.spec if hasattr(m, "_arrays") else m._spec for m in (other, new))
+    assert np.array_equal(mine, theirs)
     assert other._rng is not model._rng
 
 
@@ -597,7 +599,7 @@ def test_learn_one_is_the_two_halves_in_a_row(make: Callable[[], Any]) -> None:
         whole.learn_one(x, y, budget=spend)
         report = halves.randomizer(x, halves._encode_target(y), budget=spend)
         halves.absorb(report)
-    assert np.array_equal(whole._state, halves._state)
+    assert np.array_equal(whole._arrays.state, halves._arrays.state)
     assert (whole.n_seen, whole.guarantee) == (halves.n_seen, halves.guarantee)
 
 
@@ -611,7 +613,7 @@ def test_the_two_halves_also_for_many_features(p: int) -> None:
         x = dict(zip(names, row, strict=True))
         whole.learn_one(x, row[0])
         halves.absorb(halves.randomizer(x, row[0]))
-    assert np.array_equal(whole._state, halves._state)
+    assert np.array_equal(whole._arrays.state, halves._arrays.state)
 
 
 def test_a_randomizer_stands_by_itself() -> None:
@@ -636,10 +638,10 @@ def test_a_randomizer_stands_by_itself() -> None:
 def test_absorb_refuses_what_is_no_gradient(bad: np.ndarray) -> None:
     model = declared(LDPASGDRegressor)
     report = model.randomizer(*records(1)[0])
-    before = model._state.copy()
+    before = model._arrays.state.copy()
     with pytest.raises(SchemaError):
         model.absorb(type(report)(bad, report.budget))
-    assert np.array_equal(before, model._state)
+    assert np.array_equal(before, model._arrays.state)
     assert model.n_seen == 0
 
 

@@ -23,8 +23,10 @@ Every intermediate state is as private as the last, so the state may be saved af
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamdp.data.schema import declared_bounds
 
 from streamdp.estimators.ldp.learner import AveragedLearner, LDPLearner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
@@ -51,29 +53,52 @@ _PARAMETERS = {
     "mechanism": """
         "auto" (PrivUnit for PureDP, Gaussian for ApproxDP and GaussianDP), "laplace", "gaussian", "privunit", "none"
         (NOT private, for comparisons), or a `Mechanism` class.""",
-    "eta": "The step sizes are eta i^-alpha; 0 < eta <= 1e6.",
-    "alpha": "The decay of the step sizes; 0 <= alpha < 1.",
-    "domain": "The set that theta is projected to: an `L2Ball`, a `Box`, or None for all of R^d.",
+    "eta": """
+        A multiplier of the step sizes, 0 < eta <= 1e6; with clock="records" the steps are eta i^-alpha.""",
+    "alpha": "The decay of the step sizes; 0 <= alpha <= 1.",
+    "domain": """
+        The set that theta is projected to: an `L2Ball`, a `Box`, or None for all of R^d. A domain excludes private
+        scaling, because the units of theta change with the scales.""",
+    "features": """
+        The declared public schema: the names of the features, or bounds (low, high), a list of categories or {"bounds":
+        (low, high), "typical": (centre, spread)} by feature. With the latter, records come raw, and weights are in
+        original units. If None, the names of the first record are taken, sorted.""",
+    "clock": """
+        "information": steps and average know the noise of each report; "records": they count records, as in the paper
+        (see `steps`).""",
+    "scaling": """
+        "private": columns and targets with declared bounds are centred and scaled by what some records answer in place
+        of a gradient; "declared": by the typical values of the schema; "none"; None: "private" if there are bounds, an
+        intercept and no domain, else "none".""",
+    "target": "The public bounds (low, high) of the target, which is clipped to them; None: no bounds.",
 }
 _REGRESSION = _PARAMETERS | {"loss": 'A name or a `Loss`: "huber", "squared" or "quantile".'}
 _CLASSIFICATION = _PARAMETERS | {"loss": f"A name or a `Loss`: {CLASSIFICATION_LOSSES}."}
 
 
 class _Regressor(LDPLearner, LinearRegressor):
+    target: tuple[float, float] | None
+
     def __init__(
         self,
         loss: str | Loss = "huber",
         budget: Budget | str | None = None,
         mechanism: str | type[Mechanism] = "auto",
-        eta: float = 0.2,
-        alpha: float = 0.5,
+        eta: float = 1.0,
+        alpha: float = 0.6,
         domain: Domain | None = None,
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | Mapping[str, Any] | None = None,
         intercept: bool = True,
         ledger: Ledger | None = None,
         seed: int | None = None,
+        clock: str = "information",
+        scaling: str | None = None,
+        target: tuple[float, float] | None = None,
     ) -> None:
         self._construct(locals())
+
+    def _target_bounds(self) -> tuple[float, float] | None:
+        return None if self.target is None else declared_bounds("target", self.target)
 
 
 class _Classifier(LDPLearner, LinearClassifier):
@@ -82,13 +107,15 @@ class _Classifier(LDPLearner, LinearClassifier):
         loss: str | Loss = "logistic",
         budget: Budget | str | None = None,
         mechanism: str | type[Mechanism] = "auto",
-        eta: float = 0.2,
-        alpha: float = 0.5,
+        eta: float = 1.0,
+        alpha: float = 0.6,
         domain: Domain | None = None,
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | Mapping[str, Any] | None = None,
         intercept: bool = True,
         ledger: Ledger | None = None,
         seed: int | None = None,
+        clock: str = "information",
+        scaling: str | None = None,
         classes: Sequence[Hashable] | None = None,
     ) -> None:
         self._construct(locals())

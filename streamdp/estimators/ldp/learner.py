@@ -3,67 +3,132 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
-from streamdp.estimators.ldp.randomizer import Randomizer, Report
+from streamdp.estimators.features import Features
+from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.linear import LinearModel, finite_array
 from streamdp.optim.inference import random_scaling_interval
-from streamdp.optim.losses import Softmax
-from streamdp.optim.steps import PowerStep
+from streamdp.optim.losses import Loss, Squared
+from streamdp.optim.steps import Steps
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 
+if TYPE_CHECKING:
+    from streamdp.optim.local_learning import Arrays
+
 # Within these limits states stay far inside the doubles for 1e18 records, however they are learned, absorbed or loaded:
-# noise is at most about 1e75 (bounds of 1e60, the least budget, a billion parameters), and intervals take squares of
-# theta.
-_LARGEST_STEP = 1e6
-_LARGEST_REPORT = 1e75
+# reports are at most 1e15 bounds long, and intervals take squares of theta.
+_LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SQUARES = 1e300
+_SCALINGS = ("private", "declared", "none")
+_WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
 
 
 class LDPLearner(LinearModel):
-    """The learner's half, and both halves in one process.
-
-    `_state` (4, d) holds theta, its average, and for intervals the weighted mean and squares (see `inference`).
-    """
+    """The learner's half, and both halves in one process. `_arrays` holds what was learned (see `local_learning`)."""
 
     trust = (
         "nobody, if the randomizer runs on the person's side; otherwise the process that calls learn_one, "
         "which sees each record and forgets it"
     )
     _averaged: ClassVar[bool] = False
+    _format: ClassVar[int] = 2
+    _arrays: Arrays
 
     mechanism: str | type[Mechanism]
     eta: float
     alpha: float
+    clock: str
+    scaling: str | None
+    _weighed_by: ClassVar[str] = "information"
     _rng: Entropy | SeededEntropy
 
     def _set_up(self) -> None:
         super()._set_up()
-        self._step = PowerStep(self.eta, self.alpha)
-        if self.eta > _LARGEST_STEP:
-            raise ConfigError(f"eta: expected at most {_LARGEST_STEP:g}, got {self.eta:g}")
+        self._steps = Steps(self.eta, self.alpha, self.clock)
         self._rng = entropy(self.seed)
         self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
+        if self.scaling is not None and self.scaling not in _SCALINGS:
+            raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
+
+    def _resolve_loss(self) -> Loss:
+        loss = super()._resolve_loss()
+        bounded = isinstance(loss, Squared) and loss.radius is not None
+        plain = loss.weighting is None and loss.clip is None and not bounded
+        return replace(loss, weighting="norm") if plain else loss
+
+    def _target_bounds(self) -> tuple[float, float] | None:
+        """The declared bounds of the target, None if there are none."""
+        return None
+
+    def _scaling_of(self, features: Features) -> str:
+        """How columns are centred and scaled; by default privately where that is possible."""
+        bounds = bool(features.numeric.any()) or self._target_bounds() is not None
+        reasons = {
+            "declared bounds, in `features` or `target`": bounds,
+            "intercept=True": self.intercept,
+            "no domain, because the units of theta change": self.domain is None,
+        }
+        missing = [reason for reason, held in reasons.items() if not held]
+        if (self.scaling == "private" and missing) or (self.scaling == "declared" and not bounds):
+            raise ConfigError(f"scaling: {self.scaling} scaling needs {missing[0]}")
+        return self.scaling or ("none" if missing else "private")
 
     def _allocate(self, p: int) -> None:
-        from streamdp.optim import loops as k
+        from streamdp.optim import location_scale, loops
+        from streamdp.optim import local_learning as k
 
-        spec, self._box = self._describe(p)
-        d = self._box.shape[1]
-        spec[k.MECHANISM] = mechanism_for(self.mechanism, self._budget).code
-        spec[k.ETA], spec[k.ALPHA], spec[k.AVERAGED] = self._step.eta, self._step.alpha, self._averaged
-        self._spec = spec
-        self._state = np.zeros((4, d))
-        self._state[0] = self._state[1] = self._state[2] = self._loss.start(d)
+        features = self._features
+        assert features is not None
+        spec, box = self._describe(p)
+        d = box.shape[1]
+        spec[loops.MECHANISM] = mechanism_for(self.mechanism, self._budget).code
+        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(d, self._loss.bound)
+        spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
+        scaling, bounds = self._scaling_of(features), self._target_bounds()
+        frame = np.zeros((p + 1, k.FRAME))
+        frame[:, [k.SCALE, k.UNIT]], frame[:, k.SLOT] = 1.0, -1
+        frame[p, k.UNIT] = np.inf
+        if self.intercept:
+            frame[:p, k.ORIGIN], frame[:p, k.UNIT] = features.origin, features.unit
+        scaled: list[int] = []
+        if scaling == "private":
+            scaled = [*np.flatnonzero(features.numeric).tolist(), *([] if bounds is None else [p])]
+            frame[:p, k.SCALE][features.numeric] = _WIDE
+            frame[scaled, k.SLOT] = np.arange(len(scaled))
+        if bounds is not None:
+            low, high = bounds
+            frame[p, k.ORIGIN], frame[p, k.UNIT] = (low + high) / 2, (high - low) / 2
+            if scaling != "none":
+                frame[p, [k.CENTRE, k.SCALE]] = frame[p, [k.ORIGIN, k.UNIT]]
+        if scaling != "none":
+            for j, (centre, spread) in features.typical.items():
+                frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
+        frame[:p, k.LOWEST] = frame[:p, k.SCALE]
+        summary = np.zeros((len(scaled), k.SUMMARY))
+        summary[:, k.COLUMN] = scaled
+        clock = np.zeros(k.CLOCK)
+        self._arrays = k.Arrays(spec, box, np.zeros((5, d)), clock, frame, location_scale.flat(len(scaled)), summary)
+        k.refresh(self._arrays)
+        self._arrays.state[0] = self._loss.start(d)
+        self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged = False
         self._default_rows = self._mechanism_of(self._budget).rows(d)
-        self._kernel = k.learn_classes if isinstance(self._loss, Softmax) else k.learn
+
+    def _original(self, theta: np.ndarray) -> np.ndarray:
+        """Theta in original units, as a new array."""
+        from streamdp.optim.local_learning import outward
+
+        out = np.empty(len(theta))
+        outward(self._arrays.spec, self._arrays.frame, theta, out)
+        return out
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
         kind: Any = mechanism_for(self.mechanism, budget)
@@ -73,17 +138,25 @@ class LDPLearner(LinearModel):
     def _check(self, budget: Budget) -> None:
         self._mechanism_of(budget)
 
+    def _rows_for(self, budget: Budget | None) -> np.ndarray:
+        """The calibration (1, c) of a record with this budget, or with the default."""
+        if budget is None:
+            return self._default_rows
+        return record_rows(self._mechanism_of(budget), self._arrays.state.shape[1])
+
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        rows, spec = self._default_rows, self._spec
-        if budget is not None or amounts is not None:
-            mechanism = self._mechanism_of(budget or self._budget)
-            d = self._state.shape[1]
-            rows = mechanism.rows(d, amounts) if budget is None else record_rows(mechanism, d)
-            if mechanism.code != spec[_mechanism_index()]:
-                spec = spec.copy()
-                spec[_mechanism_index()] = mechanism.code
+        from streamdp.optim import loops
+        from streamdp.optim.local_learning import learn
+
+        arrays, rows = self._arrays, self._rows_for(budget)
+        if amounts is not None:
+            rows = self._mechanism_of(self._budget).rows(arrays.state.shape[1], amounts)
+        elif budget is not None and (code := self._mechanism_of(budget).code) != arrays.spec[loops.MECHANISM]:
+            spec = arrays.spec.copy()
+            spec[loops.MECHANISM] = code
+            arrays = arrays._replace(spec=spec)
         rng = self._rng
-        while (done := self._kernel(spec, self._box, self._state, self._seen, X, y, rows, rng.words)) < len(X):
+        while (done := learn(arrays, self._seen, X, y, rows, rng.words)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
             rows = rows if len(rows) == 1 else rows[done:]
@@ -92,39 +165,80 @@ class LDPLearner(LinearModel):
 
     @property
     def randomizer(self) -> Randomizer:
-        """The local half at the present theta. `learn_one` is `absorb(randomizer(x, y))`.
+        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`.
 
         Raises `NotAvailableError` before the features are known.
         """
         self._need_features("randomizer")
         rng = self._rng if isinstance(self._rng, SeededEntropy) else Entropy()
-        loss, theta = self._loss, self._state[0].copy()
-        return Randomizer(theta, loss, self._names, bool(self.intercept), self._budget, self.mechanism, rng)
+        features = self.features if isinstance(self.features, Mapping) else self._names
+        return Randomizer(
+            self._arrays.state[0].copy(),
+            self._loss,
+            features,
+            bool(self.intercept),
+            self._budget,
+            self.mechanism,
+            self._question(),
+            rng,
+        )
 
-    def absorb(self, report: Report) -> None:
+    def _question(self) -> Question:
+        """What the next record is asked."""
+        from streamdp.optim import local_learning as k
+        from streamdp.optim.location_scale import HIGH, LOW
+
+        frame, summary = self._arrays.frame, self._arrays.summary
+        column = int(k.next_question(self._arrays.clock, frame, summary))
+        low, high = (-np.inf, np.inf) if column < 0 else summary[int(frame[column, k.SLOT]), [LOW, HIGH]].tolist()
+        scales = frame[:, [k.CENTRE, k.SCALE]].copy()
+        bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
+        return Question(column, low, high, scales, bounds, int(self._arrays.clock[k.CHANGES]))
+
+    def absorb(self, report: Report | Answer) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
-        A learner cannot recognise a forged report: a malicious client can move theta by eta_i times any vector with
-        coordinates up to 1e75.
+        A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged
+        report: a malicious client can move theta by a step times any vector with coordinates up to 1e15 bounds, and a
+        scale by any bit.
 
         Parameters
         ----------
         report
-            A noisy gradient (d,) with its budget.
+            A noisy gradient (d,) or a noisy bit, with its budget.
 
-        Raises `SchemaError` if it is not a finite vector of the right length, and `NotAvailableError` before the
-        features are known.
+        Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
+        scaled, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
-        g = np.ascontiguousarray(report.gradient, dtype=float)
-        if g.shape != self._state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT):
-            raise SchemaError(f"report: expected a finite vector of shape {self._state[0].shape}, got shape {g.shape}")
-        from streamdp.optim import loops
+        from streamdp.optim import local_learning as k
+        from streamdp.privacy import samplers
 
+        arrays = self._arrays
+        row = self._rows_for(report.budget)[0]
+        keep = float(row[samplers.KEEP])
+        if isinstance(report, Answer):
+            known = isinstance(report.column, int) and 0 <= report.column < len(arrays.frame)
+            if not known or arrays.frame[report.column, k.SLOT] < 0 or not report.low < report.high:
+                raise SchemaError("report: expected an answer about a column that is scaled")
+            with self._rng.lock:
+                self._accept(report)
+                self._seen[0] += 1
+                k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
+            return
+        g = np.ascontiguousarray(report.gradient, dtype=float)
+        if g.shape != arrays.state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self._loss.bound):
+            raise SchemaError(f"report: expected a finite vector of shape {arrays.state[0].shape}, got shape {g.shape}")
         with self._rng.lock:
-            self._count(report.budget)
-            self._tainted |= not report.private
-            loops.absorb(self._spec, self._box, self._state, self._seen, g)
+            self._accept(report)
+            if report.changes == arrays.clock[k.CHANGES]:
+                k.absorb(arrays, self._seen, g, float(row[samplers.INFORMATION]), keep)
+            else:
+                self._seen[0] += 1
+
+    def _accept(self, report: Report | Answer) -> None:
+        self._count(report.budget)
+        self._tainted |= not report.private
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -134,50 +248,129 @@ class LDPLearner(LinearModel):
         return super().private and mechanism_for(self.mechanism, self._budget).code != NoNoise.code
 
     def _caveats(self) -> list[str]:
-        if not self._names or mechanism_for(self.mechanism, self._budget).code != PrivUnit.code:
+        if not self._names:
             return []
-        delta = self._state.shape[1] * 2.0**-32
-        return [f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"]
+        notes = []
+        if mechanism_for(self.mechanism, self._budget).code == PrivUnit.code:
+            delta = self._arrays.state.shape[1] * 2.0**-32
+            notes.append(
+                f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
+            )
+        if len(self._arrays.summary):
+            notes.append(
+                f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and scale "
+                "of a column, and the others on a gradient; which ones is public"
+            )
+        return notes
+
+    @property
+    def n_asked(self) -> int:
+        """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
+        from streamdp.optim.local_learning import BITS
+
+        return 0 if self._features is None else int(self._arrays.clock[BITS])
+
+    @property
+    def theta(self) -> np.ndarray:
+        """A copy of the estimate (d,) in original units: coefficients, the intercept, Huber's scale; K blocks for K classes.
+
+        Raises `NotAvailableError` before the features are known.
+        """
+        self._need_features("theta")
+        return self._arrays.state[1].copy() if self._averaged else self._original(self._arrays.state[0])
 
     def _estimate(self) -> np.ndarray:
-        estimate: np.ndarray = self._state[1 if self._averaged else 0]
-        return estimate
+        theta = self.theta
+        blocks = self._blocks(theta)
+        if self.intercept:
+            assert self._features is not None
+            blocks[:, -1] += blocks[:, :-1] @ self._features.origin
+            blocks[:, :-1] *= self._features.unit
+        return theta
 
     # -- state --------------------------------------------------------------------------------------------------
 
+    def _model(self) -> dict[str, Any]:
+        """See `LinearModel._model`: steps may change between states, units and weights may not."""
+        from streamdp.optim import local_learning as k
+
+        units = self._arrays.frame[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
+        weighting = self._loss.weighting or "mallows"
+        return super()._model() | {"weighting": weighting, "clock": self.clock, "units": repr(units)}
+
     def _learned(self) -> dict[str, Any]:
-        return {"state": self._state.copy(), "merged": self._merged}
+        from streamdp.optim import local_learning as k
+
+        arrays = self._arrays
+        return {
+            "state": arrays.state.copy(),
+            "progress": arrays.clock.copy(),
+            "scales": arrays.frame[:, : k.LEARNED].copy(),
+            "posterior": arrays.posterior.reshape(len(arrays.posterior), _cells(arrays)).copy(),
+            "merged": self._merged,
+        }
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        numbers = finite_array(state, "state", self._state.shape)
+        from streamdp.optim import local_learning as k
+
+        arrays = self._arrays
+        numbers = finite_array(state, "state", arrays.state.shape)
+        progress = finite_array(state, "progress", arrays.clock.shape)
+        scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
+        posterior = finite_array(state, "posterior", (len(arrays.posterior), _cells(arrays)))
         merged = bool(state["merged"])
-        if np.abs(numbers[:3]).max() > _LARGEST_THETA or np.abs(numbers[3]).max() > _LARGEST_SQUARES:
+        sizes = np.abs(numbers).max(axis=1)
+        if max(sizes[:4]) > _LARGEST_THETA or not 0 <= sizes[4] <= _LARGEST_SQUARES or progress.min() < 0:
             raise ConfigError("state: numbers out of range")
-        for theta in numbers[:2]:
-            self._check_theta(theta)
+        if (
+            scales[:, 1].min() < 1e-60
+            or scales[:, 2:].min() < 0
+            or np.abs(posterior).max(initial=0.0) > _LARGEST_SQUARES
+        ):
+            raise ConfigError("state: scales out of range")
+        self._check_theta(numbers[0])
 
         def take_over() -> None:
-            self._state[:] = numbers
+            arrays.state[:], arrays.clock[:], arrays.frame[:, : k.LEARNED] = numbers, progress, scales
+            arrays.posterior[:] = posterior.reshape(arrays.posterior.shape)
             self._merged = merged
+            k.refresh(arrays)
 
         return take_over
 
     def _numbers(self) -> np.ndarray:
-        numbers: np.ndarray = self._state[:2]
-        return numbers
+        return np.stack([self._original(self._arrays.state[0]), self._arrays.state[1]])
 
     def _start_from(self, numbers: np.ndarray) -> None:
-        self._state[:2] = numbers
+        from streamdp.optim.local_learning import inward
+
+        inward(self._arrays.spec, self._arrays.frame, numbers[0], self._arrays.state[0])
+        self._arrays.state[1] = numbers[1]
+
+    def _contribution(self) -> tuple[dict[str, Any], dict[str, Any], np.ndarray]:
+        from streamdp.optim.local_learning import TOTAL
+
+        model, counts, numbers = super()._contribution()
+        return model, counts | {"information": float(self._arrays.clock[TOTAL])}, numbers
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
+        from streamdp.optim import local_learning as k
+
         super()._start_from_average(parts)
+        arrays, original = self._arrays, self._numbers()
+        theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
+        best = max(theirs, key=lambda a: float(a.clock[k.TOTAL]))
+        arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
+        arrays.clock[[k.PLAIN, k.SQUARES]] = 0.0
+        arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
+        k.refresh(arrays)
+        self._start_from(original)
         self._merged = True
 
 
-def _mechanism_index() -> int:
-    from streamdp.optim.loops import MECHANISM
-
-    return MECHANISM
+def _cells(arrays: Arrays) -> int:
+    """The weights of a posterior."""
+    return arrays.posterior.shape[1] * arrays.posterior.shape[2]
 
 
 class AveragedLearner(LDPLearner):
@@ -198,7 +391,10 @@ class AveragedLearner(LDPLearner):
 
         Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
         """
+        from streamdp.optim.local_learning import PLAIN, SQUARES
+
         self._need_features("interval")
-        if self._merged or self.n_seen < 2:
+        state, clock = self._arrays.state, self._arrays.clock
+        if self._merged or not clock[PLAIN] or self.n_seen < 2:
             raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
-        return random_scaling_interval(self._state[1], self._state[2], self._state[3], self.n_seen, level)
+        return random_scaling_interval(state[2], state[3], state[4], clock[PLAIN], clock[SQUARES], level)

@@ -1,18 +1,19 @@
 """The local half of LDP-SGD: what a person's device needs, and what it sends.
 
-Only a `Report` leaves the device; it protects the record with its budget against everyone, the learner included (the
-argument is in `ldp.estimators`).
+Only a `Report` or an `Answer` leaves the device; it protects the record with its budget against everyone, the learner
+included (the argument is in `ldp.estimators`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from streamdp.errors import SchemaError
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.features import Features, features_of
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, parse_budget
@@ -31,19 +32,70 @@ class Report:
         The budget that the noise was calibrated to.
     private
         False if the report was made without noise or with a seed.
+    changes
+        `Question.changes` of the scales that the gradient was made for.
     """
 
     gradient: np.ndarray
     budget: Budget
     private: bool = True
+    changes: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What leaves a person's side instead of a gradient: one noisy bit about a column.
+
+    Parameters
+    ----------
+    column
+        The index of the column; the number of columns for the target.
+    low, high
+        The question: is the value in [low, high)? In units of the declared bounds, [-1, 1].
+    yes
+        The noisy bit.
+    budget, private
+        As for `Report`.
+    """
+
+    column: int
+    low: float
+    high: float
+    yes: bool
+    budget: Budget
+    private: bool = True
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a record is asked: a gradient, or a bit about one column. It was made from earlier answers only.
+
+    Parameters
+    ----------
+    column, low, high
+        As for `Answer`; the column is -1 if a gradient is asked for.
+    scales
+        (p + 1, 2): centre and scale of the columns, and of the target. A gradient is taken for (x - centre) / scale.
+    bounds
+        The middle of the target's declared bounds, and half their distance; (0, inf) if there are none.
+    changes
+        How often the scales were changed before.
+    """
+
+    column: int
+    low: float
+    high: float
+    scales: np.ndarray
+    bounds: tuple[float, float]
+    changes: int
 
 
 @dataclass(frozen=True)
 class Randomizer:
-    """The local half: theta, and how to make a noisy gradient at it. It holds no data of anyone; a client can hold it.
+    """The local half: theta, and how to make a noisy answer at it. It holds no data of anyone; a client can hold it.
 
-    A call with a record gives a `Report`. A report that was made at an older theta may still be absorbed: it protects
-    as well, and only its direction is out of date. Threads may share a randomizer.
+    A call with a record gives a `Report` or an `Answer`. What was made at an older theta may still be absorbed: it
+    protects as well, and only its direction is out of date. Threads may share a randomizer.
 
     Parameters
     ----------
@@ -52,45 +104,53 @@ class Randomizer:
     loss, budget, mechanism
         What the client agrees to: a `Loss`, the budget of a record without one, and the name or class of a mechanism.
     features, intercept
-        The names of the features, and whether a constant 1 follows them.
+        The names of the features or the public schema, and whether a constant 1 follows them.
+    question
+        What is asked; None: a gradient, for columns as they are. It may come from an untrusted source, too: the answer
+        protects the record whatever is asked.
     rng
         The source of the noise; cryptographic by default.
 
     Raises `ConfigError` for a theta of the wrong shape, not finite, or outside the domain that the loss's sensitivity
-    assumes, and for a mechanism that cannot be calibrated; `BudgetError` for a budget that cannot be served.
+    assumes, for a mechanism that cannot be calibrated and for scales that are not positive; `BudgetError` for a budget
+    that cannot be served.
     """
 
     theta: np.ndarray
     loss: Loss
-    features: tuple[Any, ...]
+    features: tuple[Any, ...] | Mapping[str, Any]
     intercept: bool
     budget: Budget
     mechanism: str | type[Mechanism]
+    question: Question | None = None
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        theta = np.array(self.theta, dtype=float)
-        self.loss.check_theta(theta, self._columns)
-        theta.flags.writeable = False
+        features = features_of(self.features, type(self).__name__)
+        theta, p = np.array(self.theta, dtype=float), len(features.names)
+        self.loss.check_theta(theta, p + bool(self.intercept))
+        question = self.question or Question(-1, -np.inf, np.inf, np.tile([0.0, 1.0], (p + 1, 1)), (0.0, np.inf), 0)
+        scales = np.array(question.scales, dtype=float)
+        if scales.shape != (p + 1, 2) or not (np.isfinite(scales).all() and scales[:, 1].min() > 0):
+            raise ConfigError("question: expected a finite centre and a positive scale for each column and the target")
+        theta.flags.writeable = scales.flags.writeable = False
         object.__setattr__(self, "theta", theta)
+        object.__setattr__(self, "question", replace(question, scales=scales))
+        object.__setattr__(self, "_features", features)
         self._calibrated(self.budget)
-
-    @property
-    def _columns(self) -> int:
-        return len(self.features) + bool(self.intercept)
 
     def _calibrated(self, budget: Budget) -> Mechanism:
         kind: Any = mechanism_for(self.mechanism, budget)
         mechanism: Mechanism = calibrated(kind, budget, self.loss.bound, self.loss.sensitivity)
         return mechanism
 
-    def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report:
+    def __call__(self, x: Mapping[Any, Any], y: float, *, budget: Budget | str | None = None) -> Report | Answer:
         """Randomise one record.
 
         Parameters
         ----------
         x
-            Features by name; missing ones count as 0.
+            Features by name, as for `learn_one`.
         y
             The target; for classifiers the index of the class.
         budget
@@ -100,15 +160,34 @@ class Randomizer:
         be served.
         """
         spend = self.budget if budget is None else parse_budget(budget)
+        features: Features = self._features  # type: ignore[attr-defined]
+        row = features.row_of(x)[0]
         try:
-            row = np.array([x.get(name, 0.0) for name in self.features] + [1.0] * bool(self.intercept), dtype=float)
             target = float(y)
         except (TypeError, ValueError):
-            raise SchemaError("x, y: expected numbers") from None
-        if not (np.isfinite(row).all() and np.isfinite(target)):
-            raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
-        gradient = self.loss.gradient(self.theta, row, target)[None, :]
+            raise SchemaError("y: expected a number") from None
+        if not np.isfinite(target):
+            raise SchemaError("y: expected a finite number, got NaN or an infinity")
         mechanism, d = self._calibrated(spend), len(self.theta)
         rows = mechanism.rows(d) if budget is None else record_rows(mechanism, d)
+        private = self.rng.private and mechanism.code != NoNoise.code
+        asked: Question = self.question  # type: ignore[assignment]
+        middle, half = asked.bounds
+        target = min(max(target, middle - half), middle + half)
+        if asked.column >= 0:
+            value = row[asked.column] if asked.column < len(row) else (target - middle) / half
+            yes = self._answer(bool(asked.low <= value < asked.high), rows)
+            return Answer(asked.column, asked.low, asked.high, yes, spend, private)
+        scaled = (np.append(row, target) - asked.scales[:, 0]) / asked.scales[:, 1]
+        columns = np.append(scaled[:-1], [1.0] * bool(self.intercept))
+        gradient = self.loss.gradient(self.theta, columns, scaled[-1])[None, :]
         randomize_rows(mechanism.code, rows, gradient, self.rng)
-        return Report(gradient[0], spend, self.rng.private and mechanism.code != NoNoise.code)
+        return Report(gradient[0], spend, private, asked.changes)
+
+    def _answer(self, truth: bool, rows: np.ndarray) -> bool:
+        from streamdp.privacy import samplers
+
+        with self.rng.lock:
+            while (yes := samplers.respond(truth, rows[0, samplers.KEEP], self.rng.words)) < 0:
+                self.rng.refill()
+        return bool(yes)

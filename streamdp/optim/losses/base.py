@@ -3,9 +3,14 @@
 The loss of one record (x, y) at theta is l(u, y) w(x) with u = x'theta. If there is an intercept, x includes its
 constant 1. The gradient is a w(x) x, where a is the derivative of l in u.
 
-Weights. By default w is the Mallows weight min(1, 2/||x||^2). It depends on x only, so it bounds the gradient without
-bias if the model is right. `clip=C` instead scales the whole gradient down to norm C, with w = 1. This is biased (Shi
-et al. 2025, Figure 1).
+Weights. w depends on x only, so it bounds the gradient without bias if the model is right. There are two:
+
+* "mallows": min(1, 2/||x||^2), the weight of Shi et al. 2025.
+* "norm": min(1, sqrt(2)/||x||), the largest weight with ||x|| w <= sqrt(2). The noise does not depend on the weight,
+  and this one keeps more of the gradient of a long x, so it needs fewer records: `benchmarks/learning.md`. Its
+  ||x||^2 w is not bounded, so a loss with this weight has no smoothness constant.
+
+`clip=C` instead scales the whole gradient down to norm C, with w = 1. This is biased (Shi et al. 2025, Figure 1).
 
 Constants. Privacy rests on the first two; the tests search for violations of each.
 
@@ -15,25 +20,27 @@ Constants. Privacy rests on the first two; the tests search for violations of ea
 
 Derivation, for a loss of one linear predictor with |a| <= M:
 
-* ||x|| w <= sqrt(2). If ||x||^2 <= 2, w = 1 and ||x|| w = ||x||. Otherwise ||x|| w = 2/||x||. Both are largest at
-  ||x|| = sqrt(2). So C0 = sqrt(2) M.
+* ||x|| w <= sqrt(2). If ||x||^2 <= 2, w = 1 and ||x|| w = ||x||. Otherwise ||x|| w is 2/||x|| (Mallows) or sqrt(2)
+  (norm), at most sqrt(2). So C0 = sqrt(2) M.
 * S <= 2 C0 by the triangle inequality. Without an intercept, this is reached in the limit by two records with x and x'
   nearly opposite, both of norm sqrt(2), and derivatives near M of the same sign. With an intercept, x' cannot be
   opposite to x in its last entry, and S may be only an upper bound.
-* ||x||^2 w <= 2, with equality for ||x||^2 >= 2. So a loss with second derivative at most K in u has a smoothness of at
-  most 2 K.
+* With Mallows' weight ||x||^2 w <= 2, with equality for ||x||^2 >= 2. So a loss with second derivative at most K in u
+  has a smoothness of at most 2 K.
 * With `clip=C`, C0 = C, S = 2 C, and the smoothness is inf, because w = 1 and x may have any length.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from streamdp.errors import ConfigError, SchemaError
+
+WEIGHTINGS = ("mallows", "norm")
 
 
 def check_classes(y: np.ndarray, classes: int) -> None:
@@ -57,12 +64,15 @@ class Loss:
     Parameters
     ----------
     clip
-        None for Mallows weights; or a positive norm to which gradients are clipped, which is biased.
+        None for weights; or a positive norm to which gradients are clipped, which is biased.
+    weighting
+        "mallows" or "norm", see the text of the module. None: what the estimator prefers, and "mallows" without one.
 
-    Raises `ConfigError` if `clip` is not positive and finite.
+    Raises `ConfigError` if `clip` is not positive and finite, or if there is no such weight.
     """
 
     clip: float | None = None
+    weighting: str | None = field(default=None, repr=False)
 
     name: ClassVar[str]
     code: ClassVar[int]
@@ -72,6 +82,14 @@ class Loss:
     def __post_init__(self) -> None:
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ConfigError(f"clip must be positive and finite, got {self.clip}")
+        if self.weighting is not None and (self.weighting not in WEIGHTINGS or self.clip is not None):
+            expected = " or ".join(WEIGHTINGS)
+            raise ConfigError(f"weighting: expected {expected} and no clip, got {self.weighting!r}, clip={self.clip}")
+
+    @property
+    def by_norm(self) -> bool:
+        """Whether the weight is min(1, sqrt(2)/||x||), and not Mallows'."""
+        return self.weighting == "norm"
 
     @property
     def bound(self) -> float:
@@ -85,8 +103,8 @@ class Loss:
 
     @property
     def smoothness(self) -> float:
-        """The Lipschitz constant of the gradient in theta; inf if the loss is not smooth or gradients are clipped."""
-        return math.inf if self.clip is not None else self._smoothness()
+        """The Lipschitz constant of the gradient in theta; inf if there is none, as with "norm" or with `clip`."""
+        return math.inf if self.clip is not None or self.by_norm else self._smoothness()
 
     def _smoothness(self) -> float:
         return math.inf
@@ -127,10 +145,11 @@ class Loss:
         spec[k.LOSS] = self.code
         spec[k.CLIP] = math.inf if self.clip is None else self.clip
         spec[k.TARGET_BOUND] = math.inf
+        spec[k.BY_NORM] = self.by_norm
         return spec
 
     def weight(self, x: np.ndarray) -> float:
-        """The Mallows weight w(x), or 1 if gradients are clipped.
+        """The weight w(x); 1 if gradients are clipped.
 
         Parameters
         ----------
@@ -138,7 +157,9 @@ class Loss:
             (columns,) one record.
         """
         square = float(np.dot(x, x))
-        return 1.0 if self.clip is not None or square <= 2 else 2 / square
+        if self.clip is not None or square <= 2:
+            return 1.0
+        return math.sqrt(2 / square) if self.by_norm else 2 / square
 
     def check_theta(self, theta: np.ndarray, columns: int) -> None:
         """Raise `ConfigError` if theta has the wrong shape, is not finite, or is outside the domain of the constants.

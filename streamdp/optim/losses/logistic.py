@@ -27,7 +27,7 @@ class Logistic(Loss):
 
     Parameters
     ----------
-    clip
+    clip, weighting
         As for `Loss`.
     """
 
@@ -71,7 +71,7 @@ class Softmax(Loss):
 
     Parameters
     ----------
-    clip
+    clip, weighting
         As for `Loss`.
     """
 

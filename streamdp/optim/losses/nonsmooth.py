@@ -22,7 +22,7 @@ class Quantile(Loss):
 
     Parameters
     ----------
-    clip
+    clip, weighting
         As for `Loss`.
     tau
         The quantile, in (0, 1).
@@ -70,7 +70,7 @@ class Hinge(Loss):
 
     Parameters
     ----------
-    clip
+    clip, weighting
         As for `Loss`.
     """
 

@@ -29,8 +29,8 @@ class Squared(Loss):
 
     Parameters
     ----------
-    clip
-        As for `Loss`; None if `target_bound` and `radius` are given.
+    clip, weighting
+        As for `Loss`; `clip` is None if `target_bound` and `radius` are given, and the weight is then Mallows'.
     target_bound
         B > 0: targets are cut to [-B, B].
     radius
@@ -50,6 +50,8 @@ class Squared(Loss):
         super().__post_init__()
         if (self.clip is None) == (self.target_bound is None or self.radius is None):
             raise ConfigError("Squared: give clip, or clip=None with target_bound and radius")
+        if self.by_norm:
+            raise ConfigError("Squared: expected weighting mallows, because its bound needs a bounded ||x||^2 w")
         for name, value in (("target_bound", self.target_bound), ("radius", self.radius)):
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"Squared: {name} must be positive and finite, got {value}")

@@ -22,6 +22,7 @@ import numpy as np
 
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount, with_amount
 from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
+from streamdp.privacy.mechanisms.response import truth
 
 _GRID_BITS = 20
 
@@ -37,14 +38,26 @@ def _reach(sensitivity: float, d: int, grid: np.ndarray) -> np.ndarray:
     return np.asarray(sensitivity * ARITHMETIC + math.sqrt(d) * grid)
 
 
-def _additive(scale_of: Callable[[float | np.ndarray], np.ndarray], sensitivity: float, d: int) -> np.ndarray:
-    """Rows for additive noise whose scale is proportional to the sensitivity, rounding included."""
-    from streamdp.privacy.samplers import CALIBRATION, GRID, SCALE
+def _additive(
+    mechanism: Mechanism,
+    scale_of: Callable[[float | np.ndarray], np.ndarray],
+    variance: float,
+    d: int,
+    amounts: np.ndarray,
+) -> np.ndarray:
+    """Rows for additive noise whose scale is proportional to the sensitivity, rounding included.
 
+    `variance` is that of noise with scale 1 in one coordinate.
+    """
+    from streamdp.privacy.samplers import CALIBRATION, GRID, INFORMATION, KEEP, SCALE
+
+    sensitivity = mechanism.sensitivity or 0.0
     grid = _grid(scale_of(sensitivity))
     rows = np.zeros((np.size(grid), CALIBRATION))
     rows[:, GRID] = grid
     rows[:, SCALE] = scale_of(_reach(sensitivity, d, grid))
+    rows[:, KEEP] = truth(mechanism.budget, amounts)
+    rows[:, INFORMATION] = 1 / (1 + variance * d * (rows[:, SCALE] / mechanism.bound) ** 2)
     return rows
 
 
@@ -88,7 +101,7 @@ class Laplace(Mechanism):
     def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
         """See `Mechanism.rows`."""
         epsilon = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
-        return _additive(lambda s: math.sqrt(d) * s / epsilon, self.sensitivity or 0.0, d)
+        return _additive(self, lambda s: math.sqrt(d) * s / epsilon, 2.0, d, epsilon)
 
 
 class Gaussian(Mechanism):
@@ -133,10 +146,10 @@ class Gaussian(Mechanism):
                 return solved(
                     lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts
                 )
-            mu = np.array([_gdp_of(self.budget).mu])
+            mu, amounts = np.array([_gdp_of(self.budget).mu]), np.array([amount(self.budget)])
         else:
-            mu = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
-        return _additive(lambda s: s / mu, self.sensitivity or 0.0, d)
+            mu = amounts = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
+        return _additive(self, lambda s: s / mu, 1.0, d, amounts)
 
 
 @lru_cache(maxsize=4096)

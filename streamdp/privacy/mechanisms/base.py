@@ -97,7 +97,7 @@ class Mechanism:
         raise NotImplementedError
 
     def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
-        """Calibrations for the compiled loops: (1, c) for `budget`, or (n, c) for n amounts.
+        """Calibrations for the compiled loops (see `samplers`): (1, c) for `budget`, or (n, c) for n amounts.
 
         Parameters
         ----------
@@ -167,10 +167,10 @@ class NoNoise(Mechanism):
 
     def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
         """See `Mechanism.rows`."""
-        from streamdp.privacy.samplers import CALIBRATION, GRID
+        from streamdp.privacy.samplers import CALIBRATION, GRID, INFORMATION, KEEP
 
         rows = np.zeros((1 if amounts is None else len(amounts), CALIBRATION))
-        rows[:, GRID] = 1.0
+        rows[:, [GRID, KEEP, INFORMATION]] = 1.0
         return rows
 
 

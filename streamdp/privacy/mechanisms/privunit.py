@@ -11,6 +11,7 @@ from scipy.special import betainc, betaln
 from streamdp.errors import ConfigError
 from streamdp.privacy.guarantees import Budget, PureDP, amount
 from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
+from streamdp.privacy.mechanisms.response import truth
 
 
 class PrivUnit(Mechanism):
@@ -74,7 +75,8 @@ class PrivUnit(Mechanism):
         inverse, gamma, p = _cap(amount(self.budget), d)
         bound = self.bound * ARITHMETIC
         radial = (1 - gamma**2) ** ((d - 2) / 2) if d > 2 else 1.0
-        return np.array([[bound * inverse, 2.0**-16, p, gamma, radial, math.acos(gamma), bound]])
+        keep = float(truth(self.budget, np.array([amount(self.budget)]))[0])
+        return np.array([[bound * inverse, 2.0**-16, p, gamma, radial, math.acos(gamma), bound, keep, inverse**-2]])
 
 
 @lru_cache(maxsize=65536)

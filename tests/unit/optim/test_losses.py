@@ -40,7 +40,7 @@ class Case:
         self.d = self.loss.size(COLUMNS, 3)
 
     def __str__(self) -> str:
-        return repr(self.loss)
+        return repr(self.loss) + (" by norm" if self.loss.by_norm else "")
 
     def theta(self, free: np.ndarray) -> np.ndarray:
         """A theta of the loss's domain from free numbers (d,)."""
@@ -71,6 +71,11 @@ CASES = [
     Case(Quantile(tau=0.3, clip=0.2)),
     Case(Hinge(), BINARY),
     Case(Hinge(clip=0.5), BINARY),
+    *(Case(Huber(c=c, weighting="norm")) for c in (0.3, 1.345, 2.0)),
+    Case(Logistic(weighting="norm"), BINARY),
+    Case(Softmax(weighting="norm"), CLASSES),
+    Case(Quantile(tau=0.9, weighting="norm")),
+    Case(Hinge(weighting="norm"), BINARY),
 ]
 MALLOWS = [case for case in CASES if case.loss.clip is None]
 every = pytest.mark.parametrize("case", CASES, ids=str)
@@ -135,10 +140,11 @@ def test_clipping_shortens_the_unweighted_gradient_to_the_clip(case: Case) -> No
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_mallows_weights_depend_on_x_alone(case: Case) -> None:
+def test_weights_depend_on_x_alone(case: Case) -> None:
     small, large = np.array([0.6, 0.8]), np.array([3.0, 4.0])
     assert case.loss.weight(small) == 1
-    assert case.loss.weight(large) == (2 / 25 if case.loss.clip is None else 1)
+    weighed = math.sqrt(2 / 25) if case.loss.by_norm else 2 / 25
+    assert case.loss.weight(large) == (weighed if case.loss.clip is None else 1)
 
 
 # --- constants
@@ -218,8 +224,22 @@ def test_hubers_sensitivity_is_two_root_two_c(c: float) -> None:
     scale = (loss.kappa * (w1 - w2) - a1**2 * w1 + a2**2 * w2) / 2
     largest = math.sqrt(float(np.max(along**2 + scale**2)))
     assert largest == pytest.approx(loss.sensitivity, rel=1e-12)
-    assert loss.sensitivity == 2 * math.sqrt(2) * c
+    assert loss.sensitivity == pytest.approx(2 * math.sqrt(2) * c, rel=1e-15)
     assert largest < 0.999 * math.sqrt(8 * c**2 + c**4 / 4) or c < 0.1
+
+
+@pytest.mark.parametrize("c", [0.05, 0.3, 1.0, 1.345, 1.9, 2.0])
+def test_hubers_sensitivity_with_the_weight_by_norm(c: float) -> None:
+    """||x|| w can be sqrt(2) for every w, so |a| and w of each record are free: the corner is c, c, w = 1 and w' = 0."""
+    loss = Huber(c=c, weighting="norm")
+    a, w = np.linspace(0, c, 41), np.linspace(0, 1, 101)
+    a1, w1, a2, w2 = np.meshgrid(a, w, a, w, indexing="ij", sparse=True)
+    scale = ((loss.kappa - a1**2) * w1 - (loss.kappa - a2**2) * w2) / 2
+    largest = math.sqrt(float(np.max(2 * (a1 + a2) ** 2 + scale**2)))
+    assert largest == pytest.approx(loss.sensitivity, rel=1e-12)
+    x, far = np.array([math.sqrt(2)]), np.array([-1e9])
+    pair = [loss.gradient(np.array([0.0, 1.0]), x, 9e9), loss.gradient(np.array([0.0, 1.0]), far, 9e9)]
+    assert np.linalg.norm(pair[0] - pair[1]) == pytest.approx(loss.sensitivity, rel=1e-6)
 
 
 def test_hubers_sensitivity_would_be_larger_for_larger_c() -> None:

@@ -1,0 +1,463 @@
+"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient, noise, step.
+
+A record answers one question with its whole budget: either with a noisy gradient, or with one noisy bit about a column,
+from which the columns and the target are centred and scaled (`location_scale` has the model of a column). Which one
+depends on the number of the record, on public budgets and on earlier answers only.
+
+Schedule. The information of a bit is (2 p - 1)^2, p being the probability of a true answer. With u the information that
+all records so far would have given as bits, b that of the bits asked, and p columns to scale, the next record answers
+with a bit
+
+* about the target, until the bits about it have an information of 60;
+* else about the columns in turn, if b < A(5 p);
+* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
+
+A(k) = min(.15 u, k (1 + ln max(1, .15 u/k))); otherwise with a gradient. After 32 records, and then every time their
+number has grown by a fifth, columns are scaled anew (`_rescale`). Scales only fall.
+
+Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scale. Averages are kept in original units,
+so that no average changes its meaning when a scale does.
+
+A loop draws no randomness by itself: words come from `entropy` as an array (see `samplers`). A loop that runs out of
+words rolls back to the start of its record and returns, and is called again with more words. The loops themselves move
+the position in the words (`words[0]`) and count the records seen (`seen[0]`). So no exception and no other thread can
+interrupt between a record and its count, or between the use of a word and its overwriting.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdp.optim import location_scale as ls
+from streamdp.optim.loops import (
+    AVERAGED,
+    BALL,
+    BY_RECORDS,
+    DECAY,
+    DOMAIN,
+    FACTOR,
+    HUBER,
+    INTERCEPT,
+    LOSS,
+    MECHANISM,
+    OFFSET,
+    RADIUS,
+    SOFTMAX,
+    gradient,
+    gradient_of_classes,
+)
+from streamdp.privacy.samplers import (
+    INFORMATION,
+    KEEP,
+    compiled,
+    noise,
+    reordered,
+    reordered_inlined,
+    respond,
+    use_words,
+)
+
+
+class Arrays(NamedTuple):
+    """What is learned, and what describes the model.
+
+    Parameters
+    ----------
+    spec, box
+        (`loops.SPEC`,) and (2, d): the model, and the lower and upper bounds of theta.
+    state
+        (5, d): theta, and in original units its average; then the plain average, the weighted mean and the weighted
+        squares of `inference`.
+    clock
+        (`CLOCK`,) numbers at the indices below.
+    frame
+        (p + 1, `FRAME`) the columns and, in the last row, the target.
+    posterior
+        (c, ...) what is known about the c columns that are scaled; the target is the last one if it is scaled.
+    summary
+        (c, `SUMMARY`) what follows from the posteriors.
+    """
+
+    spec: np.ndarray
+    box: np.ndarray
+    state: np.ndarray
+    clock: np.ndarray
+    frame: np.ndarray
+    posterior: np.ndarray
+    summary: np.ndarray
+
+
+# `clock`: the information of gradients; the weights of the average; the weights and squared weights of the plain
+# average since its restart; the information of all records and of the bits asked about columns and target; the records
+# after the target's bits; when columns are scaled next; the next column in turn; how often something was scaled; bits.
+TOTAL, WEIGHT, PLAIN, SQUARES, REACHED, ASKED, TARGET, COUNT, NEXT, TURN, CHANGES, BITS = range(12)
+CLOCK = 12
+
+# `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and ORIGIN
+# and UNIT are its bounds. SHRUNK is TOTAL when SCALE fell last, LOWEST is SCALE at the last restart of the average, and
+# SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others.
+CENTRE, SCALE, SHRUNK, LOWEST, ORIGIN, UNIT, SLOT, SLOPE, SHIFT = range(9)
+LEARNED = 4  # the first four are learned
+FRAME = 9
+
+# `summary`, after `location_scale.SUMMARY` numbers: the expected gain of the column, and its index in `frame`.
+GAIN, COLUMN = ls.SUMMARY, ls.SUMMARY + 1
+SUMMARY = ls.SUMMARY + 2
+
+GRADIENT = -1
+"""The answer of `next_question` for a gradient."""
+
+_TARGET_INFORMATION = 60.0
+_FEW, _MANY = 5.0, 60.0
+_SHARE = 0.15
+_FIRST, _GROWTH = 32.0, 1.2
+_SHRINK, _FINE, _SURE = 1.5, 1.19, 0.05
+_LEAST_SCALE = 2.0**-7
+
+
+@reordered_inlined
+def _allowance(u, k):
+    """A(k): how much information the bits about columns may have."""
+    share = _SHARE * u
+    return min(share, k * (1.0 + math.log(max(1.0, share / k))))
+
+
+@compiled
+def next_question(clock, frame, summary):
+    """The column that the next record is asked about: p for the target, or `GRADIENT`.
+
+    Parameters
+    ----------
+    clock, frame, summary
+        See `Arrays`.
+    """
+    columns = summary.shape[0]
+    if columns == 0:
+        return GRADIENT
+    p = frame.shape[0] - 1
+    if frame[p, SLOT] >= 0.0:
+        columns -= 1
+        if clock[TARGET] < _TARGET_INFORMATION:
+            return p
+    u, asked = clock[REACHED], clock[ASKED]
+    if columns == 0 or not asked < _SHARE * u:
+        return GRADIENT
+    if asked < _allowance(u, _FEW * columns):
+        return int(summary[int(clock[TURN]) % columns, COLUMN])
+    if asked < _allowance(u, _MANY * columns):
+        best = 0
+        for c in range(1, columns):
+            if summary[c, GAIN] > summary[best, GAIN]:
+                best = c
+        if summary[best, GAIN] > 0.03 * min(1.0, _MANY * columns / u):
+            return int(summary[best, COLUMN])
+    return GRADIENT
+
+
+@compiled
+def fit(frame):
+    """Compute SLOPE and SHIFT of all columns from their centres, scales and units.
+
+    Parameters
+    ----------
+    frame
+        See `Arrays`.
+    """
+    for j in range(frame.shape[0] - 1):
+        frame[j, SLOPE] = 1.0 / (frame[j, SCALE] * frame[j, UNIT])
+        frame[j, SHIFT] = (frame[j, CENTRE] + frame[j, ORIGIN] / frame[j, UNIT]) / frame[j, SCALE]
+
+
+@compiled
+def outward(spec, frame, theta, out):
+    """Write theta in original units.
+
+    Parameters
+    ----------
+    spec, frame
+        See `Arrays`.
+    theta, out
+        (d,).
+    """
+    p = frame.shape[0] - 1
+    intercept = int(spec[INTERCEPT])
+    q = p + intercept
+    scale = frame[p, SCALE]
+    last = theta.shape[0] - 1
+    for k in range(theta.shape[0] // q):
+        shift = 0.0
+        for j in range(k * q, k * q + p):
+            out[j] = theta[j] * frame[j - k * q, SLOPE] * scale
+            shift += theta[j] * frame[j - k * q, SHIFT]
+        if intercept:
+            out[k * q + p] = frame[p, CENTRE] + (theta[k * q + p] - shift) * scale
+    if spec[LOSS] == HUBER:
+        out[last] = theta[last] * scale
+
+
+@compiled
+def inward(spec, frame, original, out):
+    """Write original units as theta: the inverse of `outward`.
+
+    Parameters
+    ----------
+    spec, frame
+        See `Arrays`.
+    original, out
+        (d,).
+    """
+    p = frame.shape[0] - 1
+    intercept = int(spec[INTERCEPT])
+    q = p + intercept
+    scale = frame[p, SCALE]
+    last = original.shape[0] - 1
+    for k in range(original.shape[0] // q):
+        shift = 0.0
+        for j in range(k * q, k * q + p):
+            out[j] = original[j] / (frame[j - k * q, SLOPE] * scale)
+            shift += out[j] * frame[j - k * q, SHIFT]
+        if intercept:
+            out[k * q + p] = (original[k * q + p] - frame[p, CENTRE]) / scale + shift
+    if spec[LOSS] == HUBER:
+        out[last] = original[last] / scale
+
+
+@compiled
+def _refresh(frame, posterior, summary, slot):
+    ls.summarise(posterior, slot, summary[slot])
+    j = int(summary[slot, COLUMN])
+    summary[slot, GAIN] = ls.gain(posterior, slot, summary[slot, ls.MEAN], frame[j, SCALE])
+
+
+@compiled
+def refresh(arrays):
+    """Compute `summary` and the derived columns of `frame` anew, as after a state was loaded.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    """
+    fit(arrays.frame)
+    for slot in range(arrays.summary.shape[0]):
+        _refresh(arrays.frame, arrays.posterior, arrays.summary, slot)
+
+
+@compiled
+def _rescale(arrays):
+    """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
+
+    With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r > the
+    new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
+    """
+    spec, state, clock, frame = arrays.spec, arrays.state, arrays.clock, arrays.frame
+    posterior, summary, theta = arrays.posterior, arrays.summary, arrays.state[0]
+    p = frame.shape[0] - 1
+    q = p + int(spec[INTERCEPT])
+    changed = restart = False
+    for slot in range(summary.shape[0]):
+        j = int(summary[slot, COLUMN])
+        if j == p:
+            continue
+        mean, scale = summary[slot, ls.MEAN], frame[j, SCALE]
+        new = scale
+        if ls.exceeding(posterior, slot, mean, scale / _SHRINK) < _SURE:
+            new = max(scale / _SHRINK, _LEAST_SCALE)
+            while new > _LEAST_SCALE and ls.exceeding(posterior, slot, mean, new / _FINE) < _SURE:
+                new = max(new / _FINE, _LEAST_SCALE)
+        elif not (abs(mean - frame[j, CENTRE]) > scale / 2 and math.sqrt(summary[slot, ls.VARIANCE]) < scale / 4):
+            continue
+        for k in range(theta.shape[0] // q):
+            theta[k * q + p] += theta[k * q + j] * (mean - frame[j, CENTRE]) / scale
+            theta[k * q + j] *= new / scale
+        changed = True
+        frame[j, CENTRE], frame[j, SCALE] = mean, new
+        if new < scale:
+            frame[j, SHRUNK] = clock[TOTAL]
+        restart |= new < frame[j, LOWEST] / 3
+        summary[slot, GAIN] = ls.gain(posterior, slot, mean, new)
+    if changed:
+        clock[CHANGES] += 1
+        clock[PLAIN] = clock[SQUARES] = 0.0
+        state[2:] = 0.0
+        fit(frame)
+    if restart:
+        clock[WEIGHT] = 0.0
+        for j in range(p):
+            frame[j, LOWEST] = frame[j, SCALE]
+
+
+@compiled
+def _after(arrays, keep):
+    """What follows every record after the bits about the target."""
+    clock = arrays.clock
+    clock[REACHED] += (2 * keep - 1) ** 2
+    clock[COUNT] += 1
+    if clock[COUNT] >= clock[NEXT] and arrays.summary.shape[0] > 0:
+        _rescale(arrays)
+        clock[NEXT] = math.ceil(max(_FIRST, clock[COUNT] * _GROWTH))
+
+
+@compiled
+def take_bit(arrays, column, low, high, answer, keep):
+    """Take in one noisy bit.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    column
+        The column, or p for the target.
+    low, high
+        The question that was answered, in units of the declared bounds: [-1, 1].
+    answer
+        The noisy answer.
+    keep
+        The probability that it is the true one.
+    """
+    clock, frame, posterior, summary = arrays.clock, arrays.frame, arrays.posterior, arrays.summary
+    p = frame.shape[0] - 1
+    slot = int(frame[column, SLOT])
+    clock[BITS] += 1
+    ls.update(posterior, slot, low, high, answer, keep)
+    _refresh(frame, posterior, summary, slot)
+    if column < p:
+        clock[ASKED] += (2 * keep - 1) ** 2
+        clock[TURN] += 1
+        _after(arrays, keep)
+    elif clock[TARGET] < _TARGET_INFORMATION:
+        clock[TARGET] += (2 * keep - 1) ** 2
+        if clock[TARGET] >= _TARGET_INFORMATION:
+            frame[p, CENTRE] = frame[p, ORIGIN] + frame[p, UNIT] * summary[slot, ls.MEAN]
+            spread = math.sqrt(summary[slot, ls.VARIANCE] + summary[slot, ls.SQUARE])
+            frame[p, SCALE] = frame[p, UNIT] * min(1.0, spread)
+            clock[CHANGES] += 1
+            outward(arrays.spec, frame, arrays.state[0], arrays.state[1])
+
+
+@reordered
+def _step(arrays, g, information, out):  # noqa: C901 - one pass of a compiled loop
+    """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch space."""
+    spec, box, state, clock, frame = arrays.spec, arrays.box, arrays.state, arrays.clock, arrays.frame
+    theta = state[0]
+    d, p = theta.shape[0], frame.shape[0] - 1
+    q = p + int(spec[INTERCEPT])
+    tau = 1.0 if spec[BY_RECORDS] else information
+    clock[TOTAL] += tau
+    total, decay, offset = clock[TOTAL], spec[DECAY], spec[OFFSET]
+    factor = -spec[FACTOR] * tau
+    size = factor / math.sqrt(total + offset) if decay == 0.5 else factor * (total + offset) ** -decay
+    for j in range(d):
+        out[j] = size
+    for j in range(p):
+        if frame[j, SHRUNK] > 0.0:
+            larger = factor * (total - frame[j, SHRUNK] + offset) ** -decay
+            for k in range(d // q):
+                out[k * q + j] = larger
+    for j in range(d):
+        theta[j] = min(max(theta[j] + out[j] * g[j], box[0, j]), box[1, j])
+    if spec[DOMAIN] == BALL:
+        free = d - 1 if spec[LOSS] == HUBER else d  # the scale is not a coefficient
+        square = 0.0
+        for j in range(free):
+            square += theta[j] * theta[j]
+        if square > spec[RADIUS] ** 2:
+            shrink = spec[RADIUS] / math.sqrt(square)
+            for j in range(free):
+                theta[j] *= shrink
+    if spec[AVERAGED]:
+        outward(spec, frame, theta, out)
+        weight = tau if spec[BY_RECORDS] else tau * math.sqrt(total)
+        clock[WEIGHT] += weight
+        clock[PLAIN] += tau
+        square = tau * clock[PLAIN] * clock[PLAIN]
+        clock[SQUARES] += square
+        share, plain, part = weight / clock[WEIGHT], tau / clock[PLAIN], square / clock[SQUARES]
+        for j in range(d):
+            state[1, j] += share * (out[j] - state[1, j])
+            state[2, j] += plain * (out[j] - state[2, j])
+            away = state[2, j] - state[3, j]
+            state[3, j] += part * away
+            state[4, j] += square * away * (state[2, j] - state[3, j])
+
+
+@reordered
+def learn(arrays, seen, X, y, calibration, words):  # noqa: C901 - one pass of a compiled loop
+    """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
+
+    Parameters
+    ----------
+    arrays
+        The model; see `Arrays`.
+    seen
+        (1,) int64, the number of records learned; incremented for each.
+    X, y
+        (n, p) features and (n,) targets.
+    calibration
+        (n, c), one row for each record, or (1, c) (see `samplers`).
+    words
+        Random words; the first entry is the position.
+    """
+    spec, frame, clock, theta = arrays.spec, arrays.frame, arrays.clock, arrays.state[0]
+    d, p = theta.shape[0], X.shape[1]
+    room, side = np.empty(d + 1), np.empty(d)
+    g, row, target = room[:d], np.empty((1, p)), np.empty(1)
+    mechanism = int(spec[MECHANISM])
+    each = 1 if calibration.shape[0] > 1 else 0
+    asking = arrays.summary.shape[0] > 0
+    lowest, highest = frame[p, ORIGIN] - frame[p, UNIT], frame[p, ORIGIN] + frame[p, UNIT]
+    at = np.int64(words[0])
+    done = 0
+    while done < X.shape[0]:
+        start, r = at, done * each
+        value = min(max(y[done], lowest), highest)
+        column = next_question(clock, frame, arrays.summary) if asking else GRADIENT
+        if column != GRADIENT:
+            value = X[done, column] if column < p else (value - frame[p, ORIGIN]) / frame[p, UNIT]
+            slot = int(frame[column, SLOT])
+            low, high = arrays.summary[slot, ls.LOW], arrays.summary[slot, ls.HIGH]
+            keep = calibration[r, KEEP]
+            answer = respond(low <= value < high, keep, words)
+            if answer < 0:
+                break
+            at = np.int64(words[0])
+            seen[0] += 1
+            take_bit(arrays, column, low, high, answer == 1, keep)
+        else:
+            for j in range(p):
+                row[0, j] = (X[done, j] - frame[j, CENTRE]) / frame[j, SCALE]
+            target[0] = (value - frame[p, CENTRE]) / frame[p, SCALE]
+            if spec[LOSS] == SOFTMAX:
+                gradient_of_classes(spec, theta, row, target, 0, g)
+            else:
+                gradient(spec, theta, row, target, 0, room)
+            at = noise(mechanism, calibration, r, g, side, words, at)
+            if at > words.shape[0] or not use_words(words, start, at):
+                break
+            seen[0] += 1
+            _step(arrays, g, calibration[r, INFORMATION], side)
+            _after(arrays, calibration[r, KEEP])
+        done += 1
+    room[:] = row[:] = target[:] = 0.0
+    return done
+
+
+@reordered
+def absorb(arrays, seen, g, information, keep):
+    """One step with a gradient that was randomised elsewhere.
+
+    Parameters
+    ----------
+    arrays, seen
+        As for `learn`.
+    g
+        (d,) the noisy gradient.
+    information, keep
+        Those of its calibration (see `samplers`).
+    """
+    seen[0] += 1
+    _step(arrays, g, information, np.empty(g.shape[0]))
+    _after(arrays, keep)
