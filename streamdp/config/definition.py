@@ -120,7 +120,8 @@ class Definition(Settings):
             for key, value in model
             if value is not None and key not in ("estimator", "loss", "budget", "domain")
         }
-        if foreign := sorted(given.keys() - signature(build).parameters.keys()):
+        known = signature(build).parameters.keys()
+        if foreign := sorted(given.keys() - known):
             raise ConfigError(f"{model.estimator} has no {foreign[0]}")
         if model.loss is not None:
             given["loss"] = build_loss(model.loss)
@@ -128,9 +129,12 @@ class Definition(Settings):
             given["domain"] = model.domain.build()
         if self.schema_.target.classes is not None:
             given["classes"] = list(self.schema_.target.classes)
-        estimator: StreamEstimator = build(
-            budget=model.budget, features=list(self.build_schema().feature_names), ledger=ledger, **given
-        )
+        features: Any = list(self.build_schema().feature_names)
+        if "scaling" in known:
+            features, target = self.schema_.declared(), self.schema_.target
+            if target.bounds is not None:
+                given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
+        estimator: StreamEstimator = build(budget=model.budget, features=features, ledger=ledger, **given)
         return estimator
 
 

@@ -83,6 +83,8 @@ class ModelConfig(Settings):
     mechanism: Literal["auto", "laplace", "gaussian", "privunit", "none"] | None = None
     eta: float | None = None
     alpha: float | None = None
+    clock: Literal["information", "records"] | None = None
+    scaling: Literal["private", "declared", "none"] | None = None
     domain: DomainConfig | None = None
     intercept: bool | None = None
     seed: int | None = None
@@ -139,6 +141,7 @@ def build_loss(choice: str | Mapping[str, Any]) -> Loss:
     for key, value in parameters.items():
         if key not in known:
             raise ConfigError(f"{name} has the parameters {', '.join(known)}, and no {key!r}")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not number and key != "weighting":
             raise ConfigError(f"{key} of {name} must be a number")
     return LOSSES[name](**parameters)

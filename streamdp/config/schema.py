@@ -25,7 +25,8 @@ class TargetConfig(Settings):
     bounds
         The public bounds (low, high) of a number. Values outside are clipped to them.
     scale
-        A public constant. A number is divided by it before learning.
+        A public constant. A number is divided by it before learning. With `bounds`, an estimator that scales privately
+        needs none.
     """
 
     column: str
@@ -44,13 +45,30 @@ def _label(item: Any) -> Any:
     return str(item) if isinstance(item, bool | int) else item
 
 
+class NumberConfig(Settings):
+    """A number whose typical values are known, too.
+
+    Parameters
+    ----------
+    bounds
+        The public bounds (low, high). Values outside are clipped to them.
+    typical
+        The centre and the spread of most values, from public knowledge: where scaling begins. None: not known.
+    """
+
+    bounds: tuple[float, float]
+    typical: tuple[float, float] | None = None
+
+
 class SchemaConfig(Settings):
     """The declared public schema.
 
     Parameters
     ----------
     features
-        For each feature column, its bounds [low, high] or the list of its categories.
+        For each feature column, its bounds [low, high], a mapping with `bounds` and `typical`, or the list of its
+        categories. A category that is absent from the stream for a long time loses its weight, because noise is added
+        to each weight at each record.
     target
         The column to predict.
     subject
@@ -59,7 +77,7 @@ class SchemaConfig(Settings):
         The column with the amount that a record may spend. None: every record spends `model.budget`.
     """
 
-    features: dict[str, tuple[float, float] | list[str]] = Field(min_length=1)
+    features: dict[str, tuple[float, float] | list[str] | NumberConfig] = Field(min_length=1)
     target: TargetConfig
     subject: str | None = None
     budget: str | None = None
@@ -71,6 +89,8 @@ class SchemaConfig(Settings):
         if not isinstance(value, dict):
             return value
         for name, declared in value.items():
+            if isinstance(declared, dict | NumberConfig):
+                continue
             numbers = isinstance(declared, list | tuple) and all(
                 isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
                 for item in declared
@@ -83,12 +103,19 @@ class SchemaConfig(Settings):
                 )
         return value
 
+    def declared(self) -> dict[str, Any]:
+        """The features as `data.schema.Schema` takes them."""
+        return {
+            name: declared.model_dump() if isinstance(declared, NumberConfig) else declared
+            for name, declared in self.features.items()
+        }
+
     def build(self) -> Schema:
         """The schema. Raises `SchemaError` for declarations that contradict each other."""
         from streamdp.data.schema import Schema
 
         return Schema(
-            self.features,
+            self.declared(),
             self.target.column,
             target_bounds=self.target.bounds,
             target_scale=1.0 if self.target.scale is None else self.target.scale,
