@@ -171,6 +171,25 @@ def fit(frame):
         frame[j, SHIFT] = (frame[j, CENTRE] + frame[j, ORIGIN] / frame[j, UNIT]) / frame[j, SCALE]
 
 
+@reordered_inlined
+def _outward(spec, frame, theta, out):
+    """As `outward`."""
+    p = frame.shape[0] - 1
+    intercept = int(spec[INTERCEPT])
+    q = p + intercept
+    scale = frame[p, SCALE]
+    last = theta.shape[0] - 1
+    for k in range(theta.shape[0] // q):
+        shift = 0.0
+        for j in range(p):
+            shift += theta[k * q + j] * frame[j, SHIFT]
+            out[k * q + j] = theta[k * q + j] * frame[j, SLOPE] * scale
+        if intercept:
+            out[k * q + p] = frame[p, CENTRE] + (theta[k * q + p] - shift) * scale
+    if spec[LOSS] == HUBER:
+        out[last] = theta[last] * scale
+
+
 @compiled
 def outward(spec, frame, theta, out):
     """Write theta in original units.
@@ -182,20 +201,7 @@ def outward(spec, frame, theta, out):
     theta, out
         (d,).
     """
-    p = frame.shape[0] - 1
-    intercept = int(spec[INTERCEPT])
-    q = p + intercept
-    scale = frame[p, SCALE]
-    last = theta.shape[0] - 1
-    for k in range(theta.shape[0] // q):
-        shift = 0.0
-        for j in range(k * q, k * q + p):
-            out[j] = theta[j] * frame[j - k * q, SLOPE] * scale
-            shift += theta[j] * frame[j - k * q, SHIFT]
-        if intercept:
-            out[k * q + p] = frame[p, CENTRE] + (theta[k * q + p] - shift) * scale
-    if spec[LOSS] == HUBER:
-        out[last] = theta[last] * scale
+    _outward(spec, frame, theta, out)
 
 
 @compiled
@@ -227,9 +233,10 @@ def inward(spec, frame, original, out):
 
 @compiled
 def _refresh(frame, posterior, summary, slot):
-    ls.summarise(posterior, slot, summary[slot])
+    weights = ls.weights(posterior, slot)
+    ls.summarise(weights, summary[slot])
     j = int(summary[slot, COLUMN])
-    summary[slot, GAIN] = ls.gain(posterior, slot, summary[slot, ls.MEAN], frame[j, SCALE])
+    summary[slot, GAIN] = ls.gain(weights, summary[slot, ls.MEAN], frame[j, SCALE])
 
 
 @compiled
@@ -263,10 +270,10 @@ def _rescale(arrays):
         if j == p:
             continue
         mean, scale = summary[slot, ls.MEAN], frame[j, SCALE]
-        new = scale
-        if ls.exceeding(posterior, slot, mean, scale / _SHRINK) < _SURE:
+        new, weights = scale, ls.weights(posterior, slot)
+        if ls.exceeding(weights, mean, scale / _SHRINK) < _SURE:
             new = max(scale / _SHRINK, _LEAST_SCALE)
-            while new > _LEAST_SCALE and ls.exceeding(posterior, slot, mean, new / _FINE) < _SURE:
+            while new > _LEAST_SCALE and ls.exceeding(weights, mean, new / _FINE) < _SURE:
                 new = max(new / _FINE, _LEAST_SCALE)
         elif not (abs(mean - frame[j, CENTRE]) > scale / 2 and math.sqrt(summary[slot, ls.VARIANCE]) < scale / 4):
             continue
@@ -278,7 +285,7 @@ def _rescale(arrays):
         if new < scale:
             frame[j, SHRUNK] = clock[TOTAL]
         restart |= new < frame[j, LOWEST] / 3
-        summary[slot, GAIN] = ls.gain(posterior, slot, mean, new)
+        summary[slot, GAIN] = ls.gain(weights, mean, new)
     if changed:
         clock[CHANGES] += 1
         clock[PLAIN] = clock[SQUARES] = 0.0
@@ -292,11 +299,11 @@ def _rescale(arrays):
 
 @compiled
 def _after(arrays, keep):
-    """What follows every record after the bits about the target."""
+    """What follows every record after the bits about the target, if columns are scaled."""
     clock = arrays.clock
     clock[REACHED] += (2 * keep - 1) ** 2
     clock[COUNT] += 1
-    if clock[COUNT] >= clock[NEXT] and arrays.summary.shape[0] > 0:
+    if clock[COUNT] >= clock[NEXT]:
         _rescale(arrays)
         clock[NEXT] = math.ceil(max(_FIRST, clock[COUNT] * _GROWTH))
 
@@ -338,23 +345,22 @@ def take_bit(arrays, column, low, high, answer, keep):
             outward(arrays.spec, frame, arrays.state[0], arrays.state[1])
 
 
-@reordered
-def _step(arrays, g, information, out):  # noqa: C901 - one pass of a compiled loop
+@reordered_inlined
+def _step(spec, box, state, clock, frame, g, information, out):
     """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch space."""
-    spec, box, state, clock, frame = arrays.spec, arrays.box, arrays.state, arrays.clock, arrays.frame
     theta = state[0]
     d, p = theta.shape[0], frame.shape[0] - 1
     q = p + int(spec[INTERCEPT])
     tau = 1.0 if spec[BY_RECORDS] else information
-    clock[TOTAL] += tau
-    total, decay, offset = clock[TOTAL], spec[DECAY], spec[OFFSET]
-    factor = -spec[FACTOR] * tau
-    size = factor / math.sqrt(total + offset) if decay == 0.5 else factor * (total + offset) ** -decay
+    total = clock[TOTAL] + tau
+    clock[TOTAL] = total
+    decay, offset, factor = spec[DECAY], spec[OFFSET], -spec[FACTOR] * tau
+    size = factor * math.exp(-decay * math.log(total + offset))
     for j in range(d):
         out[j] = size
     for j in range(p):
         if frame[j, SHRUNK] > 0.0:
-            larger = factor * (total - frame[j, SHRUNK] + offset) ** -decay
+            larger = factor * math.exp(-decay * math.log(total - frame[j, SHRUNK] + offset))
             for k in range(d // q):
                 out[k * q + j] = larger
     for j in range(d):
@@ -369,19 +375,21 @@ def _step(arrays, g, information, out):  # noqa: C901 - one pass of a compiled l
             for j in range(free):
                 theta[j] *= shrink
     if spec[AVERAGED]:
-        outward(spec, frame, theta, out)
+        _outward(spec, frame, theta, out)
         weight = tau if spec[BY_RECORDS] else tau * math.sqrt(total)
+        plain = clock[PLAIN] + tau
+        square = tau * plain * plain
         clock[WEIGHT] += weight
-        clock[PLAIN] += tau
-        square = tau * clock[PLAIN] * clock[PLAIN]
+        clock[PLAIN] = plain
         clock[SQUARES] += square
-        share, plain, part = weight / clock[WEIGHT], tau / clock[PLAIN], square / clock[SQUARES]
+        share, own, part = weight / clock[WEIGHT], tau / plain, square / clock[SQUARES]
         for j in range(d):
             state[1, j] += share * (out[j] - state[1, j])
-            state[2, j] += plain * (out[j] - state[2, j])
-            away = state[2, j] - state[3, j]
+            mean = state[2, j] + own * (out[j] - state[2, j])
+            away = mean - state[3, j]
+            state[2, j] = mean
             state[3, j] += part * away
-            state[4, j] += square * away * (state[2, j] - state[3, j])
+            state[4, j] += square * away * (mean - state[3, j])
 
 
 @reordered
@@ -401,7 +409,8 @@ def learn(arrays, seen, X, y, calibration, words):  # noqa: C901 - one pass of a
     words
         Random words; the first entry is the position.
     """
-    spec, frame, clock, theta = arrays.spec, arrays.frame, arrays.clock, arrays.state[0]
+    spec, box, state, clock, frame = arrays.spec, arrays.box, arrays.state, arrays.clock, arrays.frame
+    theta = state[0]
     d, p = theta.shape[0], X.shape[1]
     room, side = np.empty(d + 1), np.empty(d)
     g, row, target = room[:d], np.empty((1, p)), np.empty(1)
@@ -438,8 +447,9 @@ def learn(arrays, seen, X, y, calibration, words):  # noqa: C901 - one pass of a
             if at > words.shape[0] or not use_words(words, start, at):
                 break
             seen[0] += 1
-            _step(arrays, g, calibration[r, INFORMATION], side)
-            _after(arrays, calibration[r, KEEP])
+            _step(spec, box, state, clock, frame, g, calibration[r, INFORMATION], side)
+            if asking:
+                _after(arrays, calibration[r, KEEP])
         done += 1
     room[:] = row[:] = target[:] = 0.0
     return done
@@ -459,5 +469,6 @@ def absorb(arrays, seen, g, information, keep):
         Those of its calibration (see `samplers`).
     """
     seen[0] += 1
-    _step(arrays, g, information, np.empty(g.shape[0]))
-    _after(arrays, keep)
+    _step(arrays.spec, arrays.box, arrays.state, arrays.clock, arrays.frame, g, information, np.empty(g.shape[0]))
+    if arrays.summary.shape[0] > 0:
+        _after(arrays, keep)

@@ -64,10 +64,12 @@ def update(posterior, column, low, high, answer, keep):
         The probability that it is the true one.
     """
     keep = min(keep, 1.0 - 2.0**-40)
-    top = -math.inf
+    top, spreads = -math.inf, np.empty(SPREADS)
+    for k in range(SPREADS):
+        spreads[k] = _spread(k)
     for i in range(CENTRES):
         for k in range(SPREADS):
-            s = _spread(k)
+            s = spreads[k]
             above = 1.0 if high == math.inf else _share((high - _centre(i)) / s)
             below = 0.0 if low == -math.inf else _share((low - _centre(i)) / s)
             f = 0.025 + 0.95 * (above - below)
@@ -80,40 +82,57 @@ def update(posterior, column, low, high, answer, keep):
 
 
 @compiled
-def summarise(posterior, column, out):
-    """Write the moments of a posterior and the next question into a row.
+def weights(posterior, column):
+    """The posterior as weights (`CENTRES`, `SPREADS`) that add up to 1.
 
     Parameters
     ----------
     posterior, column
         As for `update`.
+    """
+    out = np.empty((CENTRES, SPREADS))
+    total = 0.0
+    for i in range(CENTRES):
+        for k in range(SPREADS):
+            out[i, k] = math.exp(posterior[column, i, k])
+            total += out[i, k]
+    for i in range(CENTRES):
+        for k in range(SPREADS):
+            out[i, k] /= total
+    return out
+
+
+@compiled
+def summarise(w, out):
+    """Write the moments of a posterior and the next question into a row.
+
+    Parameters
+    ----------
+    w
+        What `weights` returns.
     out
         (`SUMMARY`,): E m, Var m, the median of m, E ln s, Var ln s, E s^2, and the next question [low, high).
     """
-    total = mean = square = log = log_square = spread = 0.0
+    mean = square = log = log_square = spread = below = 0.0
+    median, found = 1.0, False
+    logs, squares = np.empty(SPREADS), np.empty(SPREADS)
+    for k in range(SPREADS):
+        logs[k], squares[k] = math.log(_spread(k)), _spread(k) ** 2
     for i in range(CENTRES):
-        m = _centre(i)
+        m, row = _centre(i), 0.0
         for k in range(SPREADS):
-            w = math.exp(posterior[column, i, k])
-            s = _spread(k)
-            total += w
-            mean += w * m
-            square += w * m * m
-            log += w * math.log(s)
-            log_square += w * math.log(s) ** 2
-            spread += w * s * s
-    mean, square, log, log_square = mean / total, square / total, log / total, log_square / total
+            row += w[i, k]
+            log += w[i, k] * logs[k]
+            log_square += w[i, k] * logs[k] ** 2
+            spread += w[i, k] * squares[k]
+        mean += row * m
+        square += row * m * m
+        if not found and below + row >= 0.5:
+            found, median = True, m
+        below += row
     variance, log_variance = max(square - mean * mean, 0.0), max(log_square - log * log, 0.0)
-    half, median, found = 0.0, 1.0, False
-    for i in range(CENTRES):
-        row = 0.0
-        for k in range(SPREADS):
-            row += math.exp(posterior[column, i, k])
-        if not found and half + row >= 0.5 * total:
-            found, median = True, _centre(i)
-        half += row
     out[MEAN], out[VARIANCE], out[MEDIAN], out[LOG], out[LOG_VARIANCE] = mean, variance, median, log, log_variance
-    out[SQUARE] = spread / total
+    out[SQUARE] = spread
     typical = math.exp(2.0 * log)
     if variance / typical >= log_variance:
         out[LOW], out[HIGH] = -math.inf, median
@@ -123,48 +142,51 @@ def summarise(posterior, column, out):
 
 
 @compiled
-def gain(posterior, column, mean, scale):
+def gain(w, mean, scale):
     """E max(0, ln(scale/(1.5 r))), r^2 = s^2 + (m - mean)^2: how much too wide a scale is expected to be.
 
     Parameters
     ----------
-    posterior, column
-        As for `update`.
+    w
+        What `weights` returns.
     mean
         E m.
     scale
         The present scale of the column.
     """
-    total = sum_ = 0.0
+    out, limit = 0.0, (scale / 1.5) ** 2
+    squares = np.empty(SPREADS)
+    for k in range(SPREADS):
+        squares[k] = _spread(k) ** 2
     for i in range(CENTRES):
         away = (_centre(i) - mean) ** 2
         for k in range(SPREADS):
-            w = math.exp(posterior[column, i, k])
-            total += w
-            sum_ += w * max(0.0, math.log(scale / 1.5) - 0.5 * math.log(_spread(k) ** 2 + away))
-    return sum_ / total
+            square = squares[k] + away
+            if square < limit:
+                out += w[i, k] * 0.5 * math.log(limit / square)
+    return out
 
 
 @compiled
-def exceeding(posterior, column, mean, limit):
+def exceeding(w, mean, limit):
     """P(r > limit) of the same r.
 
     Parameters
     ----------
-    posterior, column, mean
+    w, mean
         As for `gain`.
     limit
         Positive.
     """
-    total = above = 0.0
+    above, squares = 0.0, np.empty(SPREADS)
+    for k in range(SPREADS):
+        squares[k] = _spread(k) ** 2
     for i in range(CENTRES):
         away = (_centre(i) - mean) ** 2
         for k in range(SPREADS):
-            w = math.exp(posterior[column, i, k])
-            total += w
-            if _spread(k) ** 2 + away > limit * limit:
-                above += w
-    return above / total
+            if squares[k] + away > limit * limit:
+                above += w[i, k]
+    return above
 
 
 def flat(columns: int) -> np.ndarray:

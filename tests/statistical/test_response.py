@@ -1,0 +1,132 @@
+"""Randomised response, and the bits that learners ask for: the right probability, and attacks on neighbouring records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+
+from streamdp import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.estimators.ldp.randomizer import Answer, Randomizer
+from streamdp.optim import local_learning as k
+from streamdp.optim import location_scale as ls
+from streamdp.privacy import samplers
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
+from streamdp.privacy.mechanisms.response import truth
+
+TRIALS = 200_000
+BUDGETS = [PureDP(1), PureDP(0.25), ApproxDP(2, 1e-6), GaussianDP(1), GaussianDP(2.5)]
+each = pytest.mark.parametrize("budget", BUDGETS, ids=str)
+
+
+def expected(budget: Budget) -> float:
+    return float(norm.cdf(budget.mu / 2)) if isinstance(budget, GaussianDP) else 1 / (1 + math.exp(-amount(budget)))
+
+
+def answers(bit: bool, keep: float, seed: int) -> np.ndarray:
+    rng, out = SeededEntropy(seed, 1 << 16), np.empty(TRIALS, dtype=bool)
+    for i in range(TRIALS):
+        while (told := samplers.respond(bit, keep, rng.words)) < 0:
+            rng.refill()
+        out[i] = told
+    return out
+
+
+@each
+def test_the_probability_of_the_truth(budget: Budget) -> None:
+    """It is that of the formula, and that of a tenth more budget would be rejected."""
+    keep = float(truth(budget, np.array([amount(budget)]))[0])
+    assert keep == pytest.approx(expected(budget), rel=1e-12)
+    assert keep <= expected(budget)
+    for bit in (False, True):
+        true = int(np.count_nonzero(answers(bit, keep, 7 + bit) == bit))
+        assert binomtest(true, TRIALS, keep).pvalue > 1e-4
+        wrong = float(truth(budget, np.array([1.1 * amount(budget)]))[0])
+        assert binomtest(true, TRIALS, wrong).pvalue < 1e-6
+
+
+@each
+def test_the_claim_holds_exactly(budget: Budget) -> None:
+    """The two probabilities of each answer, against the definition of the guarantee."""
+    p = float(truth(budget, np.array([amount(budget)]))[0])
+    if isinstance(budget, GaussianDP):
+        for threshold in np.linspace(0, 1, 101):  # the trade-off of randomised response, and that of mu-GDP
+            missed = 1 - threshold * p / (1 - p) if threshold <= 1 - p else (1 - threshold) * (1 - p) / p
+            least = norm.cdf(norm.ppf(1 - threshold) - budget.mu)
+            assert missed >= least - 1e-12
+    else:
+        assert math.log(p / (1 - p)) <= amount(budget)
+
+
+def test_a_certain_answer_is_never_given() -> None:
+    for budget in (PureDP(1.0), GaussianDP(1.0)):
+        keep = truth(budget, np.array([2.0**-20, 1.0, 2.0**20]))
+        assert np.all((keep >= 0.5) & (keep < 1))
+
+
+def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+    """Shares (2, 2) of the answers "no" and "yes" of two records that answer a question differently, by `learn_arrays`.
+
+    Neighbouring streams: one record, which is asked about its target or its column.
+    """
+    if estimator == "target":
+        model: LDPASGDRegressor | LDPASGDClassifier
+        model = LDPASGDRegressor(features={"a": (-1, 1)}, target=(-1, 1), budget=budget, seed=5)
+    else:
+        model = LDPASGDClassifier(features={"a": (-1, 1)}, budget=budget, seed=5)
+        model._arrays.clock[k.REACHED] = 1.0  # as after some records: a bit is due
+    if rows is not None:
+        model._default_rows = rows(model._default_rows)
+    start = [array.copy() for array in model._arrays]
+    seen = np.zeros((2, 2))
+    for side, value in enumerate((-1.0, 1.0)):
+        for _ in range(10_000):
+            for array, before in zip(model._arrays, start, strict=True):
+                array[:] = before
+            model.learn_arrays(np.full((1, 1), value), np.array([value if estimator == "target" else 0.0]))
+            assert model.n_asked == 1
+            seen[side, int(model._arrays.summary[-1, ls.MEAN] < 0)] += 1  # the posterior mean tells the answer
+    return seen / seen.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("estimator", ["target", "column"])
+def test_a_question_keeps_the_claim_and_a_louder_bit_does_not(estimator: str) -> None:
+    shares = asked(estimator, "eps=1")
+    found = max(abs(np.log(shares[0] / shares[1])))
+    assert 0.9 < found < 1.1  # the ratio is e^1, up to the error of the shares
+
+    def louder(rows: np.ndarray) -> np.ndarray:
+        broken = rows.copy()
+        broken[:, samplers.KEEP] = 1 / (1 + math.exp(-2))
+        return broken
+
+    shares = asked(estimator, "eps=1", louder)
+    assert max(abs(np.log(shares[0] / shares[1]))) > 1.5
+
+
+def test_a_device_answers_the_question_of_its_learner_and_keeps_the_claim() -> None:
+    learner = LDPASGDRegressor(features={"a": (0, 10), "c": ["u", "v"]}, target=(0, 100))
+    first = learner.randomizer
+    assert first.question is not None
+    assert first.question.column == 2
+    found = np.zeros(2)
+    for side, y in enumerate((0.0, 100.0)):
+        yes = 0
+        for _ in range(20_000):
+            answer = first({"a": 3, "c": "v"}, y)
+            assert isinstance(answer, Answer)
+            yes += answer.yes
+        found[side] = yes / 20_000
+    assert abs(np.log(found[0] / found[1])) == pytest.approx(1, abs=0.1)
+    kinds = set()
+    for _ in range(1500):
+        report = learner.randomizer({"a": 3, "c": "v"}, 40.0)
+        kinds.add((type(report).__name__, getattr(report, "column", None)))
+        learner.absorb(report)
+    assert kinds == {("Answer", 2), ("Answer", 0), ("Report", None)}
+    assert learner.n_seen == 1500
+    assert isinstance(learner.randomizer, Randomizer)

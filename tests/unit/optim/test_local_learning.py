@@ -1,0 +1,165 @@
+"""Scaling while learning: the posterior of a column, the schedule of questions, and units."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from streamdp import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.optim import local_learning as k
+from streamdp.optim import location_scale as ls
+
+
+def share(z: float) -> float:
+    return (1 + math.tanh(0.85 * z)) / 2
+
+
+def test_the_posterior_is_bayes_rule() -> None:
+    """Cell by cell against the formula, with two questions, one of them open to the left."""
+    posterior = ls.flat(2)
+    questions = [(-math.inf, 0.25, True, 0.73), (-0.5, 0.1, False, 0.9)]
+    for low, high, answer, keep in questions:
+        ls.update(posterior, 1, low, high, answer, keep)
+    centres, spreads = np.linspace(-1, 1, ls.CENTRES), 2.0 ** np.arange(-6, 0.25, 0.5)
+    weights = np.ones((ls.CENTRES, ls.SPREADS))
+    for low, high, answer, keep in questions:
+        for i, m in enumerate(centres):
+            for j, s in enumerate(spreads):
+                f = 0.025 + 0.95 * (share((high - m) / s) - share((low - m) / s))
+                yes = keep * f + (1 - keep) * (1 - f)
+                weights[i, j] *= yes if answer else 1 - yes
+    found = np.exp(posterior[1])
+    np.testing.assert_allclose(found / found.sum(), weights / weights.sum(), rtol=1e-9)
+    assert not posterior[0].any()
+    summary = np.zeros(ls.SUMMARY)
+    kept = ls.weights(posterior, 1)
+    ls.summarise(kept, summary)
+    weights /= weights.sum()
+    mean = float((weights.sum(1) * centres).sum())
+    assert summary[ls.MEAN] == pytest.approx(mean)
+    assert summary[ls.VARIANCE] == pytest.approx(float((weights.sum(1) * (centres - mean) ** 2).sum()))
+    assert summary[ls.LOG] == pytest.approx(float((weights.sum(0) * np.log(spreads)).sum()))
+    assert summary[ls.SQUARE] == pytest.approx(float((weights.sum(0) * spreads**2).sum()))
+    r = np.sqrt(spreads**2 + (centres[:, None] - mean) ** 2)
+    assert ls.exceeding(kept, mean, 0.3) == pytest.approx(float(weights[r > 0.3].sum()))
+    expected = float((weights * np.maximum(0, np.log(0.5 / (1.5 * r)))).sum())
+    assert ls.gain(kept, mean, 0.5) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("centre", "spread"), [(0.0, 0.5), (0.4, 0.05), (-0.9, 0.02)])
+def test_questions_without_noise_find_centre_and_spread(centre: float, spread: float) -> None:
+    rng, posterior, summary = np.random.default_rng(0), ls.flat(1), np.zeros(ls.SUMMARY)
+    ls.summarise(ls.weights(posterior, 0), summary)
+    for x in np.clip(rng.normal(centre, spread, 400), -1, 1):
+        low, high = summary[[ls.LOW, ls.HIGH]]
+        ls.update(posterior, 0, low, high, low <= x < high, 1.0)
+        ls.summarise(ls.weights(posterior, 0), summary)
+    assert summary[ls.MEAN] == pytest.approx(centre, abs=0.4 * spread)
+    assert math.exp(summary[ls.LOG]) == pytest.approx(spread, rel=0.4)
+
+
+def regressor(**options: object) -> LDPASGDRegressor:
+    features = {"a": (-10.0, 10.0), "b": (0.0, 1e6), "c": ["u", "v", "w"]}
+    return LDPASGDRegressor(features=features, target=(-50.0, 150.0), **options)  # type: ignore[arg-type]
+
+
+def records(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Encoded columns: one of a fifth of its bounds off their middle, one wide, two indicators; targets of scale 10."""
+    rng = np.random.default_rng(seed)
+    a, b, c = rng.normal(0.4, 0.05, n), rng.uniform(-1, 1, n), rng.integers(0, 3, n)
+    X = np.column_stack([a, b, c == 1, c == 2]).astype(float)
+    return X, 20 + 100 * (a - 0.4) + 5 * b - 3 * (c == 2) + rng.normal(0, 2, n)
+
+
+def test_units_there_and_back() -> None:
+    model = regressor()
+    model.learn_arrays(*records(3000))
+    arrays = model._arrays
+    rng, theta = np.random.default_rng(1), np.empty(6)
+    for _ in range(20):
+        original = rng.normal(0, 10, 6)
+        k.inward(arrays.spec, arrays.frame, original, theta)
+        back = np.empty(6)
+        k.outward(arrays.spec, arrays.frame, theta, back)
+        np.testing.assert_allclose(back, original, rtol=1e-9, atol=1e-9)
+
+
+def test_the_same_model_in_both_units_predicts_the_same() -> None:
+    """x'theta for scaled columns, in the target's scale, is what `predict_arrays` says of the last iterate."""
+    model = regressor()
+    X, y = records(5000)
+    model.learn_arrays(X, y)
+    arrays = model._arrays
+    frame, theta = arrays.frame, arrays.state[0]
+    scaled = (X - frame[:-1, k.CENTRE]) / frame[:-1, k.SCALE]
+    inner = frame[-1, k.CENTRE] + frame[-1, k.SCALE] * (scaled @ theta[:4] + theta[4])
+    arrays.state[1] = model._original(theta)
+    np.testing.assert_allclose(model.predict_arrays(X), inner, rtol=1e-9, atol=1e-9)
+    raw = {"a": 4.5, "b": 250_000.0, "c": "w"}
+    encoded = np.array([[0.45, -0.5, 0.0, 1.0]])
+    assert model.predict_one(raw) == pytest.approx(float(model.predict_arrays(encoded)[0]))
+    weights = model.weights
+    by_hand = weights["(intercept)"] + 4.5 * weights["a"] + 250_000 * weights["b"] + weights["c=w"]
+    assert by_hand == pytest.approx(model.predict_one(raw))
+
+
+def test_a_change_of_scale_changes_no_prediction() -> None:
+    """Theta is carried along, so what the last iterate predicts stays the same when columns are scaled anew."""
+    model = regressor(mechanism="none")
+    X, y = records(400)
+    seen = 0
+    for i in range(400):
+        before, changes = model._original(model._arrays.state[0]), model._arrays.clock[k.CHANGES]
+        total = model._arrays.clock[k.TOTAL]
+        model.learn_arrays(X[i : i + 1], y[i : i + 1])
+        moved = model._arrays.clock[k.TOTAL] > total  # a gradient step; then theta moves anyway
+        if model._arrays.clock[k.CHANGES] > changes and not moved and model._arrays.clock[k.TARGET] > 60.5:
+            seen += 1
+            np.testing.assert_allclose(model._original(model._arrays.state[0]), before, rtol=1e-9)
+    scales = model._arrays.frame[:, k.SCALE]
+    assert scales[0] < 0.2 < scales[1]
+    assert scales[-1] < 30
+
+
+def test_the_schedule_counts_public_numbers_only() -> None:
+    """Which records answer with bits depends on budgets and answers, not on the order in which arrays come."""
+    one, other = regressor(seed=3), regressor(seed=3)
+    X, y = records(4000)
+    one.learn_arrays(X, y)
+    for part in np.array_split(np.arange(4000), 7):
+        other.learn_arrays(X[part], y[part])
+    assert one.n_asked == other.n_asked
+    for mine, theirs in zip(one._arrays, other._arrays, strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+def test_bits_become_rare_and_better_budgets_need_fewer() -> None:
+    X, y = records(20_000)
+    asked = {}
+    for budget in ("eps=1", "eps=4"):
+        model = regressor(budget=budget)
+        model.learn_arrays(X[:10_000], y[:10_000])
+        first = model.n_asked
+        model.learn_arrays(X[10_000:], y[10_000:])
+        asked[budget] = model.n_asked
+        assert model.n_asked - first < first
+    assert asked["eps=4"] < asked["eps=1"] < 0.2 * 20_000
+    plain = LDPASGDRegressor(features=["a", "b", "c", "d"])
+    plain.learn_arrays(X, y)
+    assert plain.n_asked == 0
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "hinge"])
+def test_classifiers_scale_their_columns(loss: str) -> None:
+    X, y = records(60_000)
+    labels = [False, True, None] if loss == "softmax" else [False, True]
+    features = {"a": (-10.0, 10.0), "b": (0.0, 1e6), "c": ["u", "v", "w"]}
+    scores = []
+    for scaling in ("private", "none"):
+        model = LDPASGDClassifier(loss, budget="eps=2", features=features, classes=labels, scaling=scaling)  # type: ignore[arg-type]
+        model.learn_arrays(X, (y > 20).astype(float))
+        scores.append(float(np.mean(model.predict_arrays(X) == (y > 20))))
+    assert scores[0] > 0.75
+    assert scores[0] > scores[1] + 0.05
