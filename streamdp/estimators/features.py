@@ -165,11 +165,11 @@ class SchemaFeatures(Features):
         j = 0
         for name, values in self._schema.features.items():
             if isinstance(values[0], str):
-                self._categories.append((name, j, {level: k for k, level in enumerate(values)}))  # type: ignore[misc]
+                self._categories.append((name, j, {level: k for k, level in enumerate(values)}))
                 j += len(values) - 1
                 continue
             low, high = values
-            middle, half = (low + high) / 2, (high - low) / 2  # type: ignore[operator]
+            middle, half = (low + high) / 2, (high - low) / 2
             if not 1e-60 <= half <= 1e60:
                 raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
             self.origin[j], self.unit[j], self.numeric[j] = middle, half, True

@@ -96,9 +96,9 @@ class Arrays(NamedTuple):
 TOTAL, WEIGHT, PLAIN, SQUARES, REACHED, ASKED, TARGET, COUNT, NEXT, TURN, CHANGES, BITS = range(12)
 CLOCK = 12
 
-# `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and ORIGIN
-# and UNIT are its bounds. SHRUNK is TOTAL when SCALE fell last, LOWEST is SCALE at the last restart of the average, and
-# SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others.
+# `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and its
+# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SHRUNK is TOTAL when SCALE fell last, LOWEST is SCALE at the last restart
+# of the average, and SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others.
 CENTRE, SCALE, SHRUNK, LOWEST, ORIGIN, UNIT, SLOT, SLOPE, SHIFT = range(9)
 LEARNED = 4  # the first four are learned
 FRAME = 9
@@ -254,11 +254,11 @@ def refresh(arrays):
 
 
 @compiled
-def _rescale(arrays):
+def _rescale(arrays):  # noqa: C901 - one pass over the columns
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
-    With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r > the
-    new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
+    With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
+    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
     """
     spec, state, clock, frame = arrays.spec, arrays.state, arrays.clock, arrays.frame
     posterior, summary, theta = arrays.posterior, arrays.summary, arrays.state[0]
@@ -346,8 +346,8 @@ def take_bit(arrays, column, low, high, answer, keep):
 
 
 @reordered_inlined
-def _step(spec, box, state, clock, frame, g, information, out):
-    """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch space."""
+def _step(spec, box, state, clock, frame, g, information, out):  # noqa: C901 - a call costs more than a branch
+    """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch."""
     theta = state[0]
     d, p = theta.shape[0], frame.shape[0] - 1
     q = p + int(spec[INTERCEPT])
@@ -393,7 +393,7 @@ def _step(spec, box, state, clock, frame, g, information, out):
 
 
 @reordered
-def learn(arrays, seen, X, y, calibration, words):  # noqa: C901 - one pass of a compiled loop
+def learn(arrays, seen, X, y, calibration, words):
     """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
 
     Parameters

@@ -10,8 +10,8 @@ response, which tells the truth with probability keep: so a bit "yes" has the pr
 The prior is uniform on 193 centres in [-1, 1] and on 13 spreads 2^-6, 2^-5.5, ..., 1. A posterior is kept as logarithms
 of weights, so the posteriors of disjoint records add up.
 
-Question. With V = Var m, v = exp(2 E ln s) and med the posterior median of m: if V/v >= Var ln s, "x < med", which tells
-about the centre; otherwise "|x - med| < 1.15 sqrt(v + V)", which tells about the spread.
+Question. With V = Var m, v = exp(2 E ln s) and med the posterior median of m: if V/v >= Var ln s, "x < med", which
+tells about the centre; otherwise "|x - med| < 1.15 sqrt(v + V)", which tells about the spread.
 
 Nothing here is exact for data that are no bell; it serves to scale columns, and privacy does not depend on it.
 """

@@ -18,8 +18,8 @@ from streamdp.privacy.samplers import (
     reordered_inlined,
 )
 
-# Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient. BY_NORM is
-# the weight (see `losses.base`); FACTOR, DECAY, OFFSET and BY_RECORDS are the steps (see `steps`).
+# Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient. BY_NORM
+# is the weight (see `losses.base`); FACTOR, DECAY, OFFSET and BY_RECORDS are the steps (see `steps`).
 LOSS, INTERCEPT, SHAPE, KAPPA, CLIP, TARGET_BOUND = range(6)
 MECHANISM, DOMAIN, RADIUS, ENVELOPE, BY_NORM = range(6, 11)
 FACTOR, DECAY, OFFSET, BY_RECORDS, AVERAGED = range(11, 16)

@@ -10,8 +10,8 @@ Two clocks:
 
   So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
   1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The
-  factor 3/4 sqrt(d) and the default alpha = 0.6 were chosen by measurement (`benchmarks/learning.md`): with them eta = 1
-  is near the best multiplier for both losses, d = 5 and 20. In the code tau is in units of 1/C0^2, so that a report
+  factor 3/4 sqrt(d) and the default alpha = 0.6 were chosen by measurement (`benchmarks/learning.md`): with them eta
+  = 1 is near the best multiplier for both losses, d = 5 and 20. In the code tau is in units of 1/C0^2, so that a report
   without noise has at most the information 1, and T_0 = 10.
 * "records". eta i^-alpha, whatever the noise (Shi et al. 2025, eq. 3.2).
 

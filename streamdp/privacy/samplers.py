@@ -80,7 +80,13 @@ _LAPLACE_ACCEPT, _LAPLACE_WIDTH, _LAPLACE_HEIGHT = _ziggurat(
 
 @inlined
 def unit(word):
-    """A uniform in [0, 1) with 53 bits."""
+    """A uniform in [0, 1) with 53 bits.
+
+    Parameters
+    ----------
+    word
+        A random word.
+    """
     return np.int64(word >> np.uint64(11)) * 2.0**-53
 
 

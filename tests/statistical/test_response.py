@@ -1,4 +1,4 @@
-"""Randomised response, and the bits that learners ask for: the right probability, and attacks on neighbouring records."""
+"""Randomised response, and the bits that learners ask for: the right probability, and attacks on neighbours."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ class LDPLearner(LinearModel):
         return self.scaling or ("none" if missing else "private")
 
     def _allocate(self, p: int) -> None:
-        from streamdp.optim import location_scale, loops
         from streamdp.optim import local_learning as k
+        from streamdp.optim import location_scale, loops
 
         features = self._features
         assert features is not None
@@ -258,8 +258,8 @@ class LDPLearner(LinearModel):
             )
         if len(self._arrays.summary):
             notes.append(
-                f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and scale "
-                "of a column, and the others on a gradient; which ones is public"
+                f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and the "
+                "scale of a column, and the others on a gradient; which ones is public"
             )
         return notes
 
@@ -272,7 +272,7 @@ class LDPLearner(LinearModel):
 
     @property
     def theta(self) -> np.ndarray:
-        """A copy of the estimate (d,) in original units: coefficients, the intercept, Huber's scale; K blocks for K classes.
+        """A copy of the estimate (d,) in original units: coefficients, intercept, scale; K blocks for K classes.
 
         Raises `NotAvailableError` before the features are known.
         """
@@ -370,7 +370,7 @@ class LDPLearner(LinearModel):
 
 def _cells(arrays: Arrays) -> int:
     """The weights of a posterior."""
-    return arrays.posterior.shape[1] * arrays.posterior.shape[2]
+    return int(arrays.posterior.shape[1] * arrays.posterior.shape[2])
 
 
 class AveragedLearner(LDPLearner):

@@ -21,9 +21,9 @@ class Huber(Loss):
     Gradient. With a = clip(r, -c, c) it is (-a x w, (kappa - a^2) w / 2), because rho_c(r) - r psi_c(r) = -a^2 / 2 both
     for |r| <= c and for |r| > c.
 
-    Bound. The squared norm is a^2 ||x||^2 w^2 + (kappa - a^2)^2 w^2 / 4 <= 2 a^2 + (kappa - a^2)^2 / 4 with both weights,
-    with equality at ||x||^2 = 2. The right side grows with a^2: its derivative is 2 - (kappa - a^2) / 2 > 0, because kappa < 1. So
-    the maximum is at |a| = c: C0^2 = 2 c^2 + (kappa - c^2)^2 / 4.
+    Bound. The squared norm is a^2 ||x||^2 w^2 + (kappa - a^2)^2 w^2 / 4 <= 2 a^2 + (kappa - a^2)^2 / 4 with both
+    weights, with equality at ||x||^2 = 2. The right side grows with a^2: its derivative is 2 - (kappa - a^2) / 2 > 0,
+    because kappa < 1. So the maximum is at |a| = c: C0^2 = 2 c^2 + (kappa - c^2)^2 / 4.
 
     Sensitivity with Mallows' weight. S = 2 sqrt(2) c, reached by two records with opposite x of norm sqrt(2) and the
     same a = c or -c.
@@ -39,8 +39,8 @@ class Huber(Loss):
 
     The paper's sqrt(8 c^2 + c^4 / 4) adds the maxima of both terms, which no pair reaches together. It is 3 % larger.
 
-    Sensitivity with the weight min(1, sqrt(2)/||x||). S^2 = 8 c^2 + (c^2 - kappa)^2 / 4, approached by opposite x and x'
-    with the same a = c, ||x|| = sqrt(2) and ||x'|| without bound. S is 1 % larger than 2 sqrt(2) c for c = 1.345.
+    Sensitivity with the weight min(1, sqrt(2)/||x||). S^2 = 8 c^2 + (c^2 - kappa)^2 / 4, approached by opposite x and
+    x' with the same a = c, ||x|| = sqrt(2) and ||x'|| without bound. S is 1 % larger than 2 sqrt(2) c for c = 1.345.
 
     1. Write p = |a| <= c and v = (kappa - p^2) w. Then ||a x w|| <= sqrt(2) p, and v is between 0 and kappa - p^2. So
        S^2 <= max 2 (p1 + p2)^2 + (v1 - v2)^2 / 4.

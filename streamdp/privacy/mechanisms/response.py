@@ -35,5 +35,5 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
     amounts
         (n,) the epsilon or mu of each record.
     """
-    p = ndtr(np.asarray(amounts) / 2) if isinstance(budget, GaussianDP) else expit(np.asarray(amounts))
-    return np.maximum(0.5, np.minimum(p * (1 - _ROUNDING), 1 - _ROUNDING))
+    p: np.ndarray = ndtr(np.asarray(amounts) / 2) if isinstance(budget, GaussianDP) else expit(np.asarray(amounts))
+    return np.asarray(np.maximum(0.5, np.minimum(p * (1 - _ROUNDING), 1 - _ROUNDING)))

@@ -124,7 +124,7 @@ def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
     snapshot = Store.snapshot(trained / "data.db")
     assert snapshot is not None
     theta = snapshot.state["state"][1]
-    for row, x in ((0, [0.0, 1.0]), (1, [1.0, 0.0]), (5, [1.0, 0.0])):
+    for row, x in ((0, [15.0, 1.0]), (1, [60.0, 0.0]), (5, [60.0, 0.0])):  # as in the file, within the bounds
         p = 1 / (1 + np.exp(-(np.dot(theta[:2], x) + theta[2])))
         assert float(table[row]["prediction_True"]) == pytest.approx(p, rel=1e-5)
         assert table[row]["prediction"] == str(bool(p > 0.5))

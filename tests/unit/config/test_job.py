@@ -48,7 +48,8 @@ def test_a_job_is_read_as_it_looks(tmp_path: Path) -> None:
     assert config.publish == str(tmp_path / "out" / "model.json")
     estimator = config.build_estimator()
     assert isinstance(estimator, LDPASGDClassifier)
-    assert (estimator.eta, estimator.features) == (0.3, ["dep_delay", "origin=NO", "origin=LGA"])
+    assert (estimator.eta, estimator.features) == (0.3, config.schema_.features)
+    assert list(estimator.weights) == ["dep_delay", "origin=NO", "origin=LGA", "(intercept)"]
 
 
 def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
         ("clip: 1e0", "clp: 1", 12, "model.loss: logistic has the parameters clip"),
         ("clip: 1e0", "clip: high", 12, "model.loss: clip of logistic must be a number"),
         ("{name: logistic, clip: 1e0}", "huber", 10, "model: LDPASGDClassifier: loss must be one of"),
-        ("eta: 0.3", "eta: -1", 10, "model: eta must be positive"),
+        ("eta: 0.3", "eta: -1", 10, "model: eta: expected a positive"),
         ("eta: 0.3", "etta: 0.3", 14, "model.etta: unknown setting"),
         ("LDPASGDClassifier", "SGD", 11, "model.estimator: input should be 'LDPASGDClassifier'"),
         ("LDPASGDClassifier", "LDPASGDRegressor", 10, "model: LDPASGDRegressor needs"),

@@ -97,7 +97,9 @@ def test_a_used_word_is_refused_as_noise() -> None:
     model._rng.words[0] = 1
     before = model._arrays.state[0].copy()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
-    assert np.abs(model._arrays.state[0] - before).max() > 0.1  # without noise at most 0.2 sqrt(2)/sqrt(2) of one direction
+    assert (
+        np.abs(model._arrays.state[0] - before).max() > 0.1
+    )  # without noise at most 0.2 sqrt(2)/sqrt(2) of one direction
     assert model._rng.words[model._rng.position :].all()
     rng = Entropy()
     Laplace(PureDP(0.01)).randomize(np.zeros((3, 2)), rng)

@@ -230,7 +230,7 @@ def test_hubers_sensitivity_is_two_root_two_c(c: float) -> None:
 
 @pytest.mark.parametrize("c", [0.05, 0.3, 1.0, 1.345, 1.9, 2.0])
 def test_hubers_sensitivity_with_the_weight_by_norm(c: float) -> None:
-    """||x|| w can be sqrt(2) for every w, so |a| and w of each record are free: the corner is c, c, w = 1 and w' = 0."""
+    """||x|| w can be sqrt(2) for every w, so |a| and w of each record are free: the corner is c, c, w = 1, w' = 0."""
     loss = Huber(c=c, weighting="norm")
     a, w = np.linspace(0, c, 41), np.linspace(0, 1, 101)
     a1, w1, a2, w2 = np.meshgrid(a, w, a, w, indexing="ij", sparse=True)

@@ -1,0 +1,221 @@
+"""How well LDP-ASGD learns, over many draws of noise. Run with `python -m benchmarks.learning [--write]`.
+
+Four questions, each with noise from the operating system:
+
+* flights: the mean absolute error of the delay and the accuracy of late flights in December, after the stream from
+  January to November, beside the best constant and scikit-learn's model without privacy;
+* the demo's job, 100 times: how many runs end worse than the best constant;
+* simulations of Shi et al. 2025 (section 5): n times the squared error of theta, over the trace of the limit's
+  covariance with Mallows' weight, which is what the limit would allow without the weight by norm; and the same with
+  bounds ten times too wide, where columns are scaled privately;
+* confidence intervals: the share that covers the truth, said to be 95 %.
+
+`--write` writes learning.md. The whole takes about half an hour on one core; `--quick` runs a tenth of the draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.theory import table
+from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets
+from streamdp.data.schema import Schema
+from streamdp.optim.losses import Huber, Logistic
+from streamdp.optim.planner import asymptotic_variance
+
+DRAWS, RUNS = 12, 100
+SIGMA = 2.0
+COLUMNS: Mapping[str, Any] = {
+    "hour": (0, 24),
+    "distance": (0, 3000),
+    "carrier_group": ["major", "low_cost", "regional"],
+    "origin": ["EWR", "JFK", "LGA"],
+}
+JOBS: dict[str, tuple[str, tuple[float, float], tuple[float, float] | None]] = {
+    "delay": ("arr_delay", (-30, 180), (-60, 180)),
+    "delay, raw bounds": ("arr_delay", (-600, 1800), (-600, 1800)),
+    "late": ("late", (-30, 60), None),
+}
+
+
+# --- flights ------------------------------------------------------------------------------------------------
+
+
+class Flights:
+    """One job on the flights: the encoded stream and December."""
+
+    def __init__(self, job: str) -> None:
+        self.column, delays, self.target = JOBS[job]
+        self.features = {"dep_delay": delays, **COLUMNS}
+        schema = Schema(self.features, target=self.column)
+        known = datasets.flights().drop_nulls([self.column, *self.features])
+
+        def part(months: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            rows = known.filter(known["month"].is_in(months))
+            X = schema.encode_features(rows.select(pl.col(list(self.features)).cast(pl.String)))
+            y = rows[self.column]
+            numbers = (y.cast(pl.String).str.to_lowercase() == "true") if self.target is None else y
+            return X, numbers.cast(pl.Float64).to_numpy(), rows["budget"].cast(pl.Float64).to_numpy()
+
+        self.X, self.y, self.budgets = part(datasets.TRAINING_MONTHS)
+        self.holdout, self.truth, _ = part(datasets.HOLDOUT_MONTHS)
+
+    def score(self, predicted: Any) -> float:
+        """Minutes of mean absolute error, or the share of right answers in percent."""
+        if self.target is None:
+            return 100 * float(np.mean(predicted == self.truth))
+        return float(np.mean(np.abs(predicted - np.clip(self.truth, -60, 180))))
+
+    def constant(self) -> float:
+        """The score of the best constant of the stream."""
+        return self.score(
+            np.full(len(self.truth), np.round(np.mean(self.y)) if self.target is None else np.median(self.y))
+        )
+
+    def learned(self, budget: str, mixed: bool, records: int | None = None) -> float:
+        """The score after one draw of noise."""
+        model: Any
+        if self.target is None:
+            model = LDPASGDClassifier(features=self.features, budget=budget)
+        else:
+            model = LDPASGDRegressor(features=self.features, target=self.target, budget=budget)
+        model.learn_arrays(self.X[:records], self.y[:records], self.budgets[:records] if mixed else None)
+        return self.score(model.predict_arrays(self.holdout))
+
+    def without_privacy(self) -> float:
+        """The score of scikit-learn's model of the same loss on standardised columns."""
+        from sklearn.linear_model import HuberRegressor, LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        last = (
+            LogisticRegression(C=1e6, max_iter=1000)
+            if self.target is None
+            else HuberRegressor(alpha=0.0, max_iter=1000)
+        )
+        y = self.y if self.target is None else np.clip(self.y, *self.target)
+        return self.score(make_pipeline(StandardScaler(), last).fit(self.X, y).predict(self.holdout))
+
+
+def flights(share: float) -> Iterator[list[str]]:
+    """Rows of the table of flights."""
+    cases = [("mixed", "eps=1", True, None), ("eps=1", "eps=1", False, None), ("eps=4", "eps=4", False, None)]
+    few = [("eps=1, 3,000 records", "eps=1", False, 3000), ("eps=1, 10,000 records", "eps=1", False, 10_000)]
+    for job in JOBS:
+        data = Flights(job)
+        plain, constant = data.without_privacy(), data.constant()
+        for name, budget, mixed, records in cases + few:
+            found = np.array([data.learned(budget, mixed, records) for _ in range(max(2, int(share * DRAWS)))])
+            worst = found.min() if data.target is None else found.max()
+            yield [job, name, f"{found.mean():.2f}", f"{worst:.2f}", f"{plain:.2f}", f"{constant:.2f}"]
+
+
+def worse_than_constant(share: float) -> str:
+    """How many of many runs of the demo's jobs end worse than the best constant."""
+    runs, out = max(2, int(share * RUNS)), []
+    for job in ("delay", "late"):
+        data = Flights(job)
+        sign = 1 if data.target is None else -1
+        found = np.array([data.learned("eps=1", True) for _ in range(runs)])
+        worse = int(np.count_nonzero(sign * found < sign * data.constant()))
+        out.append(f"{job}: {worse} of {runs} (worst {(sign * (sign * found).min()):.2f})")
+    return "; ".join(out)
+
+
+# --- simulations --------------------------------------------------------------------------------------------
+
+
+def simulated(loss: str, d: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Records of the reference model, and theta*."""
+    if loss == "huber":
+        X, y = datasets.linear(n, d, seed=seed, sigma=SIGMA)
+        return X, y, np.append(np.ones(d + 1), SIGMA)
+    X, y = datasets.logistic(n, d, seed=seed)
+    return X, y, np.ones(d + 1)
+
+
+def learner(loss: str, d: int, budget: str, bounds: float | None) -> Any:
+    """An estimator of plain columns, or with private scaling of columns in [-bounds, bounds]."""
+    names = [f"x{j}" for j in range(d)]
+    features: Any = names if bounds is None else dict.fromkeys(names, (-bounds, bounds))
+    if loss == "logistic":
+        return LDPASGDClassifier(features=features, budget=budget)
+    target = None if bounds is None else (-4 * bounds, 4 * bounds)
+    return LDPASGDRegressor(features=features, target=target, budget=budget)
+
+
+def errors(share: float) -> Iterator[list[str]]:
+    """Rows of n MSE / tr V."""
+    cases = [("huber", 5, "eps=1"), ("huber", 5, "mu=1"), ("huber", 20, "eps=4"), ("logistic", 5, "eps=1")]
+    wide = [("huber", 5, "eps=4"), ("huber", 5, "eps=1"), ("huber", 20, "eps=4")]
+    n = 100_000
+    for (loss, d, budget), bounds in [
+        *((case, None) for case in [*cases, ("logistic", 20, "eps=4")]),
+        *((case, 30.0) for case in wide),
+    ]:
+        kind = Huber if loss == "huber" else Logistic
+        traces = [float(np.trace(asymptotic_variance(kind(weighting=w), d, budget))) for w in ("mallows", "norm")]
+        found = []
+        for draw in range(max(2, int(share * DRAWS))):
+            X, y, star = simulated(loss, d, n, 100 + draw)
+            model = learner(loss, d, budget, bounds)
+            model.learn_arrays(X if bounds is None else X / bounds, y)
+            found.append(n * float(np.sum((model.theta - star) ** 2)) / traces[0])
+        mean, error = np.mean(found), np.std(found) / len(found) ** 0.5
+        said = "as they are" if bounds is None else "ten times too wide, private scaling"
+        yield [loss, str(d), budget, said, f"{mean:.2f} ± {error:.2f}", f"{traces[1] / traces[0]:.2f}"]
+
+
+def coverage(share: float) -> Iterator[list[str]]:
+    """Rows of the share of intervals that cover theta*."""
+    n = 100_000
+    for loss in ("huber", "logistic"):
+        for d in (5, 10):
+            for budget in ("eps=1", "eps=4", "mu=1", "mixed"):
+                for bounds in (None, 3.0):
+                    hits = []
+                    for draw in range(max(4, int(share * 40))):
+                        X, y, star = simulated(loss, d, n, 500 + draw)
+                        model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds)
+                        amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
+                        X = X if bounds is None else np.clip(X / bounds, -1, 1)
+                        model.learn_arrays(X, y, amounts)
+                        ends = model.interval()
+                        hits.append(np.mean((ends[:, 0] <= star) & (star <= ends[:, 1])))
+                    scaling = "none" if bounds is None else "private"
+                    yield [loss, str(d), budget, scaling, f"{100 * np.mean(hits):.1f} %"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="replace learning.md")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the draws")
+    given = parser.parse_args()
+    share = 0.1 if given.quick else 1.0
+    parts = [
+        "# How well LDP-ASGD learns\n\n`python -m benchmarks.learning --write` writes this page.\n",
+        f"## Flights\n\nMean and worst of {DRAWS} draws of noise; mean absolute error in minutes, or accuracy in "
+        "percent.\n",
+        table(["job", "budget", "mean", "worst", "without privacy", "constant"], list(flights(share))),
+        f"\nRuns of the demo's jobs, with mixed budgets, that end worse than the constant: {worse_than_constant(share)}"
+        f".\n\n## Simulations\n\nn MSE / tr V of Mallows' limit at n = 100,000, {DRAWS} draws of records and noise. "
+        "Ratios below the limit are shrinkage before convergence.\n",
+        table(["loss", "features", "budget", "bounds", "n MSE / tr V", "limit"], list(errors(share))),
+        "\n## Intervals\n\nShare of the 95 % intervals of all parameters that cover the truth, n = 100,000, 40 "
+        "draws.\n",
+        table(["loss", "features", "budget", "scaling", "covered"], list(coverage(share))),
+    ]
+    text = "\n".join(parts) + "\n"
+    print(text)
+    if given.write:
+        (Path(__file__).parent / "learning.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
