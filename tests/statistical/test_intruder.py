@@ -64,6 +64,7 @@ class Case(NamedTuple):
             intercept=False,
             horizon=2 * BATCHES * BATCH,
             batch_size=BATCH,
+            method="ac-sa",
             smoothness=1.0 if self.loss == "hinge" else None,  # the loss itself, whose slope is 0 or 1
             **more,
         )
@@ -558,8 +559,8 @@ class DrawsAhead(PanPrivateRegressor):
 
     def _close(self, records: int) -> np.ndarray:
         self._total += self._ahead
-        gradient: np.ndarray = self._total / (self._cells * self.phase.batch)
-        return gradient
+        total: np.ndarray = self._total / self._cells
+        return total
 
 
 class KeepsTheLastGradient(PanPrivateRegressor):
