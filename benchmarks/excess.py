@@ -86,7 +86,7 @@ class Setting:
         """A fresh estimator for n records, eps = 1 and delta = 1e-6."""
         classify = isinstance(self.loss, Logistic)
         kinds = (PanPrivateClassifier, ShuffleClassifier) if classify else (PanPrivateRegressor, ShuffleRegressor)
-        options = {} if method == "pan-private" else {"method": "sgd" if method == "SGD" else "agd"}
+        options = {"method": "sgd" if method == "SGD" else "ac-sa"}
         return kinds[method != "pan-private"](
             self.loss,
             "eps=1,delta=1e-6",
