@@ -1,8 +1,8 @@
 """Usefulness of the pan-private and the shuffle learners. Run with `python -m benchmarks.batches [--write]`.
 
 Flights: the demo's two targets, with and without the season columns, learned in the order of the schedule from January
-to November and measured in December. Simulations: those of Shi et al. 2025 (all coefficients 1, normal features, noise of
-standard deviation 2), with the excess of the expected loss over its least value, beside that of the estimate without
+to November and measured in December. Simulations: those of Shi et al. 2025 (all coefficients 1, normal features, noise
+of standard deviation 2), with the excess of the expected loss over its least value, beside that of the estimate without
 privacy from the same records. The length of the stream is unknown to Newton's method, and known to AC-SA. Noise comes
 from seeded generators, which are for measuring only. A few minutes on one core.
 """

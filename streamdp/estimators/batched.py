@@ -206,8 +206,8 @@ class BatchedModel(BoundedModel):
                 self._middle = self._walk.middle
                 self._open()
             taken = min(left, self._batch - self._taken)
-            self._taken += taken  # before they are learned: an interruption may lose records, but never a count
-            self._seen[0] += taken
+            self._seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
+            self._taken += taken
             if taken == left:
                 self._add(X, y)
             else:

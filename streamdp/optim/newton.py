@@ -10,8 +10,8 @@ Batches. With n records so far, b = max(b_0, min(n/3, 16 N_0), min(n/16, 2^20)),
 at first so that the query point moves early, then so large that noise does not matter. No horizon is needed.
 
 Step. Each batch counts as tau = 1 / (V/b + z^2 d/b^2), T += tau, and has the weight omega = tau T / (T + 300 d/V),
-which forgets the first query points. Kept are the omega-weighted means of the query points, of the mean gradients and of the
-Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An entry of A has the noise variance
+which forgets the first query points. Kept are the omega-weighted means of the query points, of the mean gradients and
+of the Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An entry of A has the noise variance
 
     v = sum (omega / W)^2 (f z / (lambda b))^2,   W = sum of omega, f = 1 / sigma or 1 / 4.
 

@@ -54,7 +54,9 @@ def test_vectors_are_what_the_docstring_says(loss: Loss, intercept: bool) -> Non
     for columns in (1, 2, 6):
         curvature = Curvature(loss, columns + intercept)
         X = rng.normal(size=(200, columns)) * 10 ** rng.uniform(-2, 2, (200, 1))
-        theta = np.append(rng.normal(size=columns + intercept) / 3, [0.7] * (curvature.parameters - columns - intercept))
+        theta = np.append(
+            rng.normal(size=columns + intercept) / 3, [0.7] * (curvature.parameters - columns - intercept)
+        )
         y = rng.integers(0, 2, 200).astype(float) if isinstance(loss, Logistic) else rng.normal(size=200) * 2
         found = vectors(curvature, theta, X, y, intercept)
         for row, x, target in zip(found, X, y, strict=True):
