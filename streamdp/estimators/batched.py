@@ -357,4 +357,4 @@ class BatchedModel(BoundedModel):
         if isinstance(self._domain, RealSpace):
             return []
         border = "; theta sits on the border of its domain: a larger domain may hold a better theta"
-        return [f"theta is kept in {self._domain}" + border * self._on_border()]
+        return [f"theta is kept in {self._domain}" + border * self.on_border]

@@ -74,9 +74,13 @@ class BoundedModel(LinearModel):
         """The domain as plain text and floats, for states: 5 and 5.0 are equal."""
         return {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}
 
-    def _on_border(self) -> bool:
-        """Whether the estimate is within 1 % of the domain's size from its border."""
-        if self._features is None:
+    @property
+    def on_border(self) -> bool:
+        """Whether theta sits on the border of its domain, up to 1 % of its size: a larger one may hold a better theta.
+
+        False before the features are known, and without a domain.
+        """
+        if self._features is None or isinstance(self._domain, RealSpace):
             return False
         theta = self._estimate()
         free = theta[:-1] if isinstance(self._loss, Huber) else theta

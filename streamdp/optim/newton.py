@@ -11,7 +11,7 @@ at first so that the query point moves early, then so large that noise does not 
 
 Step. Each batch counts as tau = 1 / (V/b + z^2 d/b^2), T += tau, and has the weight omega = tau T / (T + 300 d/V),
 which forgets the first query points. Kept are the omega-weighted means of the query points, of the mean gradients and
-of the Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An entry of A has the noise variance
+of the Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An entry of A has noise of variance
 
     v = sum (omega / W)^2 (f z / (lambda b))^2,   W = sum of omega, f = 1 / sigma or 1 / 4.
 
@@ -38,6 +38,7 @@ from streamdp.optim.losses import Huber
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
 _FORGOTTEN = 300.0
 _MOST = 10**18
+_LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
 class Newton:
@@ -222,7 +223,8 @@ class Newton:
         if numbers.shape != self.state.shape or not np.isfinite(numbers).all():
             raise ConfigError(f"state: expected finite numbers of shape {self.state.shape}, got shape {numbers.shape}")
         information, weight, noise = numbers[-3:]
-        if not (0 <= weight <= information and noise >= 0 and (weight > 0 or not numbers[d:].any())):
+        fits = 0 <= weight <= information and noise >= 0 and np.max(np.abs(numbers)) <= _LARGEST_SUM
+        if not (fits and (weight > 0 or not numbers[d:].any())):
             raise ConfigError("state: its sums are out of range")
         check(numbers[:d])
         if weight > 0:

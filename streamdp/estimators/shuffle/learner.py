@@ -27,6 +27,7 @@ from streamdp.privacy.mechanisms import Gaussian
 _ROWS = 16_384
 """The most gradients in memory at a time."""
 _MANY = 100_000
+"""The people for whom the paper's noise is computed: in its formula it depends on their number by rounding only."""
 
 
 class ShuffleLearner(BatchedModel):
