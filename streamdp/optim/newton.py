@@ -35,7 +35,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
 
-# The 3, 16, 16 and 2^20 of the batches, and the 300 d of the weights: chosen on simulations, they are for accuracy only.
+# The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
 _FORGOTTEN = 300.0
 _MOST = 10**18
