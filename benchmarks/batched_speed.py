@@ -40,7 +40,7 @@ def one_by_one() -> list[Row]:
 
         return loop
 
-    options: dict[str, Any] = {"features": FEATURES, "horizon": HORIZON}
+    options: dict[str, Any] = {"features": FEATURES}
     numbers, labels = "River LinearRegression, no privacy", "River LogisticRegression, no privacy"
     rivals = {
         "PanPrivateRegressor": (numbers, PanPrivateRegressor(**options), records),
@@ -66,13 +66,17 @@ def in_arrays() -> list[Row]:
     """`learn_arrays`, in plans for a million records."""
     X, y = make_arrays(200_000)
     labels = (y > 0).astype(float)
-    options: dict[str, Any] = {"features": FEATURES, "horizon": HORIZON}
+    options: dict[str, Any] = {"features": FEATURES}
+    planned = options | {"horizon": HORIZON, "method": "ac-sa"}
     models = {
         "PanPrivateRegressor (Huber)": (PanPrivateRegressor(**options), y, 3e6),
         "PanPrivateClassifier (logistic)": (PanPrivateClassifier(**options), labels, 3e6),
         "ShuffleRegressor (Huber)": (ShuffleRegressor(**options), y, None),
         "ShuffleClassifier (logistic)": (ShuffleClassifier(**options), labels, None),
-        'ShuffleClassifier (logistic), method="sgd"': (ShuffleClassifier(method="sgd", **options), labels, None),
+        'PanPrivateRegressor (Huber), method="ac-sa"': (PanPrivateRegressor(**planned), y, 3e6),
+        'PanPrivateClassifier (logistic), method="ac-sa"': (PanPrivateClassifier(**planned), labels, 3e6),
+        'ShuffleRegressor (Huber), method="ac-sa"': (ShuffleRegressor(**planned), y, None),
+        'ShuffleClassifier (logistic), method="ac-sa"': (ShuffleClassifier(**planned), labels, None),
     }
     contenders: dict[str, Callable[[], object]] = {
         name: lambda model=model, target=target: model.learn_arrays(X, target)
@@ -83,7 +87,7 @@ def in_arrays() -> list[Row]:
     rows = []
     for name, (model, _, goal) in models.items():
         rate = len(y) / seconds[name]
-        beside = f"batches of {model.phase.batch:,}"
+        beside = f"batches of {model._walk.batch:,}"
         met = None if goal is None else rate >= goal
         rows.append(Row(f"`learn_arrays`, {name}", f"{rate / 1e6:.1f} M/s", beside, "3 M/s" if goal else "", met))
     return rows

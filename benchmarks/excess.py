@@ -86,7 +86,7 @@ class Setting:
         """A fresh estimator for n records, eps = 1 and delta = 1e-6."""
         classify = isinstance(self.loss, Logistic)
         kinds = (PanPrivateClassifier, ShuffleClassifier) if classify else (PanPrivateRegressor, ShuffleRegressor)
-        options = {} if method == "pan-private" else {"method": "sgd" if method == "SGD" else "agd"}
+        options = {"method": "sgd" if method == "SGD" else "ac-sa"}
         return kinds[method != "pan-private"](
             self.loss,
             "eps=1,delta=1e-6",
@@ -103,8 +103,8 @@ class Setting:
     def bounds(self, method: str, n: int) -> tuple[float, float]:
         """The plan's bound on the expected excess, and what it would be without privacy."""
         model = self.model(method, n)
-        public = replace(model._problem, noise=lambda batch: 0.0)
-        return model._plan[-1].excess, plan(public, n)[-1].excess
+        public = replace(model._walk.problem, noise=lambda batch: 0.0)
+        return model._walk.plan[-1].excess, plan(public, n)[-1].excess
 
     def measure(self, method: str, n: int, repetitions: int, seed: int = 0) -> np.ndarray:
         """The excess after n records, (repetitions,)."""

@@ -31,7 +31,7 @@ from scipy.stats import chi2, norm
 from streamdp import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.domains import Box, Domain
-from streamdp.optim.losses import Huber
+from streamdp.optim.losses import Huber, Logistic, Loss
 from streamdp.optim.planner import asymptotic_variance, plan_records
 from streamdp.privacy.mechanisms import Laplace, Mechanism
 
@@ -164,6 +164,10 @@ def predicted_ratio(
 # --- simulation ---------------------------------------------------------------------------------------------
 
 
+PAPER: dict[str, Loss] = {"huber": Huber(weighting="mallows"), "logistic": Logistic(weighting="mallows")}
+"""The paper's losses: with Mallows' weight."""
+
+
 class PaperLaplace(Laplace):
     """The LDP paper's Laplace mechanism for Huber's gradient: S = sqrt(8 c^2 + c^4 / 4) = 3.910 where ours is 3.804."""
 
@@ -174,7 +178,7 @@ class PaperLaplace(Laplace):
 
 @dataclass(frozen=True)
 class Case:
-    """One setting of LDP-ASGD on a simulation of d features and an intercept."""
+    """One setting of the paper's LDP-ASGD on a simulation of d features and an intercept: its weights and its steps."""
 
     eta: float = 0.2
     alpha: float = 0.5
@@ -199,7 +203,8 @@ class Case:
         """A fresh one; no budget means no noise."""
         kind = LDPASGDRegressor if self.loss == "huber" else LDPASGDClassifier
         return kind(
-            loss=self.loss,
+            loss=PAPER[self.loss],
+            clock="records",
             budget=self.budget or "mu=1",
             mechanism=self.mechanism if self.budget else "none",
             eta=self.eta,
@@ -328,7 +333,7 @@ def clt_section() -> tuple[str, list[tuple[str, float, float, float]]]:
     rows = []
     for mu in (1, 2, 3):
         v = theory.variance(gaussian_noise(mu))
-        plan = float(np.trace(asymptotic_variance("huber", 5, f"mu={mu}")))
+        plan = float(np.trace(asymptotic_variance(PAPER["huber"], 5, f"mu={mu}")))
         rows.append([str(mu), *(f"{x:.1f}" for x in (v[0], v[5], v[6], v.sum(), plan))])
     parts = [table(head, rows)]
 
@@ -487,7 +492,10 @@ def utility(loss: str, d: int, runs: int, etas: Sequence[float] = UTILITY_ETAS, 
 
 def clt_utility(loss: str, d: int) -> float:
     """The ratio of records by the central limit theorem: tr V with the paper's Laplace over tr V with PrivUnit."""
-    v = {kind: float(np.trace(asymptotic_variance(loss, d, "eps=1", kind))) for kind in ("laplace", "privunit", "none")}
+    v = {
+        kind: float(np.trace(asymptotic_variance(PAPER[loss], d, "eps=1", kind)))
+        for kind in ("laplace", "privunit", "none")
+    }
     c = Huber().c
     paper = (
         (8 * c**2 + c**4 / 4) / (8 * c**2) if loss == "huber" else 1.0
@@ -556,7 +564,7 @@ def plan_check_section(runs: int = 16) -> str:
     """How much larger than planned the error is after the planned number of records, at the default eta and alpha."""
     rows = []
     for loss, d, budget, error in PLAN_CHECKS:
-        n = plan_records(loss, d, budget, error)
+        n = plan_records(PAPER[loss], d, budget, error)
         (result,) = simulate([Case(budget=budget, loss=loss, d=d)], [n], runs, seed=6)
         squares = np.sum(result.average[:, 0] ** 2, axis=1)
         mean, spread = mean_and_error(squares)

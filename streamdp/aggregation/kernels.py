@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamdp.optim.curvature_loops import joint
 from streamdp.optim.loops import gradient, gradient_of_classes
 from streamdp.privacy.samplers import compiled, use_words
 
@@ -160,6 +161,41 @@ def count_ones_of_classes(
     done = 0
     for i in range(X.shape[0]):
         gradient_of_classes(spec, theta, X, y, i, room)
+        if not _add_counts(room, bound, places, noise, ones, words):
+            break
+        done += 1
+    room[:] = 0.0
+    return done
+
+
+@compiled
+def count_ones_of_joint(
+    factor: float,
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    bound: float,
+    places: int,
+    noise: int,
+    ones: np.ndarray,
+    words: np.ndarray,
+) -> int:
+    """As `count_ones`, for gradients with their curvature.
+
+    Parameters
+    ----------
+    factor
+        lambda (see `curvature`).
+    spec, theta, X, y, bound, places, noise, words
+        As for `count_ones`; theta has the length of a gradient.
+    ones
+        (size,) int64, to which the counts are added.
+    """
+    room = np.empty(ones.shape[0])
+    done = 0
+    for i in range(X.shape[0]):
+        joint(spec, theta, X, y, i, factor, room)
         if not _add_counts(room, bound, places, noise, ones, words):
             break
         done += 1

@@ -38,6 +38,8 @@ def status(
         "guarantee": str(model.estimator.guarantee),
         "cap": model.definition.cap,
     }
+    if getattr(model.estimator, "on_border", False):
+        rows["domain"] = "theta sits on the border of its domain"
     if kafka is not None:
         from streamdp.cli.kafka_job import lags
 

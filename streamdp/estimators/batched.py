@@ -1,4 +1,7 @@
-"""Estimators that learn batch by batch with accelerated steps: batches, phases, epochs, and boundaries.
+"""Estimators that learn batch by batch: the open batch, its boundaries, and the walk that its sum moves.
+
+A walk says which batch comes next, where its vectors are taken, and what it makes of their noisy sum: `Newton`, which
+learns from gradients and curvature without a plan, or `Planned`, the papers' AC-SA and averaged SGD.
 
 Within a batch the state holds contributions that are not released yet; between batches it holds only what was released.
 So a state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundaryError` within a batch,
@@ -13,34 +16,47 @@ of more than k delta. So with a ledger, a second record of a subject within a ba
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count as count_from
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from streamdp.data.records import subject_bytes
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.bounded import BoundedModel
-from streamdp.estimators.linear import MOST_RECORDS, finite_array
-from streamdp.optim.ac_sa import Accelerated, Phase, Problem, plan
+from streamdp.estimators.linear import MOST_RECORDS
+from streamdp.optim.ac_sa import Phase, Problem
+from streamdp.optim.curvature import Curvature, has_curvature
+from streamdp.optim.domains import RealSpace
+from streamdp.optim.newton import Newton
+from streamdp.optim.planned import Planned
 from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
-_MOST_EPOCHS = 64
+PLANNED_ONLY = {"horizon": None, "smoothness": None, "strong_convexity": 0.0}
+"""The parameters that only a planned walk has, with their defaults."""
 
-FIRST_EPOCH = 1024
-"""Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
+
+class Vectors(NamedTuple):
+    """What a batch sums: the length of the vectors, their largest norm and their largest distance."""
+
+    size: int
+    bound: float
+    sensitivity: float
 
 
 class BatchedModel(BoundedModel):
-    """Batches, the plan and the state: see the text of the module."""
+    """The open batch and the state: see the text of the module."""
 
     horizon: int | None
     batch_size: int | None
-    _walk_kind: type[Accelerated] = Accelerated
+    method: str = "ac-sa"
+    _methods: ClassVar[tuple[str, ...]] = ("ac-sa",)
+    """The walks of the estimator; "auto" is allowed where "newton" is."""
+    _curvature: Curvature | None = None
+    _walk: Newton | Planned
     _taken = 0
     """Records of the open batch."""
 
@@ -49,13 +65,35 @@ class BatchedModel(BoundedModel):
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if value is not None and not (whole and 1 <= value <= MOST_RECORDS):
                 raise ConfigError(f"{name}: expected a whole number from 1 to {MOST_RECORDS}, or None")
+        names = ("auto", *self._methods) if "newton" in self._methods else self._methods
+        if self.method not in names:
+            raise ConfigError(f"method: expected one of {', '.join(names)}, got {self.method!r}")
         super()._set_up()
+        curved = has_curvature(self._loss)
+        self._method = self.method if self.method != "auto" else "newton" if curved else "ac-sa"
+        if self._method == "newton":
+            self._check_newton(curved)
+            if self.domain is None:
+                self._domain = RealSpace()
         self._members: set[bytes] = set()  # with a ledger: the subjects with a record in the open batch
+
+    def _check_newton(self, curved: bool) -> None:
+        if not curved:
+            raise ConfigError(
+                f'method="newton" needs a bounded curvature, which {self._loss!r} does not have: only Huber and '
+                'logistic losses without clip have one; use method="auto" or "ac-sa"'
+            )
+        for name, default in PLANNED_ONLY.items():
+            if getattr(self, name) != default:
+                raise ConfigError(
+                    f"{name}: only planned steps use it, and Newton's steps are not planned: leave it out, or set "
+                    'method="ac-sa"'
+                )
 
     # -- what subclasses define -------------------------------------------------------------------------------------
 
     def _noise(self, batch: int) -> float:
-        """The variance E||.||^2 that privacy adds to the average gradient of a batch."""
+        """The variance E||.||^2 that privacy adds to the average vector of a batch."""
         raise NotImplementedError
 
     def _spread(self) -> float | None:
@@ -66,11 +104,11 @@ class BatchedModel(BoundedModel):
         """Begin a batch."""
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Add rows to the open batch, with gradients at `self._middle`."""
+        """Add rows to the open batch, with vectors at `self._middle`."""
         raise NotImplementedError
 
     def _close(self, records: int) -> np.ndarray:
-        """The noisy sum of the gradients of a batch with so many records, divided by the planned batch size (d,)."""
+        """The noisy sum of the vectors of a batch with so many records."""
         raise NotImplementedError
 
     def _empty(self) -> dict[str, np.ndarray]:
@@ -79,43 +117,45 @@ class BatchedModel(BoundedModel):
 
     # -- set-up -----------------------------------------------------------------------------------------------------
 
+    def _vectors(self, p: int) -> Vectors:
+        """Decide what a batch sums, for p features."""
+        loss = self._loss
+        if self._method != "newton":
+            return Vectors(self._size(p), loss.bound, loss.sensitivity)
+        self._curvature = curvature = Curvature(loss, p + bool(self.intercept))
+        return Vectors(curvature.size, curvature.bound, curvature.sensitivity)
+
     def _allocate(self, p: int) -> None:
         self._spec, box = self._describe(p)
         d = box.shape[1]
         start = self._project(self._loss.start(d))
-        reach, accelerated = self._reach(start), self._walk_kind is Accelerated
-        self._problem = Problem(
-            self._loss.bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread()
-        )
-        self._walk = self._walk_kind(start, self._project)
-        self._epoch = self._phase_number = self._taken = 0
-        self._plan = self._plan_of(0)
+        if self._curvature is not None:
+            deviation = math.sqrt(self._noise(1) / self._curvature.size)
+            self._walk = Newton(self._curvature, start, self._project, deviation, self.batch_size)
+        else:
+            bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
+            problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
+            self._walk = Planned(problem, start, self._project, self.horizon, self.batch_size)
+        self._taken = 0
         self._begin_phase()
-
-    def _plan_of(self, epoch: int) -> list[Phase]:
-        """The phases of an epoch; if the loss is strongly convex, each epoch starts nearer to the optimum."""
-        records = self.horizon or FIRST_EPOCH
-        if self.strong_convexity == 0:
-            return plan(self._problem, records * 2**epoch, self.batch_size)
-        distance = self._problem.distance
-        for number in count_from():
-            phases = plan(self._problem, records * 2**number, self.batch_size, distance)
-            if number == epoch:
-                return phases
-            distance = min(distance, math.sqrt(2 * phases[-1].excess / self.strong_convexity))
-        raise AssertionError
 
     @property
     def phase(self) -> Phase:
-        """The present phase: its batch size and steps. Raises `NotAvailableError` before the features are known."""
+        """The present phase of a planned walk: its batch size and steps.
+
+        Raises `NotAvailableError` before the features are known, and for Newton's method, which has no plan.
+        """
         self._need_features("phase")
-        return self._plan[self._phase_number]
+        if isinstance(self._walk, Newton):
+            raise NotAvailableError('phase: method="newton" has no plan')
+        return self._walk.phase
 
     def _begin_phase(self) -> None:
+        """Prepare for the walk's next batches. It is called when their size changes, and when the walk was moved."""
         from streamdp.optim.loops import ENVELOPE
 
-        self._batch = self.phase.batch
-        if math.isinf(self._beta) and self._problem.accelerated:
+        self._batch = self._walk.batch
+        if isinstance(self._walk, Planned) and math.isinf(self._beta) and self._walk.problem.accelerated:
             self._spec[ENVELOPE] = 1 / self.phase.beta
         self._middle = self._walk.middle
 
@@ -128,30 +168,26 @@ class BatchedModel(BoundedModel):
     @property
     def to_boundary(self) -> int:
         """How many records are missing from the open batch; 0 if none is open."""
-        return 0 if self.at_boundary else self.phase.batch - self._taken
+        return 0 if self.at_boundary else self._batch - self._taken
 
     def boundary_within(self, records: int) -> int:
         """See `StreamEstimator.boundary_within`."""
         if self._features is None:
             return records
-        left = self.phase.batch - self._taken
+        left = self._walk.batch - self._taken
         if left > records:
             return records
-        runs = ((self.phase, self.phase.steps - self._walk.step - 1), *((p, p.steps) for p in self._later()))
-        for phase, batches in runs:
-            fit = min(batches, (records - left) // phase.batch)
-            left += fit * phase.batch
+        for batch, batches in self._walk.runs():
+            fit = min(batches, (records - left) // batch)
+            left += fit * batch
             if fit < batches:
                 break
         return left
 
-    def _later(self) -> Sequence[Phase]:
-        return self._plan[self._phase_number + 1 :]
-
     def close_batch(self) -> None:
         """End the open batch with the records that it has, so that the state may leave memory.
 
-        Privacy is that of a full batch; the sum is divided by the planned size, so the step is shorter.
+        Privacy is that of a full batch. The batch has all the noise and fewer records, so it moves the estimate less.
         """
         with self._rng.lock:
             if not self.at_boundary:
@@ -165,10 +201,13 @@ class BatchedModel(BoundedModel):
             if not left:
                 return
             if self._taken == 0:
+                if self._batch != self._walk.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
+                    self._begin_phase()
+                self._middle = self._walk.middle
                 self._open()
             taken = min(left, self._batch - self._taken)
-            self._taken += taken  # before they are learned: an interruption may lose records, but never a count
-            self._seen[0] += taken
+            self._seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
+            self._taken += taken
             if taken == left:
                 self._add(X, y)
             else:
@@ -177,19 +216,16 @@ class BatchedModel(BoundedModel):
             left -= taken
 
     def _finish(self) -> None:
-        gradient = self._close(self._taken)
+        records = self._taken
+        total = self._close(records)
         self._discard()
-        self._move(gradient)
+        self._move(total, self._walk.closed(records), records)
 
-    def _move(self, gradient: np.ndarray) -> None:
-        """Make one step with the noisy gradient of a batch; after the last step of a phase begin the next one."""
-        self._walk.move(gradient, self.phase.modulus)
-        if self._walk.step >= self.phase.steps:
-            self._walk.restart()
-            self._phase_number += 1
-            if self._phase_number == len(self._plan):
-                self._epoch, self._phase_number = self._epoch + 1, 0
-                self._plan = self._plan_of(self._epoch)
+    def _move(self, total: np.ndarray, size: int, advance: int) -> None:
+        """Make one step with the noisy sum of a batch; see `Newton.move` and `Planned.move`."""
+        before = self._walk.place[:2], self._walk.batch
+        self._walk.move(total, size, advance)
+        if (self._walk.place[:2], self._walk.batch) != before:
             self._begin_phase()
         self._middle = self._walk.middle
 
@@ -273,48 +309,36 @@ class BatchedModel(BoundedModel):
         self._members = set()
 
     def _estimate(self) -> np.ndarray:
-        output: np.ndarray = self._walk.points[1]
-        return output
+        return self._walk.estimate
 
     def _model(self) -> dict[str, Any]:
         horizon, size = (None if n is None else int(n) for n in (self.horizon, self.batch_size))
-        planned = (horizon, size, self._beta, float(self.strong_convexity), self._place)
+        planned: tuple[Any, ...] = (horizon, size, self._beta, float(self.strong_convexity), self._place)
+        if self._method == "newton":
+            planned = ("newton", size, self._place)
         return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
 
     def _learned(self) -> dict[str, Any]:
-        return {"state": self._walk.points.copy(), "place": [self._epoch, self._phase_number, self._walk.step]}
+        return self._walk.learned()
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        points = finite_array(state, "state", self._walk.points.shape)
-        plan, (epoch, phase, step) = self._planned(state["place"])
-        for theta in points:
-            self._check_theta(theta)
+        moved = self._walk.read(state, self._check_theta)
 
         def take_over() -> None:
             self._discard()
-            self._walk.points[:] = points
-            self._epoch, self._phase_number, self._walk.step = epoch, phase, step
-            self._plan = plan
+            moved()
             self._begin_phase()
 
         return take_over
 
-    def _planned(self, place: Iterable[Any]) -> tuple[list[Phase], tuple[int, int, int]]:
-        """The plan of the epoch of a place (epoch, phase, step). Raises `ConfigError` if the plan has no such place."""
-        epoch, phase, step = (int(number) for number in place)
-        plan = self._plan_of(epoch) if 0 <= epoch < _MOST_EPOCHS else []
-        if not (0 <= phase < len(plan) and 0 <= step < plan[phase].steps):
-            raise ConfigError("state: its place in the plan is out of range")
-        return plan, (epoch, phase, step)
-
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)
-        self._epoch = max(part._epoch for part in parts)  # noqa: SLF001 - the same class
-        self._plan = self._plan_of(self._epoch)
+        walks: Any = [part._walk for part in parts]  # noqa: SLF001 - the same class
+        self._walk.merge(walks, self._walk.estimate.copy())
         self._begin_phase()
 
     def _start_from(self, numbers: np.ndarray) -> None:
-        self._walk.points[:] = numbers
+        self._walk.estimate[:] = numbers
 
     def _caveats(self) -> list[str]:
         several = (
@@ -324,7 +348,13 @@ class BatchedModel(BoundedModel):
         once = "a second record of a person within a batch is refused, because both would share its noise"
         return [
             several if self.ledger is None else once,
-            f"theta is kept in {self._domain}",
+            *self._about_domain(),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",
         ]
+
+    def _about_domain(self) -> list[str]:
+        if isinstance(self._domain, RealSpace):
+            return []
+        border = "; theta sits on the border of its domain: a larger domain may hold a better theta"
+        return [f"theta is kept in {self._domain}" + border * self.on_border]

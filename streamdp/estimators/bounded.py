@@ -14,7 +14,7 @@ import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError, SchemaError
 from streamdp.estimators.linear import LinearModel
-from streamdp.optim.domains import Box, Domain, L2Ball
+from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber
 from streamdp.privacy.guarantees import ApproxDP, Budget, amount
 
@@ -73,6 +73,23 @@ class BoundedModel(LinearModel):
     def _place(self) -> dict[str, list[float]]:
         """The domain as plain text and floats, for states: 5 and 5.0 are equal."""
         return {type(self._domain).__name__: [float(x) for x in vars(self._domain).values()]}
+
+    @property
+    def on_border(self) -> bool:
+        """Whether theta sits on the border of its domain, up to 1 % of its size: a larger one may hold a better theta.
+
+        False before the features are known, and without a domain.
+        """
+        if self._features is None or isinstance(self._domain, RealSpace):
+            return False
+        theta = self._estimate()
+        free = theta[:-1] if isinstance(self._loss, Huber) else theta
+        if isinstance(self._domain, L2Ball):
+            return float(np.linalg.norm(free)) >= 0.99 * self._domain.radius
+        assert isinstance(self._domain, Box)
+        low, high = self._domain.low, self._domain.high
+        margin = 0.01 * (high - low)
+        return bool(np.any((free <= low + margin) | (free >= high - margin)))
 
     def _reach(self, start: np.ndarray) -> float:
         """The largest distance of a point of the domain from the start."""
@@ -142,4 +159,6 @@ def _width(domain: Domain) -> float:
 
 def _corner(domain: Domain) -> float:
     """The largest coefficient."""
-    return domain.radius if isinstance(domain, L2Ball) else max(abs(domain.low), abs(domain.high))  # type: ignore[union-attr]
+    if isinstance(domain, RealSpace):
+        return _LARGEST
+    return domain.radius if isinstance(domain, L2Ball) else max(abs(domain.low), abs(domain.high))

@@ -1,12 +1,14 @@
-"""Pan-private AC-SA: a state that survives one break-in.
+"""Pan-private learning: a state that survives one break-in.
 
 For each batch of b records (Cheu, Joseph, Mao, Peng 2022, Appendix C, Algorithm 6):
 
-    A = Z_a;   A = A + gradient of record i at md, for each record;   G = (A + Z_b) / b;   an accelerated step with G,
+    A = Z_a;   A = A + vector of record i at the query point, for each record;   a step with A + Z_b,
 
 with Z_a and Z_b from N(0, zeta^2 I), the least zeta for which either of them alone protects a sum whose sensitivity is
-S, the largest distance of two gradients (analytic calibration; the paper's 8 L^2 ln(2/delta) / eps^2 holds for eps < 1
-and is larger). The steps are those of `ac_sa`.
+S, the largest distance of two vectors (analytic calibration; the paper's 8 L^2 ln(2/delta) / eps^2 holds for eps < 1
+and is larger). method="newton": a vector is a record's gradient with its curvature, S is derived in `curvature`, and
+the steps are those of `newton`. method="ac-sa", the paper's: a vector is a gradient, and the steps are those of
+`ac_sa`. The next query point depends on released sums only.
 
 Neighbours: replace one record, say record i of batch t.
 
@@ -26,8 +28,8 @@ In each case all that is seen is post-processing of one Gaussian mechanism with 
 Consequences for the code:
 * Noise is drawn from the operating system when it is needed and overwritten when it is added; no generator, key or
   noise is kept.
-* The sum lives on a grid of integers (see `entropy`: rounding moves two gradients apart by at most sqrt(d) h, which the
-  calibration counts). A record's gradient is overwritten when it is added.
+* The sum lives on a grid of integers (see `entropy`: rounding moves two vectors apart by at most sqrt(size) h, which
+  the calibration counts). A record's vector is overwritten when it is added.
 * The state leaves memory at boundaries only (tests/statistical/test_intruder.py).
 
 Limits. Two break-ins within a batch are not covered, and a fork of the process within a batch is a second copy of the
@@ -37,14 +39,15 @@ freed memory still hold of raw records.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.batched import BatchedModel
-from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss, Softmax
@@ -67,6 +70,7 @@ class _PanPrivate(BatchedModel):
     )
 
     mechanism: str
+    _methods = ("newton", "ac-sa")
     _rng: FreshWords | SeededEntropy
 
     def _set_up(self) -> None:
@@ -74,22 +78,23 @@ class _PanPrivate(BatchedModel):
             raise ConfigError(f"mechanism: expected one of {', '.join(_MECHANISMS)}, got {self.mechanism!r}")
         self._rng = FreshWords() if self.seed is None else SeededEntropy(self.seed)
         super()._set_up()
-        self._calibration()  # a budget that cannot be served is an error now
-
-    def _calibration(self) -> Gaussian:
-        return Gaussian(self._budget, self._loss.bound, self._loss.sensitivity)
+        Gaussian(self._budget)  # a budget that cannot be served is an error now
 
     def _allocate(self, p: int) -> None:
-        from streamdp.optim import loops
+        from streamdp.optim import curvature_loops, loops
         from streamdp.privacy import samplers
 
-        d = self._size(p)
-        row = self._calibration().rows(d)[0]
+        size, bound, sensitivity = self._vectors(p)
+        row = Gaussian(self._budget, bound, sensitivity).rows(size)[0]
         self._cells = 1 / row[samplers.GRID]
         self._scale = 0.0 if self.mechanism == "none" else float(row[samplers.SCALE] * self._cells)
-        self._total = np.zeros(d, dtype=np.int64)
-        self._room = np.zeros(d + 1)
-        self._accumulate = loops.accumulate_of_classes if isinstance(self._loss, Softmax) else loops.accumulate
+        self._total = np.zeros(size, dtype=np.int64)
+        self._room = np.zeros(size + (self._curvature is None))
+        self._accumulate: Callable[..., None]
+        if self._curvature is not None:
+            self._accumulate = partial(curvature_loops.accumulate_joint, self._curvature.factor)
+        else:
+            self._accumulate = loops.accumulate_of_classes if isinstance(self._loss, Softmax) else loops.accumulate
         super()._allocate(p)
 
     @property
@@ -109,8 +114,8 @@ class _PanPrivate(BatchedModel):
 
     def _close(self, records: int) -> np.ndarray:
         self._add_noise()
-        gradient: np.ndarray = self._total / (self._cells * self.phase.batch)
-        return gradient
+        total: np.ndarray = self._total / self._cells
+        return total
 
     def _empty(self) -> dict[str, np.ndarray]:
         return {"_total": np.zeros_like(self._total), "_room": np.zeros_like(self._room)}
@@ -148,18 +153,20 @@ _GUARANTEE = """
     Raises `ConfigError` and `BudgetError` for parameters out of range."""
 
 _PARAMETERS = {
+    **BATCHED,
     "budget": """
         What each record spends: ApproxDP or GaussianDP; ApproxDP(1, 1e-6) if None. Text such as "mu=1" is accepted.""",
     "mechanism": '"auto" or "gaussian", or "none" (NOT private, for comparisons).',
 }
 _LOSS = """
     A name or a `Loss`: {}.
-    A non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs `smoothness`."""
+    With "ac-sa" a non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs
+    `smoothness`."""
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
 class PanPrivateRegressor(_PanPrivate, LinearRegressor):
-    """Regression by pan-private accelerated SGD.
+    """Regression by pan-private Newton steps or accelerated SGD.
 
     Examples
     --------
@@ -174,6 +181,7 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
         loss: str | Loss = "huber",
         budget: Budget | str | None = None,
         mechanism: str = "auto",
+        method: str = "auto",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
         intercept: bool = True,
@@ -189,7 +197,7 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
 class PanPrivateClassifier(_PanPrivate, LinearClassifier):
-    """Classification by pan-private accelerated SGD.
+    """Classification by pan-private Newton steps or accelerated SGD.
 
     Examples
     --------
@@ -204,6 +212,7 @@ class PanPrivateClassifier(_PanPrivate, LinearClassifier):
         loss: str | Loss = "logistic",
         budget: Budget | str | None = None,
         mechanism: str = "auto",
+        method: str = "auto",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
         intercept: bool = True,

@@ -47,6 +47,27 @@ SHARED: Mapping[str, str] = {
 }
 """The texts of the parameters that estimators share."""
 
+METHOD = """
+        "newton": averaged Newton steps from gradients and curvature, in batches that grow; no step size, horizon or
+        domain is needed (see `optim.newton`). It takes "huber" and "logistic" for two classes, without `clip`: only
+        there is the sensitivity of the curvature proved (see `optim.curvature`). "ac-sa": the accelerated steps of the
+        paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`.{} "auto": "newton" if the loss has
+        a curvature, else "ac-sa"."""
+"""The text of the parameter `method`; {} is for further methods."""
+
+BATCHED: Mapping[str, str] = {
+    "method": METHOD.format(""),
+    "domain": """
+        The set that theta is projected to: an `L2Ball` or a bounded `Box`. If None, all of R^d with "newton", and
+        L2Ball(5) with "ac-sa", whose steps are planned from its size.""",
+    "batch_size": SHARED["batch_size"] + """ With "newton" all batches have this size, and if None they grow.""",
+    **{
+        name: SHARED[name] + """ Not with "newton": a `ConfigError`."""
+        for name in ("horizon", "smoothness", "strong_convexity")
+    },
+}
+"""As `SHARED`, for the estimators whose `method` may be "newton"."""
+
 
 def documented(
     guarantee: str, texts: Mapping[str, str] | None = None, *, unit: str = "record", **more: str

@@ -13,6 +13,7 @@ At small n the true error is larger than the planned one.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtri
@@ -61,7 +62,7 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
     Parameters
     ----------
     loss
-        `huber`, `logistic` or `quantile`, without `clip`; a name or a loss.
+        `huber`, `logistic` or `quantile`, without `clip`; a name or a loss. A name means the weight by norm.
     d
         The number of features, 1 to 200.
     budget
@@ -74,7 +75,10 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
     """
     from streamdp.optim import loops
 
-    loss, budget = loss_for(loss), parse_budget(budget)
+    named, budget = isinstance(loss, str), parse_budget(budget)
+    loss = loss_for(loss)
+    if named and loss.clip is None:
+        loss = replace(loss, weighting="norm")  # as the estimators do
     if not 1 <= d <= _MAX_D:
         raise ConfigError(f"d: expected 1 to {_MAX_D}, the limit of the simulation, got {d}")
     theta = _reference_theta(loss, d)

@@ -3,7 +3,7 @@
 Each party derives the agreement from the job alone. See docs/shuffle_protocol.md for the argument why this is safe.
 """
 
-# ruff: noqa: SLF001 - an agreement walks through the plan of an estimator of its own, which learns nothing
+# ruff: noqa: SLF001 - an agreement walks through the batches of an estimator of its own, which learns nothing
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Agreement:
         self._loss = str(model["loss"])
         agreed = json.dumps([about, self.minimum_share, model], default=str, sort_keys=True)
         self.digest = blake2b(agreed.encode(), digest_size=16, person=b"streamdp-shuffle").hexdigest()
-        self._phase, self._phases = (-1, -1), 0
+        self._at: Place | None = None
         try:
             self.weakest(self.first)
         except BudgetError as error:
@@ -64,21 +64,15 @@ class Agreement:
 
     def _go(self, place: Place) -> Any:
         """The estimator, set to a batch. Raises `SchemaError` if the plan has no such batch."""
-        estimator, (epoch, phase, step) = self._estimator, place
-        if (epoch, phase) != self._phase:
-            self._phase = (-1, -1)
+        estimator = self._estimator
+        if place != self._at:
+            self._at = None
             try:
-                plan = estimator._plan_of(epoch) if 0 <= epoch < 64 else []
-                if not 0 <= phase < len(plan):
-                    raise SchemaError("there is no such batch")
-                estimator._epoch, estimator._phase_number, estimator._plan = epoch, phase, plan
+                estimator._walk.go(place)
                 estimator._begin_phase()
             except (ConfigError, BudgetError, OverflowError):
-                raise SchemaError("there is no such batch: it would be too large") from None
-            self._phase, self._phases = (epoch, phase), len(plan)
-        if not 0 <= step < estimator.phase.steps:
-            raise SchemaError("there is no such batch")
-        estimator._walk.step = step
+                raise SchemaError("there is no such batch, or it would be too large") from None
+            self._at = place
         return estimator
 
     def params(self, place: Place) -> VectorSum:
@@ -123,10 +117,11 @@ class Agreement:
         place
             The batch before it.
         """
-        epoch, phase, step = place
-        if step + 1 < self._go(place).phase.steps:
-            return epoch, phase, step + 1
-        return (epoch, phase + 1, 0) if phase + 1 < self._phases else (epoch + 1, 0, 0)
+        walk = self._go(place)._walk
+        self._at = None
+        walk.skip()
+        following: Place = walk.place
+        return following
 
     def randomizer(self, place: Place, point: np.ndarray) -> ShuffleRandomizer:
         """What a device needs for its answer. Everything but the point comes from this agreement.

@@ -41,7 +41,7 @@ class Device:
 
     >>> from streamdp import ShuffleClassifier
     >>> from streamdp.protocol.shuffle_wire import write_announcement
-    >>> model = ShuffleClassifier(features=["a", "b"], horizon=3000)
+    >>> model = ShuffleClassifier(features=["a", "b"])
     >>> announced = write_announcement(Agreement(model).announcement(model.batch, model.randomizer.point))
     >>> device = Device(Agreement(model))
     >>> key, value = device.answer(announced, {"a": 0.5, "b": -1.0}, 1.0)

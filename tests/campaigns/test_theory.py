@@ -9,6 +9,7 @@ that it rejects an estimator that is wrong.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from benchmarks.theory import (
     COEFFICIENTS,
     ISSUE_BAND,
+    PAPER,
     SCALE,
     Case,
     Runs,
@@ -54,7 +56,7 @@ def test_planner_and_integrals_agree_on_the_asymptotic_variance(mu):
     """Monte Carlo error of the planner: A's entries are means of 400,000 bounded terms (relative s.e. about 0.2 %), V
     goes with A^-2, so 2 % is five s.e.; the step h = 0.05 of its differences adds 0.01 %."""
     variance = huber_theory(D).variance(gaussian_noise(mu))
-    planned = asymptotic_variance("huber", D, f"mu={mu}")
+    planned = asymptotic_variance(PAPER["huber"], D, f"mu={mu}")
     np.testing.assert_allclose(np.diag(planned), variance, rtol=0.02)
     off = planned - np.diag(np.diag(planned))
     assert np.max(np.abs(off)) < 0.02 * np.max(variance)
@@ -93,7 +95,8 @@ def test_hessian_and_curvature_are_derivatives_of_the_gradient():
 def test_learning_follows_the_paper_step_by_step(alpha):
     """theta_i and bar_i without noise against a plain reading of LDP eq. 3.2 and 3.3, to the rounding of the grid."""
     X, y = datasets.linear(500, 3, seed=5)
-    model = LDPASGDRegressor(budget="mu=1", mechanism="none", eta=0.3, alpha=alpha, features=["a", "b", "c"], seed=1)
+    options: dict[str, Any] = {"loss": PAPER["huber"], "clock": "records", "mechanism": "none", "seed": 1}
+    model = LDPASGDRegressor(budget="mu=1", eta=0.3, alpha=alpha, features=["a", "b", "c"], **options)
     model.learn_arrays(X, y)
     c, kappa = Huber().c, Huber().kappa
     b, sigma, path = np.zeros(4), 1.0, []

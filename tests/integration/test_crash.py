@@ -193,8 +193,8 @@ def kill_and_finish(folder: Path, kills: int, records: tuple[int, ...], seed: in
     assert landed >= kills / 2
 
 
-def test_twenty_kills(tmp_path: Path) -> None:
-    kill_and_finish(tmp_path, 20, (3, 7, 20), seed=1)
+def test_eight_kills(tmp_path: Path) -> None:
+    kill_and_finish(tmp_path, 8, (3, 7, 20), seed=1)
 
 
 @pytest.mark.campaign

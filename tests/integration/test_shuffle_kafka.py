@@ -39,7 +39,7 @@ schema:
   features: {delay: [-30, 60], origin: [EWR, JFK]}
   target: {column: late, classes: ["False", "True"]}
   subject: tail
-model: {estimator: ShuffleClassifier, budget: "eps=4,delta=1e-5", horizon: 3000, batch_size: BATCH}
+model: {estimator: ShuffleClassifier, budget: "eps=4,delta=1e-5", batch_size: BATCH}
 store: shy.db
 publish: model.json
 holdout: data.csv

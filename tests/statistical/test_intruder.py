@@ -64,6 +64,7 @@ class Case(NamedTuple):
             intercept=False,
             horizon=2 * BATCHES * BATCH,
             batch_size=BATCH,
+            method="ac-sa",
             smoothness=1.0 if self.loss == "hinge" else None,  # the loss itself, whose slope is 0 or 1
             **more,
         )
@@ -208,7 +209,7 @@ PLANTS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_walk_finds_a_secret_wherever_it_is_hidden(plant: str) -> None:
     """In each kind of place, at the estimator and deep within."""
-    for at in (lambda m: m, lambda m: m._problem):
+    for at in (lambda m: m, lambda m: m._walk.problem):
         model = HUBER.model()
         vars(at(model))["_planted"] = PLANTS[plant]()
         assert intruder.where(model, *NEEDLES), plant
@@ -279,7 +280,7 @@ def differing(case: Case, taken: int, many: bool = False) -> set[str]:
 @pytest.mark.parametrize("many", [False, True], ids=["learn_one", "learn_arrays"])
 def test_within_the_batch_only_the_sum_depends_on_its_records(case: Case, many: bool) -> None:
     """Afterwards only what the release changes: the points of the steps, and in a batch the sum at the new middle."""
-    steps = {"._walk.points", "._middle"}
+    steps = {"._walk.sequence.points", "._middle"}
     assert differing(case, MINE * BATCH + PLACE, many) == set()
     for taken in range(PLACE + 1, BATCH):
         assert differing(case, MINE * BATCH + taken, many) == {"._total"}
@@ -369,7 +370,7 @@ def simulate(
     model = case.model()
     d = len(model._total)
     X, y = (np.array(column) for column in zip(*case.stream(mine), strict=True))
-    points = np.repeat(model._walk.points[None], count, axis=0)
+    points = np.repeat(model._walk.sequence.points[None], count, axis=0)
     seen = Runs([], [], [points])
     for batch in range(batches):
         alpha = 2.0 / (batch + 2)
@@ -546,7 +547,7 @@ class TakesCheckpointsAnywhere(PanPrivateRegressor):
         try:
             return super().state_dict()
         except NotAtBoundaryError:
-            return {"state": np.concatenate((self._walk.points, self._total[None]))}
+            return {"state": np.concatenate((self._walk.sequence.points, self._total[None]))}
 
 
 class DrawsAhead(PanPrivateRegressor):
@@ -558,8 +559,8 @@ class DrawsAhead(PanPrivateRegressor):
 
     def _close(self, records: int) -> np.ndarray:
         self._total += self._ahead
-        gradient: np.ndarray = self._total / (self._cells * self.phase.batch)
-        return gradient
+        total: np.ndarray = self._total / self._cells
+        return total
 
 
 class KeepsTheLastGradient(PanPrivateRegressor):

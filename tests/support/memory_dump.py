@@ -53,9 +53,7 @@ def values(value: Callable[[int], float], record: int) -> Iterator[float]:
 
 
 def estimator() -> PanPrivateRegressor:
-    return PanPrivateRegressor(
-        budget=GaussianDP(1), features=NAMES, seed=SEED, horizon=100 * SECRETS, batch_size=SECRETS + 1
-    )
+    return PanPrivateRegressor(budget=GaussianDP(1), features=NAMES, seed=SEED, batch_size=SECRETS + 1)
 
 
 def wait(stage: str) -> None:

@@ -14,6 +14,7 @@ PEOPLE = 20
 def model(**changes: Any) -> ShuffleClassifier:
     given: dict[str, Any] = {
         "features": ["a", "b"],
+        "method": "ac-sa",
         "budget": "eps=4,delta=1e-4",
         "horizon": 4 * PEOPLE,
         "batch_size": PEOPLE,

@@ -3,9 +3,9 @@
     theta_i = Proj(theta_{i-1} - eta_i R_i(gradient of record i at theta_{i-1})),   i = 1, 2, ...
 
 LDP-SGD answers with theta_n; LDP-ASGD with an average of theta_1, ..., theta_n, which is better and has confidence
-intervals. Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6. Three things are not theirs: weights
-by norm (`losses.base`), steps that know the noise (`steps`), and private scaling, in which some records answer one
-question about a column in place of a gradient (`local_learning`).
+intervals. Source: Shi, Xie, Jiang, Kong, He 2025, eq. 3.2 and 3.3, Theorems 1 to 6. Three things are not theirs:
+weights by norm (`losses.base`), steps that know the noise (`steps`), and private scaling, in which some records answer
+one question about a column in place of a gradient (`local_learning`).
 
 Assumption: the randomiser R_i of record i satisfies the record's budget for any two gradients that a record can have at
 theta_{i-1} (`losses` derives their bound, `mechanisms` the noise), and so does randomised response for any two bits
@@ -35,7 +35,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamdp.data.schema import declared_bounds
 from streamdp.estimators.ldp.learner import AveragedLearner, LDPLearner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
@@ -106,7 +105,11 @@ class _Regressor(LDPLearner, LinearRegressor):
         self._construct(locals())
 
     def _target_bounds(self) -> tuple[float, float] | None:
-        return None if self.target is None else declared_bounds("target", self.target)
+        if self.target is None:
+            return None
+        from streamdp.data.schema import declared_bounds  # it needs polars, which takes half a second to import
+
+        return declared_bounds("target", self.target)
 
 
 class _Classifier(LDPLearner, LinearClassifier):

@@ -1,1 +1,1 @@
-"""Shuffle-private SGD and AC-SA: a shuffler between the people and the learner."""
+"""Shuffle-private learning: a shuffler between the people and the learner."""

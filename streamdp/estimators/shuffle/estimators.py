@@ -1,11 +1,11 @@
-"""Shuffle-private SGD and AC-SA: only a shuffler stands between the people and the learner.
+"""Shuffle-private learning: only a shuffler stands between the people and the learner.
 
-For each batch of b people the learner shows a point `middle`; each person's device takes the gradient there, randomises
-it into bits (`shuffled_sum.LocalRandomizer`) and sends them to a shuffler, which mixes the bits of the whole batch; the
-learner gets the mixed bits, estimates the average gradient from them and makes one step (`ac_sa`). Source: Cheu,
-Joseph, Mao, Peng 2022, Algorithms 3 (method="sgd") and 4 (method="agd"), on P_vec (Algorithms 1 and 2), and Algorithm 5
-(`learn_cohort`: the same people answer in several rounds). The paper prints theta + eta g in 3 and 5; correct is theta
-- eta g.
+For each batch of b people the learner shows a point `middle`; each person's device takes the gradient there (with
+method="newton" also the curvature, see `curvature`), randomises it into bits (`shuffled_sum.LocalRandomizer`) and sends
+them to a shuffler, which mixes the bits of the whole batch; the learner gets the mixed bits, estimates the sum from
+them and makes one step (`newton` or `ac_sa`). Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 3 (method="sgd") and 4
+(method="ac-sa"), on P_vec (Algorithms 1 and 2), and Algorithm 5 (`learn_cohort`: the same people answer in several
+rounds). The paper prints theta + eta g in 3 and 5; correct is theta - eta g.
 
 Neighbours: replace one record.
 
@@ -13,11 +13,11 @@ Trust: the shuffler, and enough people who follow the protocol; not the learner.
 
 Claim: (epsilon, delta)-DP for each record, for the whole transcript.
 
-Proof. A batch's mixed bits are (epsilon, delta)-DP (the proof is in `binomial`, with the sensitivity that `losses`
-derives). A record is in one batch only. What the learner computes from the mixed bits, and every later point that it
-shows, is post-processing: a guarantee for the whole transcript, by parallel composition over batches. In `learn_cohort`
-the rounds compose. If fewer people answer than were planned for, there is less noise: the spend of that batch is what
-those who answered get (`VectorSum.guarantee_for`, their Claim A.8), and it is counted.
+Proof. A batch's mixed bits are (epsilon, delta)-DP (the proof is in `binomial`, with the sensitivity that `losses` or
+`curvature` derives). A record is in one batch only. What the learner computes from the mixed bits, and every later
+point that it shows, is post-processing: a guarantee for the whole transcript, by parallel composition over batches. In
+`learn_cohort` the rounds compose. If fewer people answer than were planned for, there is less noise: the spend of that
+batch is what those who answered get (`VectorSum.guarantee_for`, their Claim A.8), and it is counted.
 
 In three processes: a device holds `randomizer`, a `shuffled_sum.Shuffler` mixes, and the learner calls `absorb`
 (`protocol` does that over Kafka, and handles crashes).
@@ -33,7 +33,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from streamdp.aggregation.shuffled_sum import Calibration
-from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented
 from streamdp.estimators.shuffle.learner import ShuffleLearner
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim.domains import Domain
@@ -52,19 +52,20 @@ _GUARANTEE = """
     Raises `ConfigError` and `BudgetError` for parameters out of range."""
 
 _PARAMETERS = {
+    **BATCHED,
     "budget": "What each record spends, an ApproxDP with epsilon up to 100; ApproxDP(1, 1e-6) if None.",
-    "method": '"agd" (AC-SA) or "sgd" (averaged SGD, the baseline).',
+    "method": METHOD.format(' "sgd": averaged SGD, a planned baseline.'),
     "calibration": '"tight" or "paper": how much noise people add, see `binomial`.',
 }
 _LOSS = """
     A name or a `Loss`: {}.
-    With "agd" a non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs
+    With "ac-sa" a non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs
     `smoothness`."""
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
 class ShuffleRegressor(ShuffleLearner, LinearRegressor):
-    """Regression from shuffled gradients.
+    """Regression from shuffled gradients and curvature.
 
     Examples
     --------
@@ -78,7 +79,7 @@ class ShuffleRegressor(ShuffleLearner, LinearRegressor):
         self,
         loss: str | Loss = "huber",
         budget: Budget | str | None = None,
-        method: str = "agd",
+        method: str = "auto",
         calibration: Calibration = "tight",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,
@@ -95,7 +96,7 @@ class ShuffleRegressor(ShuffleLearner, LinearRegressor):
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
 class ShuffleClassifier(ShuffleLearner, LinearClassifier):
-    """Classification from shuffled gradients.
+    """Classification from shuffled gradients and curvature.
 
     Examples
     --------
@@ -109,7 +110,7 @@ class ShuffleClassifier(ShuffleLearner, LinearClassifier):
         self,
         loss: str | Loss = "logistic",
         budget: Budget | str | None = None,
-        method: str = "agd",
+        method: str = "auto",
         calibration: Calibration = "tight",
         domain: Domain | None = None,
         features: Sequence[str] | None = None,

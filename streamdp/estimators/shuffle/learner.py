@@ -1,4 +1,4 @@
-"""The learner of shuffle-private SGD and AC-SA, and all three parties in one process.
+"""The learner of the shuffle protocol, and all three parties in one process.
 
 The argument is in `streamdp.estimators.shuffle.estimators`.
 """
@@ -6,6 +6,8 @@ The argument is in `streamdp.estimators.shuffle.estimators`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,17 @@ from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.linear import gradients
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
-from streamdp.optim.ac_sa import Accelerated, Averaged
+from streamdp.optim.ac_sa import Averaged
 from streamdp.optim.losses import Softmax
+from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.mechanisms import Gaussian
 
-_METHODS: dict[str, type[Accelerated]] = {"agd": Accelerated, "sgd": Averaged}
 _ROWS = 16_384
 """The most gradients in memory at a time."""
+_MANY = 100_000
+"""The people for whom the paper's noise is computed: in its formula it depends on their number by rounding only."""
 
 
 class ShuffleLearner(BatchedModel):
@@ -36,46 +40,49 @@ class ShuffleLearner(BatchedModel):
         "batch ends"
     )
 
-    method: str
     calibration: Calibration
+    _methods = ("newton", "ac-sa", "sgd")
     _rng: Entropy | SeededEntropy
 
     def _set_up(self) -> None:
-        if self.method not in _METHODS:
-            raise ConfigError(f"method: expected one of {', '.join(_METHODS)}, got {self.method!r}")
         if self.calibration not in ("tight", "paper"):
             raise ConfigError(f"calibration: expected tight or paper, got {self.calibration!r}")
-        self._walk_kind = _METHODS[self.method]
         self._rng = entropy(self.seed)
         super()._set_up()
         VectorSum.calibrated(self._budget, 1.0, 1000, 1, self.calibration)  # a budget that cannot be served fails here
 
-    def _sum_of(self, users: int, d: int, rounds: int = 1) -> VectorSum:
-        loss = self._loss
-        return VectorSum.calibrated(self._budget, loss.bound, users, d, self.calibration, loss.sensitivity, rounds)
+    def _sum_of(self, users: int) -> VectorSum:
+        size, bound, sensitivity = self._summed
+        return VectorSum.calibrated(self._budget, bound, users, size, self.calibration, sensitivity)
 
     def _allocate(self, p: int) -> None:
         from streamdp.aggregation import kernels as k
 
-        self._count_ones = k.count_ones_of_classes if isinstance(self._loss, Softmax) else k.count_ones
-        self._ones = np.zeros(self._size(p), dtype=np.int64)
-        if self.calibration == "tight":
-            gaussian = Gaussian(self._budget, self._loss.bound, self._loss.sensitivity)
-            self._gaussian = gaussian.variance(len(self._ones))  # the noise of a sum is within 5 % of it
+        self._summed = size, bound, sensitivity = self._vectors(p)
+        self._count_ones: Callable[..., int]
+        if self._curvature is not None:
+            self._count_ones = partial(k.count_ones_of_joint, self._curvature.factor)
+        else:
+            self._count_ones = k.count_ones_of_classes if isinstance(self._loss, Softmax) else k.count_ones
+        self._ones = np.zeros(size, dtype=np.int64)
+        if self.calibration == "tight":  # the noise of a sum is within 5 % of the Gaussian's
+            self._variance = 1.05 * Gaussian(self._budget, bound, sensitivity).variance(size)
+        elif self._curvature is not None:  # it hardly depends on the number of people
+            self._variance = self._sum_of(_MANY).noise_variance
         super()._allocate(p)
 
     def _model(self) -> dict[str, Any]:
-        return super()._model() | {"method": self.method, "calibration": self.calibration}
+        return super()._model() | {"method": self._method, "calibration": self.calibration}
 
     def _noise(self, batch: int) -> float:
-        if self.calibration == "paper":
-            return self._sum_of(batch, len(self._ones)).noise_variance / batch**2
-        variance: float = 1.05 * self._gaussian / batch**2
+        if self.calibration == "paper" and self._curvature is None:
+            return self._sum_of(batch).noise_variance / batch**2
+        variance: float = self._variance / batch**2
         return variance
 
     def _begin_phase(self) -> None:
         super()._begin_phase()
-        self._params = self._sum_of(self.phase.batch, len(self._ones))
+        self._params = self._sum_of(self._batch)
 
     # -- one process -------------------------------------------------------------------------------------------------
 
@@ -91,10 +98,10 @@ class ShuffleLearner(BatchedModel):
             X, y = X[done:], y[done:]
 
     def _close(self, records: int) -> np.ndarray:
-        absent = self.phase.batch - records
+        absent = self._batch - records
         if absent:
             self._add_absent(absent)
-        return Analyzer(self._params).sum_of_counts(self._ones, self.phase.batch) / self.phase.batch
+        return Analyzer(self._params).sum_of_counts(self._ones, self._batch)
 
     def _add_absent(self, people: int) -> None:
         local = LocalRandomizer(self._params, self._rng)
@@ -108,18 +115,28 @@ class ShuffleLearner(BatchedModel):
 
     @property
     def batch(self) -> tuple[int, int, int]:
-        """The next batch: (epoch, phase, step). Raises `NotAvailableError` before the features are known."""
+        """The next batch: (epoch, phase, step), or (0, 0, records before it) for Newton's method.
+
+        Raises `NotAvailableError` before the features are known.
+        """
         self._need_features("batch")
-        return self._epoch, self._phase_number, self._walk.step
+        return self._walk.place
 
     @property
     def randomizer(self) -> ShuffleRandomizer:
         """A person's half for the next batch. Raises `NotAvailableError` before the features are known."""
         self._need_features("randomizer")
         rng = self._rng if isinstance(self._rng, SeededEntropy) else Entropy()
-        names, point = self._names, self._middle.copy()
         return ShuffleRandomizer(
-            point, self._spec.copy(), self._loss, names, bool(self.intercept), self._params, self.batch, rng
+            self._middle.copy(),
+            self._spec.copy(),
+            self._loss,
+            self._names,
+            bool(self.intercept),
+            self._params,
+            self.batch,
+            rng,
+            self._curvature,
         )
 
     def absorb(self, shuffled: Shuffled) -> None:
@@ -141,7 +158,7 @@ class ShuffleLearner(BatchedModel):
             spent = self._params.guarantee_for(shuffled.users) if shuffled.users < self._params.users else self._budget
             self._count(spent)
             self.n_seen += shuffled.users
-            self._move(total / shuffled.users)
+            self._move(total, shuffled.users, self._params.users)
 
     def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int = 100) -> None:
         """Learn from people who keep their records and answer in every round: gradient descent over all of them.
@@ -159,18 +176,19 @@ class ShuffleLearner(BatchedModel):
         rounds
             T >= 1.
 
-        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records and `ConfigError` for bad rounds,
-        before anything is spent.
+        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records, and `ConfigError` for bad rounds and
+        with method="newton", before anything is spent.
         """
         if not isinstance(rounds, int | np.integer) or rounds < 1:
             raise ConfigError("rounds: expected a whole number of at least 1")
+        self._planned_walk()
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a batch is open: call close_batch() first")
             X, y = self._matrix(X), np.ascontiguousarray(y, dtype=float)
             self._check_rows(X, y)
             groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if self.strong_convexity else 1
-            distance, lipschitz = self._problem.distance, self._loss.bound
+            distance, lipschitz = self._planned_walk().problem.distance, self._loss.bound
             for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):
                 excess = self._descend(X[rows], y[rows], int(rounds), distance)
                 if self.strong_convexity:
@@ -182,7 +200,7 @@ class ShuffleLearner(BatchedModel):
         params = self._cohort_sum(len(X), rounds)
         noise = params.variance / len(X) ** 2
         size = math.sqrt(self._loss.bound**2 + noise)
-        walk = Averaged(self._walk.points[1], self._project)
+        walk = Averaged(self._walk.estimate, self._project)
         self._count(self._budget)
         self.n_seen += len(X)
         local, analyzer = LocalRandomizer(params, self._rng), Analyzer(params)
@@ -193,15 +211,21 @@ class ShuffleLearner(BatchedModel):
                 part = slice(begin, begin + _ROWS)
                 ones += local.counts(gradients(spec, self._loss, walk.middle, X[part], y[part])).sum(axis=0)
             walk.move(analyzer.sum_of_counts(ones, len(X)) / len(X), size * math.sqrt(rounds) / distance)
-        self._walk.points[:] = walk.points[1]
+        self._planned_walk().sequence.points[:] = walk.points[1]
         self._middle = self._walk.middle
         return distance * size / math.sqrt(rounds)
 
+    def _planned_walk(self) -> Planned:
+        if self._method == "newton":
+            raise ConfigError('learn_cohort: gradient descent over all rounds; it needs method="ac-sa" or "sgd"')
+        assert isinstance(self._walk, Planned)
+        return self._walk
+
     def _cohort_sum(self, users: int, rounds: int) -> VectorSum:
-        d = len(self._ones)
-        if self.calibration == "tight" or rounds == 1:
-            return self._sum_of(users, d, rounds)
-        assert isinstance(self._budget, ApproxDP)
-        epsilon = self._budget.epsilon / (2 * math.sqrt(2 * rounds * math.log(1 / self._budget.delta)))
-        each = ApproxDP(epsilon, self._budget.delta / (rounds + 1))
-        return VectorSum.calibrated(each, self._loss.bound, users, d, "paper", self._loss.sensitivity)
+        each, calibration, d = self._budget, self.calibration, len(self._ones)
+        if calibration == "paper" and rounds > 1:
+            assert isinstance(each, ApproxDP)
+            epsilon = each.epsilon / (2 * math.sqrt(2 * rounds * math.log(1 / each.delta)))
+            each, rounds = ApproxDP(epsilon, each.delta / (rounds + 1)), 1
+        loss = self._loss
+        return VectorSum.calibrated(each, loss.bound, users, d, calibration, loss.sensitivity, rounds)

@@ -11,6 +11,7 @@ import numpy as np
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, VectorSum
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.linear import gradients
+from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 
@@ -31,9 +32,11 @@ class ShuffleRandomizer:
         The agreed sum. A `VectorSum` that does not keep its budget cannot be constructed, and one with another bound or
         a smaller sensitivity than the loss is refused. The caller compares its `budget` with what was promised.
     batch
-        The batch that the bits are for: (epoch, phase, step) of the learner. They go into no other batch.
+        The batch that the bits are for, as the learner names it. They go into no other batch.
     rng
         The source of the noise; cryptographic by default.
+    curvature
+        The vectors of gradient and curvature that Newton's method sums; None: gradients are summed.
 
     Raises `ConfigError` for a point that is no parameter vector of this loss, and for a sum of other gradients.
     """
@@ -46,15 +49,23 @@ class ShuffleRandomizer:
     params: VectorSum
     batch: tuple[int, int, int]
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+    curvature: Curvature | None = None
 
     def __post_init__(self) -> None:
         point = np.array(self.point, dtype=float)
         self.loss.check_theta(point, len(self.features) + bool(self.intercept))
-        if (self.params.d, self.params.bound) != (len(point), self.loss.bound):
-            raise ConfigError("the agreed sum is not of gradients of this loss: its length or its bound differ")
+        if self.curvature is None:
+            size, bound, sensitivity = len(point), self.loss.bound, self.loss.sensitivity
+        else:
+            expected = Curvature(self.loss, len(self.features) + bool(self.intercept))
+            if self.curvature != expected:
+                raise ConfigError("the curvature is not that of this loss and these features")
+            size, bound, sensitivity = expected.size, expected.bound, expected.sensitivity
+        if (self.params.d, self.params.bound) != (size, bound):
+            raise ConfigError("the agreed sum is not of vectors of this loss: its length or its bound differ")
         assert self.params.sensitivity is not None, "a VectorSum fills it in"
-        if self.params.sensitivity < min(self.loss.sensitivity, 2 * self.loss.bound) * (1 - 1e-9):
-            raise ConfigError("the agreed sum is not of gradients of this loss: it has noise for a smaller sensitivity")
+        if self.params.sensitivity < min(sensitivity, 2 * bound) * (1 - 1e-9):
+            raise ConfigError("the agreed sum is not of vectors of this loss: it has noise for a smaller sensitivity")
         object.__setattr__(self, "point", point)
 
     def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
@@ -90,4 +101,8 @@ class ShuffleRandomizer:
         Raises `SchemaError` for targets that are no class.
         """
         self.loss.check_targets(y, max(2, len(self.point) // (len(self.features) + bool(self.intercept))))
-        return LocalRandomizer(self.params, self.rng).messages(gradients(self.spec, self.loss, self.point, X, y))
+        if self.curvature is None:
+            vectors = gradients(self.spec, self.loss, self.point, X, y)
+        else:
+            vectors = self.curvature.vectors(self.spec, self.point, X, y)
+        return LocalRandomizer(self.params, self.rng).messages(vectors)

@@ -14,6 +14,7 @@ from streamdp.estimators.linear import finite_array
 from streamdp.estimators.user.open_users import OpenUsers, Users
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, averages
 from streamdp.estimators.user.records import UserRecords
+from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.statement import REPORT, Unit
@@ -72,7 +73,7 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _begin_phase(self) -> None:
         super()._begin_phase()
-        self._mean = self._mean_of(self.phase.batch)
+        self._mean = self._mean_of(self._batch)
         self._begin_batch()
 
     def _begin_batch(self) -> None:
@@ -179,14 +180,14 @@ class UserLearner(UserRecords, BatchedModel):
         if self._answered == mean.coarse:
             self._centre = mean.centre(self._votes, mean.signs(self.batch))
         if self._answered >= mean.users:
-            self._move(self._centre + self._total / (mean.users - mean.coarse))
+            self._move(self._centre + self._total / (mean.users - mean.coarse), 1, mean.users)
             self._begin_batch()
 
     @property
     def batch(self) -> tuple[int, int, int]:
         """The batch of the open question: (epoch, phase, step). Raises `NotAvailableError` without features."""
         self._need_features("batch")
-        return self._epoch, self._phase_number, self._walk.step
+        return self._walk.place
 
     @property
     def randomizer(self) -> UserRandomizer:
@@ -282,8 +283,9 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         take_over_steps = super()._read(state)
-        plan, (_, phase, _) = self._planned(state["place"])
-        mean = self._mean_of(plan[phase].batch)
+        assert isinstance(self._walk, Planned)
+        epoch, phase, step = (int(number) for number in state["place"])
+        mean = self._mean_of(self._walk.batch_at((epoch, phase, step)))
         votes = finite_array(state, "votes", _votes_shape(mean))
         centre, total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
@@ -301,7 +303,7 @@ class UserLearner(UserRecords, BatchedModel):
         caveats = [
             f"there are {self.n_users:,} reports, each on up to {self.items_per_user} records of one user",
             "a record without a subject counts as a user of its own",
-            f"theta is kept in {self._domain}",
+            *self._about_domain(),
             "after a crash the records since the last commit are reported on again: for an observer who saw the state "
             "before the crash and sees the model after it, these users spend twice",
         ]

@@ -292,7 +292,7 @@ def test_ones_past_the_bits_of_a_coordinate_are_refused() -> None:
 
 def test_a_randomizer_refuses_a_sum_for_a_smaller_sensitivity() -> None:
     """Such a sum keeps its budget, but not for gradients of this loss."""
-    offered = ShuffleClassifier(features=["a"], horizon=1000).randomizer
+    offered = ShuffleClassifier(features=["a"], method="ac-sa", horizon=1000).randomizer
     params = offered.params
     less = VectorSum.calibrated(params.budget, params.bound, params.users, params.d, sensitivity=params.bound / 10)
     with pytest.raises(ConfigError, match="smaller sensitivity"):

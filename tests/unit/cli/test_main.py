@@ -167,6 +167,18 @@ def test_regression_from_a_yaml_file_and_jsonl(
     assert -500 < low < high < 1500
 
 
+def test_status_says_that_theta_is_on_the_border(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.csv").write_text(rows(3000))
+    for radius, found in ((0.01, "theta sits on the border of its domain"), (100, None)):
+        flags = [*PAN, *PEOPLE[:4], "--set", f"model.domain={{ball: {radius}}}", "--set", "model.method=newton"]
+        (tmp_path / "data.db").unlink(missing_ok=True)
+        assert quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)[0] == 0
+        status = json.loads(quick(monkeypatch, capsys, tmp_path, "status", "data.db", "--json")[1])
+        assert status.get("domain") == found
+
+
 def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Commits at boundaries, the last batch closed, another run goes on, records that allow less are refused."""
     (tmp_path / "data.csv").write_text(rows(5000))

@@ -34,9 +34,9 @@ from streamdp import (
 )
 from streamdp.data.preprocessing import PrivacyWarning
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError, StreamDPError
-from streamdp.estimators.batched import FIRST_EPOCH
 from streamdp.optim import loops as k
 from streamdp.optim.ac_sa import Phase, plan
+from streamdp.optim.planned import FIRST_EPOCH
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
@@ -58,11 +58,11 @@ def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def regressor(**options: Any) -> PanPrivateRegressor:
-    return PanPrivateRegressor(**({"features": NAMES} | options))
+    return PanPrivateRegressor(**({"features": NAMES, "method": "ac-sa"} | options))
 
 
 def classifier(**options: Any) -> PanPrivateClassifier:
-    return PanPrivateClassifier(**({"features": NAMES} | options))
+    return PanPrivateClassifier(**({"features": NAMES, "method": "ac-sa"} | options))
 
 
 MODELS: dict[str, Callable[..., Any]] = {
@@ -132,17 +132,17 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
     model = make(mechanism="none", **options)
     n = 120 if options.get("batch_size") == 1 or isinstance(model._loss, Softmax) else 2500
     X, y = stream(model, n)
-    plans = [model._plan_of(epoch) for epoch in range(3)]
+    plans = [model._walk.plan_of(epoch) for epoch in range(3)]
     theta, ag, at = naive(model, X, y, plans)
     model.learn_arrays(X[:at], y[:at])
     assert model.at_boundary
-    if model._walk.step:  # else a phase has just begun, where theta is ag
-        assert model._walk.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
-    assert model._walk.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
-    assert np.array_equal(model.theta, model._walk.points[1])
+    if model._walk.sequence.step:  # else a phase has just begun, where theta is ag
+        assert model._walk.sequence.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
+    assert model._walk.sequence.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
+    assert np.array_equal(model.theta, model._walk.sequence.points[1])
     model.learn_arrays(X[at:], y[at:])
     assert not model.at_boundary or at == n
-    assert np.array_equal(model.theta, model._walk.points[1])
+    assert np.array_equal(model.theta, model._walk.sequence.points[1])
     assert model.theta == pytest.approx(ag, rel=1e-6, abs=1e-7)
 
 
@@ -165,7 +165,7 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], options: dict[str, A
         chunks.learn_arrays(X[low:high], y[low:high])
         frames.learn_many(pd.DataFrame(X[low:high], columns=NAMES), pd.Series(labels[low:high], dtype=object))
     for other in (single, frames, chunks):
-        assert np.array_equal(other._walk.points, whole._walk.points)
+        assert np.array_equal(other._walk.sequence.points, whole._walk.sequence.points)
         assert np.array_equal(other._total, whole._total)
         assert (other._taken, other.n_seen, other.phase) == (whole._taken, n, whole.phase)
         assert other.guarantee == whole.guarantee
@@ -174,14 +174,16 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], options: dict[str, A
 def test_the_plan_is_for_what_the_model_is() -> None:
     """The inputs of the plan: bound, smoothness, the largest distance of the optimum, both noises of a batch."""
     model = regressor(domain=Box(-1.0, 3.0), budget="mu=1")
-    assert model._problem.bound == Huber().bound
-    assert model._problem.smoothness == Huber().smoothness
-    assert model._problem.distance == pytest.approx(math.sqrt(4 * 9 + (3 - 1) ** 2))  # the scale from 0.1 to 3, at 1
+    assert model._walk.problem.bound == Huber().bound
+    assert model._walk.problem.smoothness == Huber().smoothness
+    assert model._walk.problem.distance == pytest.approx(
+        math.sqrt(4 * 9 + (3 - 1) ** 2)
+    )  # the scale from 0.1 to 3, at 1
     scale = Gaussian(GaussianDP(1), Huber().bound, Huber().sensitivity).rows(5)[0, samplers.SCALE]
-    assert model._problem.variance(10) == pytest.approx(Huber().bound ** 2 / 10 + 2 * 5 * scale**2 / 100)
-    assert classifier(domain=L2Ball(3.0))._problem.distance == 3.0
-    assert classifier(smoothness=0.1)._problem.smoothness == 0.1
-    assert math.isinf(classifier(loss="hinge")._problem.smoothness)
+    assert model._walk.problem.variance(10) == pytest.approx(Huber().bound ** 2 / 10 + 2 * 5 * scale**2 / 100)
+    assert classifier(domain=L2Ball(3.0))._walk.problem.distance == 3.0
+    assert classifier(smoothness=0.1)._walk.problem.smoothness == 0.1
+    assert math.isinf(classifier(loss="hinge")._walk.problem.smoothness)
     assert classifier(horizon=50_000).phase.batch != classifier(horizon=500).phase.batch
 
 
@@ -191,7 +193,7 @@ def test_learning_goes_on_beyond_the_horizon_in_epochs_of_twice_the_length() -> 
     steps = []
     for low in range(0, 700, 10):
         model.learn_arrays(X[low : low + 10], y[low : low + 10])
-        steps.append((model._epoch, model._walk.step))
+        steps.append((model._walk.epoch, model._walk.sequence.step))
     assert steps[8:11] == [(0, 9), (1, 0), (1, 1)]
     assert [steps.index((epoch, 0)) + 1 for epoch in (1, 2, 3)] == [10, 30, 70]
     assert model.n_seen == 700
@@ -223,19 +225,19 @@ def test_they_learn(make: str, score: Callable[..., float], least: float) -> Non
 def test_better_than_without_phases_where_the_loss_is_strongly_convex() -> None:
     """The bound that decides the number of phases, for the same stream."""
     flat, curved = (classifier(strong_convexity=c, horizon=10**6) for c in (0.0, 0.1))
-    assert len(curved._plan) > 1
-    assert curved._plan[-1].excess < flat._plan[-1].excess
+    assert len(curved._walk.plan) > 1
+    assert curved._walk.plan[-1].excess < flat._walk.plan[-1].excess
 
 
 def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
     """Each phase starts at the distance that the bound of the last one gives."""
     model = classifier(strong_convexity=0.1, horizon=200_000)
-    distance = model._problem.distance
+    distance = model._walk.problem.distance
     for epoch in range(3):
-        expected = plan(model._problem, 200_000 * 2**epoch, None, distance)
-        assert model._plan_of(epoch) == expected
+        expected = plan(model._walk.problem, 200_000 * 2**epoch, None, distance)
+        assert model._walk.plan_of(epoch) == expected
         distance = min(distance, math.sqrt(2 * expected[-1].excess / 0.1))
-        assert distance < model._problem.distance / 2
+        assert distance < model._walk.problem.distance / 2
 
 
 # --- noise
@@ -284,14 +286,14 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
         return noise
 
     gradients: list[np.ndarray] = []
-    move = model._walk.move
+    move = model._walk.sequence.move
 
     def moved(gradient: np.ndarray, modulus: float) -> None:
         gradients.append(gradient.copy())
         move(gradient, modulus)
 
     monkeypatch.setattr(model, "_noises", noises)
-    monkeypatch.setattr(model._walk, "move", moved)
+    monkeypatch.setattr(model._walk.sequence, "move", moved)
     X, y = stream(model, 3)
     for i in range(2):
         model.learn_arrays(X[i : i + 1], y[i : i + 1])
@@ -435,7 +437,7 @@ def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
         step = ahead if rng.random() < 0.7 else size
         model.learn_arrays(X[at : at + step], y[at : at + step])
         at += step
-    assert np.array_equal(model._walk.points, behind._walk.points)
+    assert np.array_equal(model._walk.sequence.points, behind._walk.sequence.points)
 
 
 def test_the_last_boundary_of_an_epoch_is_found() -> None:
@@ -451,7 +453,7 @@ def test_the_last_boundary_of_an_epoch_is_found() -> None:
 def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
     """Also if smaller batches follow, which would already fit."""
     model = classifier(mechanism="none")
-    model._plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
+    model._walk.plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
     model._begin_phase()
     for size, expected in ((17, 10), (29, 20), (33, 30), (34, 34), (37, 34), (1000, 50)):
         assert model.boundary_within(size) == expected
@@ -496,15 +498,15 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     model = regressor(batch_size=10, mechanism="none")
     X, y = stream(model, taken)
     model.close_batch()
-    assert (model._walk.step, model.n_seen) == (0, 0)
+    assert (model._walk.sequence.step, model.n_seen) == (0, 0)
     model.learn_arrays(X, y)
-    start, total = model._walk.points[0].copy(), model._total.copy()
+    start, total = model._walk.sequence.points[0].copy(), model._total.copy()
     model.close_batch()
     moved = model._project(start - total / model._cells / 10 / model.phase.modulus)
-    assert model._walk.points[0] == pytest.approx(moved)
-    assert (model.at_boundary, model._walk.step, model.n_seen) == (True, 1, taken)
+    assert model._walk.sequence.points[0] == pytest.approx(moved)
+    assert (model.at_boundary, model._walk.sequence.step, model.n_seen) == (True, 1, taken)
     model.close_batch()
-    assert model._walk.step == 1
+    assert model._walk.sequence.step == 1
     noisy = regressor(batch_size=10, seed=2)
     noisy.learn_arrays(X, y)
     draws: list[int] = []
@@ -552,7 +554,7 @@ def test_a_copy_holds_the_last_boundary(by: Callable[[Any], Any], make: str) -> 
     assert other._rng is not model._rng
     other.learn_arrays(X[20:], y[20:])
     assert (other.n_seen, other.at_boundary, model.n_seen) == (30, True, 27)
-    assert not np.shares_memory(other._walk.points, model._walk.points)
+    assert not np.shares_memory(other._walk.sequence.points, model._walk.sequence.points)
 
 
 def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
@@ -563,7 +565,7 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     model.learn_one(dict(zip(NAMES, X[0].tolist(), strict=True)), float(y[0]))
     held = model._total.tobytes()
     written = pickle.dumps(model)
-    assert model._walk.points.tobytes() in written
+    assert model._walk.sequence.points.tobytes() in written
     assert model._total.any()
     numbers = [held[i : i + 8] for i in range(0, len(held), 8)]
     numbers += [value.tobytes() for row in X for value in row] + [value.tobytes() for value in y]
@@ -583,7 +585,7 @@ def test_a_saved_state_continues_bit_by_bit(make: Callable[..., Any], options: d
     model._rng, other._rng = SeededEntropy(8), SeededEntropy(8)
     for each in (model, other):
         each.learn_arrays(X[n:], y[n:])
-    assert np.array_equal(model._walk.points, other._walk.points)
+    assert np.array_equal(model._walk.sequence.points, other._walk.sequence.points)
     assert np.array_equal(model._total, other._total)
     assert (model.n_seen, model.phase, model.statement()) == (other.n_seen, other.phase, other.statement())
 
@@ -603,7 +605,7 @@ def test_loading_forgets_the_open_batch() -> None:
 def test_an_undeclared_estimator_takes_the_features_of_a_state() -> None:
     model = regressor(batch_size=10)
     model.learn_arrays(*stream(model, 20))
-    other = PanPrivateRegressor(batch_size=10)
+    other = PanPrivateRegressor(batch_size=10, method="ac-sa")
     other.load_state_dict(model.state_dict())
     assert other.weights == model.weights
     assert (other.n_seen, other.phase) == (20, model.phase)
@@ -657,13 +659,13 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str,
     model = regressor(batch_size=10, seed=1)
     X, y = stream(model, 13)
     model.learn_arrays(X, y)
-    before = (model._walk.points.copy(), model._total.copy())
+    before = (model._walk.sequence.points.copy(), model._total.copy())
     with pytest.raises((ConfigError, BudgetError), match=match):
         model.load_state_dict(state)
-    assert np.array_equal(model._walk.points, before[0])
+    assert np.array_equal(model._walk.sequence.points, before[0])
     assert np.array_equal(model._total, before[1])
     assert (model.n_seen, model._taken) == (13, 3)
-    fresh = PanPrivateRegressor(batch_size=10)
+    fresh = PanPrivateRegressor(batch_size=10, method="ac-sa")
     if "features" not in change:  # these it would accept
         with pytest.raises(StreamDPError):
             fresh.load_state_dict(state)
@@ -716,7 +718,7 @@ def test_merged_is_the_average_of_the_boundaries() -> None:
     assert together.theta == pytest.approx(parts[0].theta * 40 / 140 + parts[1].theta * 100 / 140)
     assert together.n_seen == 140
     assert together.at_boundary
-    assert (together._epoch, together._walk.step) == (1, 0)
+    assert (together._walk.epoch, together._walk.sequence.step) == (1, 0)
     assert [part.n_seen for part in parts] == [45, 100, 7]
     assert together.guarantee.private
     assert together.guarantee.budgets == (ApproxDP(1, 1e-6),)
@@ -778,7 +780,7 @@ def test_a_column_of_budgets() -> None:
     assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items() if s is not None)
     plain = regressor(budget="mu=1", batch_size=10, mechanism="none")
     plain.learn_arrays(X[mask], y[mask])
-    assert np.array_equal(plain._walk.points, model._walk.points)
+    assert np.array_equal(plain._walk.sequence.points, model._walk.sequence.points)
     assert np.array_equal(plain._total, model._total)
 
 
@@ -787,7 +789,7 @@ def test_budgets_that_all_allow_enough_change_nothing() -> None:
     X, y = stream(one, 25)
     assert one.learn_arrays(X, y, np.linspace(1, 5, 25)) is None
     assert other.learn_arrays(X, y) is None
-    assert np.array_equal(one._walk.points, other._walk.points)
+    assert np.array_equal(one._walk.sequence.points, other._walk.sequence.points)
     none = one.learn_arrays(X, y, np.full(25, 0.5))
     assert none is not None
     assert not none.any()
@@ -951,7 +953,7 @@ def test_theta_stays_in_the_domain() -> None:
         model = classifier(domain=domain, batch_size=1, budget="mu=0.1")
         for _ in range(50):
             model.learn_arrays(*stream(model, 1))
-            for theta in model._walk.points:
+            for theta in model._walk.sequence.points:
                 assert theta == pytest.approx(domain.project(theta), abs=1e-12)
     huber = regressor(domain=L2Ball(0.7), batch_size=1, budget="mu=0.1")
     for _ in range(50):
@@ -983,7 +985,9 @@ RECORDS = (np.array([[1.0, 1.0]]), np.array([FAR])), (np.array([[1.0, 1.0]]), np
 
 def watched(**options: Any) -> PanPrivateRegressor:
     """In a ball so large that no step reaches its border."""
-    return PanPrivateRegressor(features=["a", "b"], intercept=False, domain=L2Ball(1e4), batch_size=3, **options)
+    return PanPrivateRegressor(
+        features=["a", "b"], intercept=False, domain=L2Ball(1e4), batch_size=3, method="ac-sa", **options
+    )
 
 
 def towards(model: PanPrivateRegressor) -> np.ndarray:
@@ -1048,19 +1052,19 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
     without a break-in both noises protect the record.
     """
     model = watched(budget="mu=1", seed=1)
-    direction, start = towards(model), model._walk.points.copy()
+    direction, start = towards(model), model._walk.sequence.points.copy()
     before, after, saved = (np.empty((2, 20_000, len(direction))) for _ in range(3))
     finish = model._finish
     sums: list[np.ndarray] = []
     model._finish = lambda: sums.append(model._total.copy()) or finish()  # type: ignore[method-assign,func-returns-value]
     for which, record in enumerate(RECORDS):
         for i in range(20_000):
-            model._walk.points[:], model._walk.step, model._middle = start, 0, start[0]
+            model._walk.sequence.points[:], model._walk.sequence.step, model._middle = start, 0, start[0]
             model.learn_arrays(*OTHERS)
             before[which, i] = model._total / model._cells
             model.learn_arrays(*record)
             after[which, i] = sums.pop() / model._cells
             # theta moved by G / M, and G is divided by the batch size
-            saved[which, i] = (start[0] - model._walk.points[0]) * model._plan[0].modulus * 3
+            saved[which, i] = (start[0] - model._walk.sequence.points[0]) * model._walk.plan[0].modulus * 3
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
         assert 0.8 * most < mu_lower_bound(*(seen @ direction)) <= most

@@ -37,7 +37,7 @@ def data(n: int, seed: int = 0, columns: int = 2) -> tuple[np.ndarray, np.ndarra
 
 
 def model(**options: Any) -> ShuffleClassifier:
-    return ShuffleClassifier(features=NAMES, **options)
+    return ShuffleClassifier(**({"features": NAMES, "method": "ac-sa"} | options))
 
 
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def mean_gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray
 # --- the algorithms, written out
 
 
-def test_agd_is_algorithm_4(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ac_sa_is_algorithm_4(monkeypatch: pytest.MonkeyPatch) -> None:
     silent(monkeypatch)
     X, y = data(400)
     learner = model(horizon=400, batch_size=50, domain=L2Ball(2.0))
@@ -210,7 +210,7 @@ def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
         learner.learn_arrays(X, y)
         learner.close_batch()
         assert learner.at_boundary
-        moves.append(learner._walk.points[0])
+        moves.append(learner._walk.sequence.points[0])
     params = learner._params
     expected = params.noise_variance / 3 / (1000 * learner.phase.modulus) ** 2
     assert np.var(moves, axis=0) == pytest.approx(np.full(3, expected), rel=0.35)
@@ -337,7 +337,7 @@ def test_it_learns_nearly_as_well_as_without_privacy() -> None:
     for name, learner in {
         "shuffle": model(horizon=len(X), seed=1),
         "epochs": model(seed=1),
-        "none": PanPrivateClassifier(features=NAMES, mechanism="none", horizon=len(X)),
+        "none": PanPrivateClassifier(features=NAMES, method="ac-sa", mechanism="none", horizon=len(X)),
     }.items():
         learner.learn_arrays(X, y)
         accuracy[name] = float(np.mean(learner.predict_arrays(X) == y))
@@ -350,7 +350,7 @@ def test_regression_and_many_classes() -> None:
     rng = np.random.default_rng(3)
     X, _ = data(30_000)
     u = X @ WEIGHTS
-    regressor = ShuffleRegressor(features=NAMES, horizon=len(X), seed=2)
+    regressor = ShuffleRegressor(features=NAMES, seed=2)
     regressor.learn_arrays(X, u + rng.normal(0, 0.3, len(X)))
     np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.15)
     classes = np.digitize(u, [-1.0, 1.0]).astype(float)

@@ -1,0 +1,264 @@
+"""One-pass averaged Newton steps from noisy sums of gradients and curvature.
+
+Everything here is about accuracy. Privacy depends only on the batches being disjoint, not on any number chosen here.
+
+A batch gives a noisy sum of the vectors of `curvature` at a query point theta_t. With z the standard deviation of the
+sum's noise on each coordinate, d parameters and V about the variance of a gradient, the mean gradient of b records has
+the variance V/b + z^2 d/b^2. Both noises are equal at b = N_0 = z^2 d/V.
+
+Batches. With n records so far, b = max(b_0, min(n/3, 16 N_0), min(n/16, 2^20)), b_0 = max(32, 10 d, 4 sqrt N_0): small
+at first so that the query point moves early, then so large that noise does not matter. No horizon is needed.
+
+Step. Each batch counts as tau = 1 / (V/b + z^2 d/b^2), T += tau, and has the weight omega = tau T / (T + 300 d/V),
+which forgets the first query points. Kept are the omega-weighted means of the query points, of the mean gradients and
+of the Hessians A: M / (b sigma) (Huber) or M / (4 b) (logistic); and s / (b sigma). An entry of A has noise of variance
+
+    v = sum (omega / W)^2 (f z / (lambda b))^2,   W = sum of omega, f = 1 / sigma or 1 / 4.
+
+Symmetric noise of this size has eigenvalues up to about nu = sqrt(2 q v), so those of A below nu are replaced by nu.
+The next query point, which is also the answer, is thetabar - A^-1 gbar: a Newton step of the averages. If gbar' A^-1
+gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its own step with the curvature max(sbar,
+.05 / sigma, 2 sqrt v), to at most twice and at least half of its last value.
+
+A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.losses import Huber
+
+# The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
+_GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
+_FORGOTTEN = 300.0
+_MOST = 10**18
+_LARGEST_SUM = 1e150  # its square stays within the doubles
+
+
+class Newton:
+    """The sums, the query point and the sequence of batches.
+
+    Parameters
+    ----------
+    curvature
+        The vectors that are summed.
+    start
+        (d,) the first query point.
+    project
+        Maps a vector (d,) to the nearest point of the domain.
+    deviation
+        z >= 0, the standard deviation of the noise of a sum, on each coordinate.
+    batch
+        Records of each batch; None: they grow.
+    """
+
+    def __init__(
+        self,
+        curvature: Curvature,
+        start: np.ndarray,
+        project: Callable[[np.ndarray], np.ndarray],
+        deviation: float,
+        batch: int | None = None,
+    ) -> None:
+        self.curvature = curvature
+        self.records = 0
+        """n, the records of all batches before."""
+        self._project = project
+        self._deviation = deviation
+        self._fixed = batch
+        d, q = curvature.parameters, curvature.columns
+        self._noise = deviation**2 * d
+        self._upper = np.triu_indices(q)
+        self.state = np.zeros(2 * d + curvature.size + 3)
+        """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2."""
+        self.state[:d] = start
+
+    @property
+    def middle(self) -> np.ndarray:
+        """A copy of the query point (d,)."""
+        return self.estimate.copy()
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """The answer (d,), which is the query point."""
+        point: np.ndarray = self.state[: self.curvature.parameters]
+        return point
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    @property
+    def batch(self) -> int:
+        """The number of records of the next batch."""
+        return self._after(self.records)
+
+    def _after(self, records: int) -> int:
+        if self._fixed is not None:
+            return self._fixed
+        balance = self._noise / self.curvature.variance
+        first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))
+        grown = max(min(records / _GROWTH, _CALM * balance), min(records / _LARGE, _LARGEST))
+        return int(max(first, grown))
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield the batches after the next one: (records, how many batches of that size)."""
+        if self._fixed is not None:
+            yield self._fixed, _MOST
+        records = self.records + self.batch
+        while True:
+            batch = self._after(records)
+            yield batch, 1
+            records += batch
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The next batch, in the form that is also used for planned walks: (0, 0, n)."""
+        return 0, 0, self.records
+
+    def go(self, place: tuple[int, int, int]) -> None:
+        """Go to a batch; the sums stay.
+
+        Parameters
+        ----------
+        place
+            As `place` returns it.
+
+        Raises `ConfigError` for a place out of range.
+        """
+        self.records = _records_of(place)
+
+    def skip(self) -> None:
+        """Go to the batch after the next one."""
+        self.records += self.batch
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def closed(self, records: int) -> int:
+        """What the sum of a batch that was closed with so many records is divided by: their number.
+
+        Parameters
+        ----------
+        records
+            At least 1.
+        """
+        return records
+
+    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+        """Make a step with the sum of a batch.
+
+        Parameters
+        ----------
+        total
+            (size,) the noisy sum of the vectors at `middle`.
+        size
+            b, the number of records in the sum.
+        advance
+            The number of records by which the sequence of batches goes on.
+        """
+        curvature, d = self.curvature, self.curvature.parameters
+        state = self.state.copy()
+        point, means, (information, weight, noise) = state[:d], state[d:-3], state[-3:]
+        sigma = float(point[-1]) if isinstance(curvature.loss, Huber) else 4.0
+        unit = 1 / (curvature.factor * sigma)
+        tau = 1 / (curvature.variance / size + self._noise / size**2)
+        information += tau
+        omega = tau * information / (information + _FORGOTTEN * d / curvature.variance)
+        weight += omega
+        mean = total / size
+        mean[d:] *= unit
+        means += omega / weight * (np.concatenate([point, mean]) - means)
+        noise += (omega * unit * self._deviation / size) ** 2
+        state[-3:] = information, weight, noise
+        point[:] = self._next(point, means, noise / weight**2)
+        self.records += advance
+        self.state[:] = state
+
+    def _next(self, point: np.ndarray, means: np.ndarray, variance: float) -> np.ndarray:
+        """The query point after `point`, from the weighted means; `variance` is v."""
+        d, q = self.curvature.parameters, self.curvature.columns
+        huber = isinstance(self.curvature.loss, Huber)
+        sigma = float(point[-1]) if huber else 1.0
+        found, gradient = means[:d].copy(), means[d : 2 * d]
+        hessian = np.zeros((q, q))
+        hessian[self._upper] = means[2 * d : 2 * d + q * (q + 1) // 2]
+        hessian = (hessian + hessian.T) / math.sqrt(2)
+        hessian[np.diag_indices(q)] /= math.sqrt(2)
+        values, vectors = np.linalg.eigh(hessian)
+        values = np.maximum(values, max(math.sqrt(2 * q * variance), 1e-9 * abs(values[-1]), 1e-12 / sigma))
+        along = vectors.T @ gradient[:q]
+        decrement = float(np.sum(along**2 / values))
+        found[:q] -= min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ (along / values))
+        if huber:
+            bend = max(float(means[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
+            found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)
+        return self._project(found)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def learned(self) -> dict[str, Any]:
+        """The state as plain values and new arrays."""
+        return {"state": self.state.copy(), "place": list(self.place)}
+
+    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
+        """Check what `learned` returned; return the function that takes it over.
+
+        Parameters
+        ----------
+        state
+            The entries of `learned`.
+        check
+            Raises `ConfigError` for a vector (d,) that is no parameter.
+
+        Raises `ConfigError` for numbers out of range.
+        """
+        d = self.curvature.parameters
+        numbers = np.array(state["state"], dtype=float)
+        if numbers.shape != self.state.shape or not np.isfinite(numbers).all():
+            raise ConfigError(f"state: expected finite numbers of shape {self.state.shape}, got shape {numbers.shape}")
+        information, weight, noise = numbers[-3:]
+        fits = 0 <= weight <= information and noise >= 0 and np.max(np.abs(numbers)) <= _LARGEST_SUM
+        if not (fits and (weight > 0 or not numbers[d:].any())):
+            raise ConfigError("state: its sums are out of range")
+        check(numbers[:d])
+        if weight > 0:
+            check(numbers[d : 2 * d])
+        epoch, phase, records = (int(number) for number in state["place"])
+        records = _records_of((epoch, phase, records))
+
+        def take_over() -> None:
+            self.records = records
+            self.state[:] = numbers
+
+        return take_over
+
+    def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
+        """Start from what several walks of disjoint records know, weighted by their information.
+
+        Parameters
+        ----------
+        parts
+            At least one, of the same curvature and noise.
+        average
+            (d,) the start if none of them has learned.
+        """
+        d = self.curvature.parameters
+        sums = np.sum([part.state[-3:] for part in parts], axis=0)
+        state = np.zeros_like(self.state)
+        state[:d], state[-3:] = average, sums
+        if sums[1] > 0:
+            state[d:-3] = sum(part.state[d:-3] * (part.state[-2] / sums[1]) for part in parts)
+            state[:d] = self._next(average, state[d:-3], sums[2] / sums[1] ** 2)
+        self.records = min(_MOST, sum(part.records for part in parts))
+        self.state[:] = state
+
+
+def _records_of(place: tuple[int, int, int]) -> int:
+    if place[:2] != (0, 0) or not 0 <= place[2] <= _MOST:
+        raise ConfigError("state: its place is out of range")
+    return place[2]

@@ -1,0 +1,503 @@
+"""Pan-private and shuffled learning with method="newton": when it is chosen, boundaries, states, and three parties."""
+
+from __future__ import annotations
+
+import copy
+import linecache
+import math
+import pickle
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import (
+    Box,
+    Gaussian,
+    Hinge,
+    Huber,
+    L2Ball,
+    Ledger,
+    Logistic,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    Quantile,
+    ShuffleClassifier,
+    ShuffleRegressor,
+    Softmax,
+    Squared,
+)
+from streamdp.aggregation.shuffled_sum import Analyzer, Shuffler
+from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
+from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
+from streamdp.optim.curvature import Curvature
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.devices import Device
+from streamdp.protocol.shuffle_wire import write_announcement
+
+NAMES = ["a", "b", "c"]
+MODELS: dict[str, Callable[..., Any]] = {
+    "pan huber": lambda **o: PanPrivateRegressor(**({"features": NAMES, "budget": "mu=2"} | o)),
+    "pan logistic": lambda **o: PanPrivateClassifier(**({"features": NAMES} | o)),
+    "pan ball": lambda **o: PanPrivateClassifier(**({"features": NAMES, "domain": L2Ball(0.5)} | o)),
+    "shuffle huber": lambda **o: ShuffleRegressor(**({"features": NAMES, "budget": "eps=4,delta=1e-4"} | o)),
+    "shuffle logistic": lambda **o: ShuffleClassifier(**({"features": NAMES, "budget": "eps=4,delta=1e-4"} | o)),
+}
+KINDS = [PanPrivateRegressor, PanPrivateClassifier, ShuffleRegressor, ShuffleClassifier]
+every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
+
+
+def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    u = X @ [1.0, -2.0, 0.5]
+    if isinstance(model, PanPrivateRegressor | ShuffleRegressor):
+        return X, u + rng.normal(0, 0.3, n)
+    return X, (u + rng.normal(0, 0.5, n) > 0).astype(float)
+
+
+def held(model: Any) -> np.ndarray:
+    sums: np.ndarray = model._total if hasattr(model, "_total") else model._ones
+    return sums
+
+
+# --- which method
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "classes"),
+    [
+        (PanPrivateRegressor, "quantile", None),
+        (PanPrivateRegressor, Squared(clip=None, target_bound=1.0, radius=5.0), None),
+        (PanPrivateClassifier, "hinge", None),
+        (PanPrivateClassifier, Softmax(), None),
+        (PanPrivateClassifier, "logistic", ("u", "v", "w")),
+        (ShuffleClassifier, Hinge(), None),
+        (ShuffleRegressor, Quantile(tau=0.2), None),
+    ],
+    ids=str,
+)
+def test_a_loss_without_curvature_falls_back_to_ac_sa_and_refuses_newton(kind: Any, loss: Any, classes: Any) -> None:
+    options = {"loss": loss} | ({"classes": classes} if classes else {})
+    assert kind(**options)._method == "ac-sa"
+    assert kind(horizon=100, **options)._method == "ac-sa"
+    with pytest.raises(ConfigError, match=r"needs a bounded curvature.*only Huber and logistic losses without clip"):
+        kind(method="newton", **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_newton_is_the_default_for_the_losses_that_have_a_curvature(kind: Any) -> None:
+    assert kind()._method == kind(method="newton")._method == "newton"
+    assert kind(method="ac-sa")._method == "ac-sa"
+    assert kind(method="ac-sa", horizon=100)._method == "ac-sa"
+    loss = (Logistic if "Classifier" in kind.__name__ else Huber)(clip=1.0)
+    assert kind(loss=loss, smoothness=1.0)._method == "ac-sa"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["auto", "newton"])
+@pytest.mark.parametrize("given", [{"horizon": 100}, {"smoothness": 1.0}, {"strong_convexity": 0.01}], ids=str)
+def test_a_parameter_that_newton_would_ignore_is_an_error(kind: Any, method: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"only planned steps use it.*ac-sa"):
+        kind(method=method, **given)
+    kind(method="ac-sa", **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["agd", "Newton", "", None, 3])
+def test_unknown_methods_are_refused(kind: Any, method: Any) -> None:
+    with pytest.raises(ConfigError, match="method: expected one of"):
+        kind(method=method)
+
+
+def test_sgd_is_a_method_of_shuffling_only() -> None:
+    assert ShuffleClassifier(method="sgd")._method == "sgd"
+    with pytest.raises(ConfigError, match="expected one of auto, newton, ac-sa, got 'sgd'"):
+        PanPrivateClassifier(method="sgd")
+
+
+# --- the noise and the batches
+
+
+def test_the_noise_is_for_the_joint_sensitivity() -> None:
+    for make in (MODELS["pan huber"], MODELS["pan logistic"]):
+        model = make()
+        curvature = Curvature(model._loss, 4)
+        scale = math.sqrt(Gaussian(model._budget, curvature.bound, curvature.sensitivity).variance(1))
+        assert model._scale / model._cells == pytest.approx(scale, rel=1e-4)
+        assert model._walk._deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
+        assert len(held(model)) == curvature.size
+    for make, calibration in ((MODELS["shuffle huber"], "tight"), (MODELS["shuffle logistic"], "paper")):
+        model = make(calibration=calibration)
+        curvature = Curvature(model._loss, 4)
+        params = model._params
+        assert (params.d, params.bound) == (curvature.size, curvature.bound)
+        assert params.sensitivity == pytest.approx(curvature.sensitivity)
+        deviation = math.sqrt(params.noise_variance / params.d)
+        assert model._walk._deviation == pytest.approx(deviation, rel=0.1)
+
+
+@every
+def test_any_chunks_give_the_same(make: Callable[..., Any]) -> None:
+    import pandas as pd
+
+    n = 700
+    whole, single, frames, chunks = (make(seed=3, batch_size=90) for _ in range(4))
+    X, y = stream(whole, n)
+    labels = y.tolist() if not hasattr(whole, "_labels") else [bool(v) for v in y]
+    whole.learn_arrays(X, y)
+    for row, target in zip(X.tolist(), labels, strict=True):
+        single.learn_one(dict(zip(NAMES, row, strict=True)), target)
+    cuts = [0, *np.sort(np.random.default_rng(1).integers(0, n, 20)).tolist(), n]
+    for low, high in pairwise(cuts):
+        chunks.learn_arrays(X[low:high], y[low:high])
+        frames.learn_many(pd.DataFrame(X[low:high], columns=NAMES), pd.Series(labels[low:high], dtype=object))
+    for other in (single, frames, chunks):
+        assert np.array_equal(other._walk.state, whole._walk.state)
+        assert np.array_equal(held(other), held(whole))
+        assert (other._taken, other.n_seen, other._walk.place) == (n % 90, n, (0, 0, n - n % 90))
+
+
+@every
+@pytest.mark.parametrize("size", [None, 40])
+def test_how_far_a_boundary_is_by_brute_force(make: Callable[..., Any], size: int | None) -> None:
+    model = make(seed=1, batch_size=size)
+    rng = np.random.default_rng(4)
+    records, boundaries = model._walk.batch, [0, model._walk.batch]
+    for batch, times in model._walk.runs():
+        for _ in range(min(times, 400)):
+            records += batch
+            boundaries.append(records)
+        if len(boundaries) > 60:
+            break
+    n = min(boundaries[12], 20_000)
+    X, y = stream(model, n)
+    at = 0
+    while at < n:
+        many = int(rng.integers(1, min(n - at, rng.choice([3, 300, 3000])) + 1))
+        following = [b - at for b in boundaries if at < b <= at + many]
+        assert model.boundary_within(many) == (following[-1] if following else many)
+        assert model.at_boundary == (at in boundaries)
+        if not model.at_boundary:
+            assert model.to_boundary == min(b - at for b in boundaries if b > at)
+        model.learn_arrays(X[at : at + many], y[at : at + many])
+        at += many
+
+
+def test_a_batch_that_is_closed_early_counts_as_the_records_that_it_has() -> None:
+    for make in MODELS.values():
+        model = make(seed=1)
+        X, y = stream(model, 25)
+        model.learn_arrays(X[:20], y[:20])
+        with pytest.raises(NotAtBoundaryError):
+            model.state_dict()
+        model.close_batch()
+        assert (model.at_boundary, model.n_seen, model._walk.place) == (True, 20, (0, 0, 20))
+        walk = model._walk
+        d = walk.curvature.parameters
+        assert walk.state[-3] == pytest.approx(1 / (walk.curvature.variance / 20 + walk._noise / 400))
+        assert walk._noise == pytest.approx(walk._deviation**2 * d)
+        model.close_batch()
+        assert model._walk.place == (0, 0, 20)
+
+
+def test_there_is_no_plan() -> None:
+    with pytest.raises(NotAvailableError, match="no plan"):
+        MODELS["pan huber"]().phase  # noqa: B018
+
+
+def test_a_person_has_one_record_in_a_batch() -> None:
+    with Ledger("mu=100") as ledger:
+        model = MODELS["pan huber"](ledger=ledger, batch_size=4)
+        mask = model.learn_arrays(np.ones((6, 3)), np.ones(6), subjects=["ann", "ann", "bob", "cid", "dan", "ann"])
+    assert mask is not None
+    assert mask.tolist() == [True, False, True, True, True, True]
+
+
+# --- states
+
+
+@every
+def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
+    model = make(batch_size=50)
+    X, y = stream(model, 180)
+    model.learn_arrays(X[:150], y[:150])
+    before = model.state_dict()
+    model.learn_arrays(X[150:], y[150:])
+    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert not held(other).any()
+        assert (other.n_seen, other._taken, other.at_boundary) == (150, 0, True)
+        state = other.state_dict()
+        assert np.array_equal(state["state"], before["state"])
+        assert not np.shares_memory(other._walk.state, model._walk.state)
+
+
+@every
+def test_a_saved_state_continues_bit_by_bit(make: Callable[..., Any]) -> None:
+    model, other = make(seed=1), make(seed=1)
+    X, y = stream(model, 6000)
+    model.learn_arrays(X[:3000], y[:3000])
+    model.close_batch()
+    other.load_state_dict(model.state_dict())
+    model._rng, other._rng = SeededEntropy(8), SeededEntropy(8)
+    for each in (model, other):
+        each.learn_arrays(X[3000:], y[3000:])
+    assert np.array_equal(model._walk.state, other._walk.state)
+    assert np.array_equal(held(model), held(other))
+    assert (model.n_seen, model.statement()) == (other.n_seen, other.statement())
+
+
+@every
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"place": [0, 1, 0]},
+        {"place": [0, 0, -1]},
+        {"place": [0, 0]},
+        {"state": np.zeros(3)},
+        {"state": "zeros"},
+        {"plan": "x"},
+        {"n_seen": -1},
+    ],
+    ids=str,
+)
+def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], change: Any) -> None:
+    model = make(batch_size=50, seed=1)
+    model.learn_arrays(*stream(model, 120))
+    before = model._walk.state.copy(), held(model).copy()
+    donor = make(batch_size=50, seed=1)
+    donor.learn_arrays(*stream(donor, 100))
+    good = donor.state_dict()
+    with pytest.raises(ConfigError):
+        model.load_state_dict(good | change)
+    if "state" not in change:
+        for at, bad in ((0, np.nan), (-1, -1.0), (-2, 1e300), (-3, -1.0)):
+            numbers = good["state"].copy()
+            numbers[at] = bad
+            with pytest.raises(ConfigError):
+                model.load_state_dict(good | {"state": numbers})
+    assert np.array_equal(model._walk.state, before[0])
+    assert np.array_equal(held(model), before[1])
+    assert (model.n_seen, model._taken) == (120, 20)
+    model.load_state_dict(good)
+    assert (model.n_seen, model.at_boundary, held(model).any()) == (100, True, False)
+
+
+@every
+def test_states_of_other_methods_sizes_and_domains_are_refused(make: Callable[..., Any]) -> None:
+    state = make(batch_size=50).state_dict()
+    for other in ({"method": "ac-sa"}, {"batch_size": 51}, {"domain": L2Ball(4.0)}):
+        with pytest.raises(ConfigError, match="state: expected"):
+            make(**({"batch_size": 50} | other)).load_state_dict(state)
+    inside = make(domain=L2Ball(1.0), batch_size=50)
+    outside = inside.state_dict()
+    outside["state"][0] = 3.0
+    with pytest.raises(ConfigError, match="outside"):
+        inside.load_state_dict(outside)
+
+
+@every
+def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
+    parts = [make(seed=s, batch_size=500) for s in range(3)]
+    for seed, (part, n) in enumerate(zip(parts, (2000, 4010, 10), strict=True)):
+        part.learn_arrays(*stream(part, n, seed))
+    together = parts[0].merged(*parts[1:])
+    assert (together.n_seen, together.at_boundary, together._walk.place) == (6000, True, (0, 0, 6000))
+    d = together._walk.curvature.parameters
+    weights = [part._walk.state[-2] for part in parts]
+    expected = np.average([part._walk.state[d:-3] for part in parts], axis=0, weights=weights)
+    np.testing.assert_allclose(together._walk.state[d:-3], expected)
+    together.learn_arrays(*stream(together, 500))
+    make(batch_size=500).load_state_dict(together.state_dict())
+    with pytest.raises(ConfigError, match="merged"):
+        parts[0].merged(make(batch_size=501))
+
+
+# --- domain and statement
+
+
+def test_without_a_domain_nothing_is_said_of_one() -> None:
+    for kind in KINDS:
+        model = kind(features=NAMES)
+        assert "theta is kept in" not in model.statement()
+        assert "theta is kept in L2Ball(radius=5.0)" in kind(features=NAMES, method="ac-sa").statement()
+
+
+def test_a_domain_is_kept_and_said() -> None:
+    for domain in (L2Ball(0.3), Box(-0.1, 0.2)):
+        model = PanPrivateClassifier(features=NAMES, domain=domain, budget="mu=2")
+        X, y = stream(model, 5000)
+        for low in range(0, 5000, 250):
+            model.learn_arrays(X[low : low + 250], y[low : low + 250])
+            assert model.theta == pytest.approx(domain.project(model.theta), abs=1e-12)
+        assert f"theta is kept in {domain}; theta sits on the border of its domain" in model.statement()
+
+
+def test_a_planned_walk_that_ends_on_the_border_says_so() -> None:
+    """The targets are 100 times too large for the default ball."""
+    model = PanPrivateRegressor(features=NAMES, method="ac-sa", mechanism="none")
+    X, y = stream(model, 20_000)
+    assert "border" not in model.statement()
+    model.learn_arrays(X, 100 * y)
+    assert "theta sits on the border of its domain" in model.statement()
+    roomy = PanPrivateClassifier(features=NAMES, method="ac-sa", mechanism="none", domain=L2Ball(50.0))
+    roomy.learn_arrays(*stream(roomy, 5000))
+    assert "border" not in roomy.statement()
+
+
+def test_the_scale_of_targets_does_not_matter_to_newton() -> None:
+    """Far outside the default ball of AC-SA."""
+    for factor in (1e-2, 1.0, 1e3):
+        model = PanPrivateRegressor(Huber(sigma_min=1e-4), features=NAMES, seed=2)
+        X, y = stream(model, 60_000)
+        model.learn_arrays(X, factor * y)
+        np.testing.assert_allclose(model.theta[:3], factor * np.array([1.0, -2.0, 0.5]), atol=0.3 * factor)
+
+
+# --- three parties
+
+
+def test_three_parties_do_what_one_process_does() -> None:
+    """Through packed, permuted bits; batch after batch, of growing sizes."""
+    learner = MODELS["shuffle logistic"]()
+    X, y = stream(learner, 20_000)
+    at, errors, sizes = 0, [], []
+    for _ in range(8):
+        randomizer = learner.randomizer
+        size = randomizer.params.users
+        rows = slice(at, at + size)
+        shuffler = Shuffler(randomizer.params)
+        shuffler.collect(randomizer.messages(dict(zip(NAMES, X[at], strict=True)), y[at]))
+        shuffler.collect(randomizer.messages_of(X[rows][1:], y[rows][1:]))
+        shuffled = shuffler.forward()
+        exact = Curvature(Logistic(), 4).vectors(randomizer.spec, randomizer.point, X[rows], y[rows]).sum(axis=0)
+        deviation = math.sqrt(randomizer.params.variance / randomizer.params.d)
+        errors.append((Analyzer(randomizer.params).sum(shuffled) - exact) / deviation)
+        assert learner.batch == (0, 0, at)
+        learner.absorb(shuffled)
+        at += size
+        sizes.append(size)
+    assert len(set(sizes)) > 1
+    assert np.max(np.abs(errors)) < 5.5
+    assert 0.6 < np.std(errors) < 1.2
+    assert learner.n_seen == at
+    assert str(learner.guarantee) == "eps=4,delta=0.0001"
+
+
+def test_fewer_answers_move_the_estimate_less_and_batches_stay_those_agreed_on() -> None:
+    learner = ShuffleClassifier(features=NAMES, budget="eps=4,delta=1e-4")
+    randomizer = learner.randomizer
+    X, y = stream(learner, randomizer.params.users * 2 // 3)
+    shuffler = Shuffler(randomizer.params, minimum=len(X))
+    shuffler.collect(randomizer.messages_of(X, y))
+    learner.absorb(shuffler.forward())
+    assert learner.n_seen == len(X)
+    assert learner.batch == (0, 0, randomizer.params.users)
+    assert learner.guarantee.budgets == (randomizer.params.guarantee_for(len(X)),)
+    agreement = Agreement(ShuffleClassifier(features=NAMES, budget="eps=4,delta=1e-4"))
+    assert agreement.after((0, 0, 0)) == learner.batch
+
+
+def test_devices_answer_announcements_of_growing_batches() -> None:
+    """Each party derives the batches from the job alone; an announcement of another sum is refused."""
+    options = {"features": NAMES, "budget": "eps=4,delta=1e-4"}
+    learner = ShuffleClassifier(**options)
+    agreement = Agreement(ShuffleClassifier(**options))
+    place = agreement.first
+    sizes = []
+    for _ in range(12):
+        assert agreement.params(place) == learner._sum_of(agreement.params(place).users)
+        learner._walk.go(place)
+        learner._begin_phase()
+        assert agreement.params(place) == learner.randomizer.params
+        announced = write_announcement(Agreement(learner).announcement(place, learner.randomizer.point))
+        key, value = Device(agreement).answer(announced, {"a": 0.5, "b": -1.0, "c": 0.0}, 1.0)
+        assert key.endswith(f"/0/0/{place[2]}".encode())
+        assert len(value) == 16 + agreement.params(place).message_bytes
+        sizes.append(agreement.params(place).users)
+        place = agreement.after(place)
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+    assert place[2] == sum(sizes)
+    for nowhere in ((1, 0, 0), (0, 1, 0), (0, 0, 10**19)):
+        with pytest.raises(SchemaError, match="no such batch"):
+            agreement.params(nowhere)
+    other = ShuffleClassifier(**options, method="ac-sa")
+    with pytest.raises(ConfigError, match="refused"):
+        agreement.accept(write_announcement(Agreement(other).announcement(other.batch, other.randomizer.point)))
+
+
+def test_a_device_refuses_another_curvature() -> None:
+    good = MODELS["shuffle logistic"]().randomizer
+    fields = {name: getattr(good, name) for name in good.__dataclass_fields__}
+    ShuffleRandomizer(**fields)
+    for change in (
+        {"curvature": None},
+        {"curvature": Curvature(Logistic(), 3)},
+        {"curvature": Curvature(Huber(), 4)},
+        {"params": MODELS["shuffle logistic"](method="ac-sa").randomizer.params},
+    ):
+        with pytest.raises(ConfigError):
+            ShuffleRandomizer(**(fields | change))
+
+
+def test_a_cohort_needs_a_planned_method() -> None:
+    learner = MODELS["shuffle logistic"]()
+    with pytest.raises(ConfigError, match=r"learn_cohort.*ac-sa"):
+        learner.learn_cohort(*stream(learner, 100))
+    assert learner.n_seen == 0
+
+
+# --- interruption
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("name", ["pan huber", "shuffle logistic"])
+def test_an_interruption_at_any_line_loses_no_count_and_leaves_a_model_that_learns(name: str) -> None:
+    """A trace raises at one line of streamdp, for 200 lines of a call that ends three batches."""
+    make = MODELS[name]
+    X, y = stream(make(), 100)
+    left = lines = 10**9
+
+    def interrupt(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if "/streamdp/" not in frame.f_code.co_filename:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and not line.strip().startswith("with "):  # a trace there would skip `__exit__`
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return interrupt
+
+    def learn(model: Any, until: int) -> int:
+        """Returns how many lines were left."""
+        nonlocal left
+        left = until
+        sys.settrace(interrupt)
+        try:
+            model.learn_arrays(X, y)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        return left
+
+    lines -= learn(make(batch_size=30, seed=1), lines)
+    assert lines > 100
+    for at in np.unique(np.linspace(1, lines, 200).astype(int)).tolist():
+        model = make(batch_size=30, seed=1)
+        assert learn(model, at) == 0
+        learned = model.n_seen
+        assert 0 <= learned <= 100
+        assert model.guarantee.budgets or not learned
+        assert model._taken <= learned
+        model.learn_arrays(X, y)
+        assert model.n_seen == learned + 100
+        model.close_batch()
+        assert np.isfinite(model.theta).all()
+        make(batch_size=30, seed=1).load_state_dict(model.state_dict())
