@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo demo-kafka test test-fast coverage check format lock bench bench-kafka bench-ledger theory rates trust batches user-level campaign kafka clean
+.PHONY: demo demo-kafka test test-fast coverage check format lock bench bench-kafka bench-ledger theory rates learning trust batches user-level campaign kafka clean
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -73,6 +73,9 @@ rates: $(STAMP)
 
 trust: $(STAMP)
 	$(BIN)/python -m benchmarks.trust --write
+
+learning: $(STAMP)
+	$(BIN)/python -m benchmarks.learning --write
 
 batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write

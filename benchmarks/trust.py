@@ -43,8 +43,8 @@ FIXED_BATCH = 1000
 CENTRAL = ApproxDP(1.0, 1e-6)
 LOCAL = PureDP(1.0)
 DOMAIN = L2Ball(5.0)
-ETAS = (0.2, 1.0, 5.0)
-DEFAULT_ETA = 0.2
+ETAS = (0.5, 1.0, 2.0)
+DEFAULT_ETA = 1.0
 FEATURES = {"logistic": 5, "huber": 4}  # six parameters each: with the intercept, and Huber's scale
 SCORE = {"logistic": "accuracy", "huber": "R²"}
 
@@ -352,7 +352,7 @@ records and noise of its own; all learners get the same records.
 * Excess loss is that of the weighted loss that all of them minimise, over its least value. Knowing the truth, the
   accuracy is {accuracy:.4f} and R² {r2:.4f}. A distance is over all six parameters.
 * Newton's method knows nothing of the stream, and its batches (b) grow. The others are kept in an l2 ball of radius 5;
-  AC-SA plans batches and steps for {records:,} records with the losses' constants. LDP-ASGD has alpha = 1/2 and the eta
+  AC-SA plans batches and steps for {records:,} records with the losses' constants. LDP-ASGD has the eta
   out of {etas} with the least mean excess over {tuning} other streams, a choice that a real user would have to pay for.
 * "Shuffled in batches": everybody of a batch reports at one point, by the same randomizer, and a shuffler mixes the
   reports; `accounting.amplification` says what they are worth then. LDP-ASGD's own reports depend on earlier ones, so

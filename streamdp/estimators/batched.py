@@ -83,6 +83,8 @@ class BatchedModel(BoundedModel):
                 f'method="newton" needs a bounded curvature, which {self._loss!r} does not have: only Huber and '
                 'logistic losses without clip have one; use method="auto" or "ac-sa"'
             )
+        if self._loss.weighting is not None:
+            raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")
         for name, default in PLANNED_ONLY.items():
             if getattr(self, name) != default:
                 raise ConfigError(
