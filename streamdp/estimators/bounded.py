@@ -37,8 +37,6 @@ class BoundedModel(LinearModel):
         super()._set_up()
         if self._loss.by_norm:
             raise ConfigError("weighting: expected mallows, because steps are planned from the smoothness of the loss")
-        if self._loss.by_norm:
-            raise ConfigError("weighting: expected mallows, because steps are planned from the smoothness of the loss")
         if not isinstance(self._domain, L2Ball | Box):
             raise ConfigError("domain: expected an L2Ball or a bounded Box, because steps are planned from its size")
         if not (_corner(self._domain) <= _LARGEST and _width(self._domain) >= 1 / _LARGEST):
