@@ -222,7 +222,14 @@ class SchemaFeatures(Features):
         """
         import polars as pl
 
-        raw = {name: pl.Series(X[name].tolist(), strict=False) for name in self._schema.features if name in X.columns}
+        texts = {name for name, _, _ in self._categories}
+        raw = {}
+        for name in self._schema.features:
+            if name in X.columns:
+                values = X[name].tolist()
+                if name in texts:  # polars would refuse a number among categories with an error of its own
+                    values = [value if isinstance(value, str) else None for value in values]
+                raw[name] = pl.Series(values, strict=False)
         return self._schema.encode_features(pl.DataFrame(raw))
 
 

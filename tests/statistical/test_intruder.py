@@ -128,6 +128,12 @@ CASES = [
     ),
 ]
 HUBER = CASES[0]
+WAYS = [
+    pytest.param(case, many, id=f"{case}-{way}", marks=[pytest.mark.campaign] if many and case is not HUBER else [])
+    for case in CASES
+    for many, way in ((False, "learn_one"), (True, "learn_arrays"))
+]
+"""Each case by `learn_one`, and by `learn_arrays`, which is the same code below: one of these outside of campaigns."""
 
 
 # --- the walk finds everything
@@ -206,13 +212,16 @@ PLANTS: dict[str, Callable[[], Any]] = {
 }
 
 
+IN_CODE = ("class", "constant of a function")
+
+
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_walk_finds_a_secret_wherever_it_is_hidden(plant: str) -> None:
     """In each kind of place, at the estimator and deep within."""
     for at in (lambda m: m, lambda m: m._walk.problem):
         model = HUBER.model()
         vars(at(model))["_planted"] = PLANTS[plant]()
-        assert intruder.where(model, *NEEDLES), plant
+        assert intruder.where(model, *NEEDLES, classes=plant in IN_CODE), plant
 
 
 def test_the_walk_finds_what_modules_and_classes_of_ours_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,8 +285,7 @@ def differing(case: Case, taken: int, many: bool = False) -> set[str]:
     return {path for path in a if a[path] != b[path]}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("many", [False, True], ids=["learn_one", "learn_arrays"])
+@pytest.mark.parametrize(("case", "many"), WAYS)
 def test_within_the_batch_only_the_sum_depends_on_its_records(case: Case, many: bool) -> None:
     """Afterwards only what the release changes: the points of the steps, and in a batch the sum at the new middle."""
     steps = {"._walk.sequence.points", "._middle"}
@@ -292,8 +300,7 @@ def patterns(values: np.ndarray) -> list[bytes]:
     return [np.array([v]).tobytes() for v in np.ravel(values) if v != 0]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("many", [False, True], ids=["learn_one", "learn_arrays"])
+@pytest.mark.parametrize(("case", "many"), WAYS)
 def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case, many: bool) -> None:
     """After each record of two batches; without a seed, so that neither a generator nor a random word may be left."""
     rng = np.random.default_rng(8)

@@ -1,0 +1,212 @@
+"""A public schema as `features`: raw records with numbers and categories, original units, and scaling by declaration."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamdp import (
+    L2Ball,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    Squared,
+    WindowedClassifier,
+)
+from streamdp.errors import ConfigError, SchemaError
+
+SCHEMA: dict[str, Any] = {
+    "age": (18, 100),
+    "city": ["Paris", "Lyon"],
+    "income": {"bounds": (0, 1e6), "typical": (30e3, 20e3)},
+}
+RAW = {"age": "59", "city": "Lyon", "income": 30_000}
+
+
+def regressor(**options: Any) -> LDPASGDRegressor:
+    return LDPASGDRegressor(features=SCHEMA, target=(0, 100), **options)
+
+
+def frame(n: int) -> tuple[pd.DataFrame, pd.Series]:
+    rng = np.random.default_rng(0)
+    ages, incomes = rng.uniform(18, 100, n), rng.normal(30e3, 20e3, n)
+    cities = rng.choice(["Paris", "Lyon"], n)
+    X = pd.DataFrame({"age": ages, "city": cities, "income": incomes})
+    return X, pd.Series(20 + 0.5 * ages + 10 * (cities == "Lyon") + 1e-4 * incomes + rng.normal(0, 3, n))
+
+
+def test_raw_records_one_by_one_in_a_frame_and_encoded_are_the_same() -> None:
+    X, y = frame(600)
+    one, many, arrays = (regressor(seed=1) for _ in range(3))
+    for (_, row), target in zip(X.iterrows(), y, strict=True):
+        one.learn_one(dict(row), target)
+    many.learn_many(X, y)
+    encoded = np.column_stack(
+        [(X["age"] - 59) / 41, X["city"] == "Lyon", np.clip((X["income"] - 5e5) / 5e5, -1, 1)]
+    ).astype(float)
+    arrays.learn_arrays(encoded, y.to_numpy())
+    for other in (many, arrays):
+        np.testing.assert_allclose(other.theta, one.theta, rtol=1e-9)
+        assert other.n_asked == one.n_asked > 0
+    assert one.predict_one(RAW) == pytest.approx(float(many.predict_many(pd.DataFrame([RAW]))[0]))
+
+
+def test_weights_are_in_original_units_for_every_kind() -> None:
+    X, y = frame(40_000)
+    model = regressor(budget="eps=8")
+    model.learn_many(X, y)
+    weights = model.weights
+    assert list(weights) == ["age", "city=Lyon", "income", "(intercept)", "(scale)"]
+    assert weights["age"] == pytest.approx(0.5, abs=0.1)
+    assert weights["city=Lyon"] == pytest.approx(10, abs=4)
+    assert weights["income"] == pytest.approx(1e-4, abs=6e-5)
+    low, high = model.interval().T
+    assert np.all(low < high)
+    assert high[0] - low[0] < 0.5  # for a year
+    predicted = weights["(intercept)"] + 59 * weights["age"] + weights["city=Lyon"] + 30_000 * weights["income"]
+    assert model.predict_one(RAW) == pytest.approx(predicted)
+    for kind in (PanPrivateClassifier, WindowedClassifier):
+        other: Any = kind(
+            features=SCHEMA, **({"items_per_user": 1, "window": 100} if kind is WindowedClassifier else {})
+        )
+        other.learn_one(RAW, True, subject="ann")
+        assert list(other.weights) == ["age", "city=Lyon", "income", "(intercept)"]
+        assert 0 <= other.predict_proba_one(RAW)[True] <= 1
+
+
+def test_declared_scaling_begins_and_stays_at_the_typical_values() -> None:
+    X, y = frame(500)
+    model = regressor(scaling="declared")
+    model.learn_many(X, y)
+    assert model.n_asked == 0
+    scales = model._arrays.frame[:, :2]
+    np.testing.assert_allclose(scales, [[0, 1], [0, 1], [-0.94, 0.04], [50, 50]])
+
+
+def test_private_scaling_is_the_default_where_it_can_be() -> None:
+    assert len(regressor()._arrays.summary) == 3  # age, income and the target
+    assert len(LDPASGDRegressor(features=["a"], target=(0, 1))._arrays.summary) == 1
+    assert len(LDPASGDRegressor(features=["a"])._arrays.summary) == 0
+    assert len(regressor(domain=L2Ball(3))._arrays.summary) == 0
+    assert len(LDPASGDClassifier(features=SCHEMA, intercept=False)._arrays.summary) == 0
+    bounded = Squared(clip=None, target_bound=1, radius=3)
+    assert len(LDPASGDRegressor(bounded, features=SCHEMA, domain=L2Ball(3))._arrays.summary) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"scaling": "privat"}, "expected private, declared, none or None"),
+        ({"scaling": "private", "features": ["a"]}, "needs declared bounds"),
+        ({"scaling": "declared", "features": ["a"]}, "needs declared bounds"),
+        ({"scaling": "private", "intercept": False}, "needs intercept=True"),
+        ({"scaling": "private", "domain": L2Ball(3)}, "needs no domain"),
+        ({"features": {"a": (1, 0)}}, "low < high"),
+        ({"features": {"a": {"typical": (0, 1)}}}, "expected bounds"),
+        ({"features": {"a": {"bounds": (0, 1), "typical": (2, 1)}}}, "within the bounds"),
+        ({"features": {"a": {"bounds": (0, 1), "typical": (0.5, 0)}}}, "positive spread"),
+        ({"features": {"a": (0, 1e-70)}}, "distance from"),
+    ],
+)
+def test_mistakes_are_refused_at_once(options: dict[str, Any], said: str) -> None:
+    with pytest.raises((ConfigError, SchemaError), match=said):
+        LDPASGDClassifier(**({"features": SCHEMA} | options))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"age": None}, "'age': missing"),
+        ({"age": "old"}, "'age': expected a number, got str"),
+        ({"age": float("nan")}, "'age': expected a finite number"),
+        ({"city": "Rome"}, "'city': expected one of the 2 declared categories"),
+        ({"city": 3}, "'city': expected one of the 2 declared categories"),
+    ],
+)
+def test_a_bad_record_spends_nothing_and_is_not_shown(change: dict[str, Any], said: str) -> None:
+    model = regressor()
+    with pytest.raises(SchemaError, match=said) as caught:
+        model.learn_one(RAW | change, 1.0)
+    assert "old" not in str(caught.value)
+    assert "Rome" not in str(caught.value)
+    assert model.n_seen == 0
+    assert not model.guarantee.budgets
+    bad = {name: [value] for name, value in (RAW | change).items()}
+    if change != {"age": float("nan")}:
+        with pytest.raises(SchemaError, match=next(iter(change))):
+            model.learn_many(pd.DataFrame(bad), pd.Series([1.0]))
+
+
+@pytest.mark.parametrize("way", ["state", "copy", "pickle"])
+def test_a_learner_that_scales_goes_on_bit_by_bit(way: str) -> None:
+    X, y = frame(1500)
+    first = regressor(seed=1)
+    first.learn_many(X[:700], y[:700])
+    if way == "state":
+        second = regressor(seed=2)
+        second.load_state_dict(first.state_dict())
+        second._rng = copy.deepcopy(first._rng)
+    else:
+        second = copy.deepcopy(first) if way == "copy" else pickle.loads(pickle.dumps(first))
+    for model in (first, second):
+        model.learn_many(X[700:], y[700:])
+    assert np.array_equal(first.theta, second.theta)
+    assert first.n_asked == second.n_asked
+
+
+def test_a_state_of_other_bounds_or_scaling_is_refused() -> None:
+    state = regressor().state_dict()
+    for other in (
+        regressor(scaling="none"),
+        LDPASGDRegressor(features=SCHEMA, target=(0, 50)),
+        LDPASGDRegressor(features=SCHEMA | {"age": (0, 100)}, target=(0, 100)),
+    ):
+        with pytest.raises(ConfigError, match="expected units"):
+            other.load_state_dict(state)
+    for name, worse in (("scales", 0.0), ("scales", np.nan), ("progress", -1.0), ("posterior", np.inf)):
+        with pytest.raises(ConfigError):
+            regressor().load_state_dict(state | {name: np.full_like(state[name], worse)})
+
+
+def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None:
+    X, y = frame(6000)
+    parts = [regressor(budget="eps=4") for _ in range(2)]
+    for part, rows in zip(parts, (slice(0, 4000), slice(4000, 6000)), strict=True):
+        part.learn_many(X[rows], y[rows])
+    both = parts[0].merged(parts[1])
+    ends = sorted(part.predict_one(RAW) for part in parts)
+    assert ends[0] <= both.predict_one(RAW) <= ends[1]
+    assert (both.n_seen, both.n_asked) == (6000, sum(part.n_asked for part in parts))
+    before = both.predict_one(RAW)
+    both.learn_many(X[:100], y[:100])  # and go on
+    assert both.predict_one(RAW) == pytest.approx(before, abs=3)
+
+
+def test_reports_of_devices_are_what_learn_one_does() -> None:
+    X, y = frame(1200)
+    alone, learner = regressor(seed=4), regressor(seed=4)
+    for (_, row), target in zip(X.iterrows(), y, strict=True):
+        alone.learn_one(dict(row), target)
+        learner.absorb(learner.randomizer(dict(row), target))
+    np.testing.assert_allclose(alone.theta, learner.theta, rtol=1e-9)
+    assert alone.n_asked == learner.n_asked
+
+
+def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
+    model = regressor(seed=1)
+    X, y = frame(2000)
+    model.learn_many(X, y)
+    stale = model.randomizer
+    while (report := model.randomizer(RAW, 30.0)).__class__.__name__ != "Report":
+        model.absorb(report)
+    stale = model.randomizer(RAW, 30.0)
+    model._arrays.clock[10] += 1  # a column was scaled anew since then
+    theta, n = model.theta, model.n_seen
+    model.absorb(stale)
+    assert model.n_seen == n + 1
+    assert np.array_equal(theta, model.theta)
