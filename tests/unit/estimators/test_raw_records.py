@@ -1,4 +1,4 @@
-"""A public schema as `features`: raw records with numbers and categories, original units, and scaling by declaration."""
+"""A public schema as `features`: raw records with numbers and categories, original units, declared scaling."""
 
 from __future__ import annotations
 
