@@ -191,9 +191,10 @@ class ShuffleLearner(BatchedModel):
             distance, lipschitz = self._planned_walk().problem.distance, self._loss.bound
             for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):
                 excess = self._descend(X[rows], y[rows], int(rounds), distance)
-                if self.strong_convexity:
-                    excess += lipschitz**2 / (self.strong_convexity * len(rows))
-                    distance = min(distance, math.sqrt(2 * excess / self.strong_convexity))
+                if self.strong_convexity:  # to the group's own optimum, and from there to that of all people
+                    convexity = self.strong_convexity
+                    away = math.sqrt(2 * excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
+                    distance = min(distance, away)
 
     def _descend(self, X: np.ndarray, y: np.ndarray, rounds: int, distance: float) -> float:
         """Learn one group, up to the average of the iterates; return the bound on its excess loss over the group."""
