@@ -8,7 +8,8 @@ Schedule. The information of a bit is (2 p - 1)^2, p being the probability of a 
 all records so far would have given as bits, b that of the bits asked, and p columns to scale, the next record answers
 with a bit
 
-* about the target, until the bits about it have an information of 60;
+* about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
+  than a third;
 * else about the columns in turn, if b < A(5 p);
 * else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
 
@@ -50,6 +51,7 @@ from streamdp.optim.loops import (
     gradient_of_classes,
 )
 from streamdp.privacy.samplers import (
+    HUGE,
     INFORMATION,
     KEEP,
     compiled,
@@ -91,8 +93,9 @@ class Arrays(NamedTuple):
 
 
 # `clock`: the information of gradients; the weights of the average; the weights and squared weights of the plain
-# average since its restart; the information of all records and of the bits asked about columns and target; the records
-# after the target's bits; when columns are scaled next; the next column in turn; how often something was scaled; bits.
+# average since its restart; the information of all records, of the bits about columns, and of those about the target
+# (`HUGE` when it has its scale); the records after the target's bits; when columns are scaled next; the next column in
+# turn; how often something was scaled; bits.
 TOTAL, WEIGHT, PLAIN, SQUARES, REACHED, ASKED, TARGET, COUNT, NEXT, TURN, CHANGES, BITS = range(12)
 CLOCK = 12
 
@@ -110,7 +113,7 @@ SUMMARY = ls.SUMMARY + 2
 GRADIENT = -1
 """The answer of `next_question` for a gradient."""
 
-_TARGET_INFORMATION = 60.0
+_TARGET_LEAST, _TARGET_MOST, _TARGET_VARIANCE = 60.0, 240.0, 0.11
 _FEW, _MANY = 5.0, 60.0
 _SHARE = 0.15
 _FIRST, _GROWTH = 32.0, 1.2
@@ -140,7 +143,7 @@ def next_question(clock, frame, summary):
     p = frame.shape[0] - 1
     if frame[p, SLOT] >= 0.0:
         columns -= 1
-        if clock[TARGET] < _TARGET_INFORMATION:
+        if clock[TARGET] < HUGE:
             return p
     u, asked = clock[REACHED], clock[ASKED]
     if columns == 0 or not asked < _SHARE * u:
@@ -335,11 +338,13 @@ def take_bit(arrays, column, low, high, answer, keep):
         clock[ASKED] += (2 * keep - 1) ** 2
         clock[TURN] += 1
         _after(arrays, keep)
-    elif clock[TARGET] < _TARGET_INFORMATION:
+    elif clock[TARGET] < HUGE:
         clock[TARGET] += (2 * keep - 1) ** 2
-        if clock[TARGET] >= _TARGET_INFORMATION:
+        known = clock[TARGET] >= _TARGET_LEAST and summary[slot, ls.LOG_VARIANCE] < _TARGET_VARIANCE
+        if known or clock[TARGET] >= _TARGET_MOST:
+            clock[TARGET] = HUGE
             frame[p, CENTRE] = frame[p, ORIGIN] + frame[p, UNIT] * summary[slot, ls.MEAN]
-            spread = math.sqrt(summary[slot, ls.VARIANCE] + summary[slot, ls.SQUARE])
+            spread = math.sqrt(summary[slot, ls.VARIANCE] + math.exp(2.0 * summary[slot, ls.LOG]))
             frame[p, SCALE] = frame[p, UNIT] * min(1.0, spread)
             clock[CHANGES] += 1
             outward(arrays.spec, frame, arrays.state[0], arrays.state[1])
