@@ -22,6 +22,7 @@ demo-kafka: $(STAMP)
 	$(BIN)/python -m examples.flights_kafka
 
 test: $(STAMP)
+	$(BIN)/python -m tests.support.warm
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --durations=10
 
 # The lines that the tests reach. Tests that interrupt or trace at any line cannot run under a tracer.
@@ -30,6 +31,7 @@ coverage: $(STAMP)
 
 # The inner loop: no servers, no statistics.
 test-fast: $(STAMP)
+	$(BIN)/python -m tests.support.warm
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not slow' tests/unit streamdp connectors
 
 # The fast tests with the lowest declared versions (test-lowest-direct) or the newest ones (test-highest).

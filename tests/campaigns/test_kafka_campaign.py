@@ -677,6 +677,7 @@ FULL: dict[str, Any] = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP and /proc")
 def test_a_few_of_each(tmp_path: Path) -> None:
     figures = campaign(**FAST, folder=tmp_path, session_ms=2000, rate=500)

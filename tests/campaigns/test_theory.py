@@ -148,6 +148,7 @@ def test_averaged_error_meets_the_central_limit_theorem():
         assert not in_band(clt_ratio(run, N, off, COEFFICIENTS)[0])
 
 
+@pytest.mark.campaign
 def test_central_limit_theorem_for_all_parameters():
     """With the scale: eta = 0.1, [0.25, 1.75], mu = 1, n = 100,000; s.e. 0.08 with 100 replications, expected 1.14; and
     mu = 3 with eta = 0.3 on [0, 2], s.e. 0.06, expected 1.15."""
@@ -171,6 +172,7 @@ def assert_rates(case: Case, run: Runs, margin: float) -> None:
         assert abs(measured[0] - exponent) < margin, (case, measured, exponent)
 
 
+@pytest.mark.campaign
 def test_error_curves_fall_at_the_papers_rates():
     """Without noise, n from 10,000 to 300,000, 30 replications. s.e. of a slope at most 0.05: the margin 0.15 is three
     of them; the wrong rates are further: n^-1/3, n^-1/2, n^-2/3 are 0.17 apart, and n^-2/3 is 0.33 from n^-1."""
@@ -209,6 +211,7 @@ def test_privunit_needs_a_sixth_of_the_records_by_the_central_limit_theorem():
     assert laplace / np.trace(asymptotic_variance("huber", 4, "eps=0.5", "privunit")) < 3
 
 
+@pytest.mark.campaign
 def test_privunit_reaches_the_papers_laplace_error_with_a_sixth_of_the_records():
     """Measured: Laplace with the paper's 300,000 records and sensitivity, each at the step size that suits it.
 

@@ -84,7 +84,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
     start = [array.copy() for array in model._arrays]
     seen = np.zeros((2, 2))
     for side, value in enumerate((-1.0, 1.0)):
-        for _ in range(10_000):
+        for _ in range(4000):
             for array, before in zip(model._arrays, start, strict=True):
                 array[:] = before
             model.learn_arrays(np.full((1, 1), value), np.array([value if estimator == "target" else 0.0]))
@@ -97,7 +97,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
 def test_a_question_keeps_the_claim_and_a_louder_bit_does_not(estimator: str) -> None:
     shares = asked(estimator, "eps=1")
     found = max(abs(np.log(shares[0] / shares[1])))
-    assert 0.9 < found < 1.1  # the ratio is e^1, up to the error of the shares
+    assert 0.85 < found < 1.15  # the ratio is e^1, up to the error of the shares
 
     def louder(rows: np.ndarray) -> np.ndarray:
         broken = rows.copy()
