@@ -1,4 +1,7 @@
-"""Compile what the tests use, once, before several processes would each do so. Run with `python -m tests.support.warm`."""
+"""Compile what the tests use, once, before several processes would each do so.
+
+Run with `python -m tests.support.warm`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def learn(name: str) -> None:
 
 
 def main() -> None:
-    names = [n for n in streamdp.__all__ if isinstance(kind := getattr(streamdp, n), type)]
+    names = [n for n in streamdp.__all__ if isinstance(getattr(streamdp, n), type)]
     names = [n for n in names if issubclass(getattr(streamdp, n), StreamEstimator)]
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(learn, names))
