@@ -398,13 +398,13 @@ def _step(spec, box, state, clock, frame, g, information, out):  # noqa: C901 - 
 
 
 @reordered
-def learn(arrays, seen, X, y, calibration, words):
+def learn(spec, box, state, clock, frame, posterior, summary, seen, X, y, calibration, words):
     """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
 
     Parameters
     ----------
-    arrays
-        The model; see `Arrays`.
+    spec, box, state, clock, frame, posterior, summary
+        The model; see `Arrays`. One by one, because numba takes a tuple of arrays apart slowly.
     seen
         (1,) int64, the number of records learned; incremented for each.
     X, y
@@ -414,25 +414,25 @@ def learn(arrays, seen, X, y, calibration, words):
     words
         Random words; the first entry is the position.
     """
-    spec, box, state, clock, frame = arrays.spec, arrays.box, arrays.state, arrays.clock, arrays.frame
+    arrays = Arrays(spec, box, state, clock, frame, posterior, summary)
     theta = state[0]
     d, p = theta.shape[0], X.shape[1]
     room, side = np.empty(d + 1), np.empty(d)
     g, row, target = room[:d], np.empty((1, p)), np.empty(1)
     mechanism = int(spec[MECHANISM])
     each = 1 if calibration.shape[0] > 1 else 0
-    asking = arrays.summary.shape[0] > 0
+    asking = summary.shape[0] > 0
     lowest, highest = frame[p, ORIGIN] - frame[p, UNIT], frame[p, ORIGIN] + frame[p, UNIT]
     at = np.int64(words[0])
     done = 0
     while done < X.shape[0]:
         start, r = at, done * each
         value = min(max(y[done], lowest), highest)
-        column = next_question(clock, frame, arrays.summary) if asking else GRADIENT
+        column = next_question(clock, frame, summary) if asking else GRADIENT
         if column != GRADIENT:
             value = X[done, column] if column < p else (value - frame[p, ORIGIN]) / frame[p, UNIT]
             slot = int(frame[column, SLOT])
-            low, high = arrays.summary[slot, ls.LOW], arrays.summary[slot, ls.HIGH]
+            low, high = summary[slot, ls.LOW], summary[slot, ls.HIGH]
             keep = calibration[r, KEEP]
             answer = respond(low <= value < high, keep, words)
             if answer < 0:

@@ -162,8 +162,8 @@ def last_steps(
     start: Arrays, n: int, X: np.ndarray, y: np.ndarray, calibration: np.ndarray, words: np.ndarray, out: np.ndarray
 ) -> int:
     """Learn the stream from `start` once for each row of `out`; write how theta moved at the last record."""
+    spec, box, frame, posterior, summary = start.spec, start.box, start.frame, start.posterior, start.summary
     state, clock, seen = start.state.copy(), start.clock.copy(), np.empty(1, dtype=np.int64)
-    arrays = Arrays(start.spec, start.box, state, clock, start.frame, start.posterior, start.summary)
     last = X.shape[0] - 1
     rows = calibration.shape[0]
     before = calibration if rows == 1 else calibration[:last]
@@ -174,10 +174,10 @@ def last_steps(
         seen[0] = n
         done = last
         if last > 0:
-            done = learn(arrays, seen, X[:last], y[:last], before, words)
+            done = learn(spec, box, state, clock, frame, posterior, summary, seen, X[:last], y[:last], before, words)
         if done == last:
             out[trial] = state[0]
-            done = learn(arrays, seen, X[last:], y[last:], final, words)
+            done = learn(spec, box, state, clock, frame, posterior, summary, seen, X[last:], y[last:], final, words)
             out[trial] -= state[0]
         else:
             done = 0

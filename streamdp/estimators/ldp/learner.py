@@ -121,6 +121,7 @@ class LDPLearner(LinearModel):
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged = False
         self._default_rows = self._mechanism_of(self._budget).rows(d)
+        self._kernel = k.learn
 
     def _original(self, theta: np.ndarray) -> np.ndarray:
         """Theta in original units, as a new array."""
@@ -138,6 +139,17 @@ class LDPLearner(LinearModel):
     def _check(self, budget: Budget) -> None:
         self._mechanism_of(budget)
 
+    def _arrays_for(self, budget: Budget) -> Arrays:
+        """The same arrays, with the mechanism for this kind of budget."""
+        from streamdp.optim import loops
+
+        code = self._mechanism_of(budget).code
+        if code == self._arrays.spec[loops.MECHANISM]:
+            return self._arrays
+        spec = self._arrays.spec.copy()
+        spec[loops.MECHANISM] = code
+        return self._arrays._replace(spec=spec)
+
     def _rows_for(self, budget: Budget | None) -> np.ndarray:
         """The calibration (1, c) of a record with this budget, or with the default."""
         if budget is None:
@@ -145,18 +157,12 @@ class LDPLearner(LinearModel):
         return record_rows(self._mechanism_of(budget), self._arrays.state.shape[1])
 
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        from streamdp.optim import loops
-        from streamdp.optim.local_learning import learn
-
-        arrays, rows = self._arrays, self._rows_for(budget)
+        arrays, rows, rng = self._arrays, self._default_rows, self._rng
         if amounts is not None:
             rows = self._mechanism_of(self._budget).rows(arrays.state.shape[1], amounts)
-        elif budget is not None and (code := self._mechanism_of(budget).code) != arrays.spec[loops.MECHANISM]:
-            spec = arrays.spec.copy()
-            spec[loops.MECHANISM] = code
-            arrays = arrays._replace(spec=spec)
-        rng = self._rng
-        while (done := learn(arrays, self._seen, X, y, rows, rng.words)) < len(X):
+        elif budget is not None:
+            arrays, rows = self._arrays_for(budget), self._rows_for(budget)
+        while (done := self._kernel(*arrays, self._seen, X, y, rows, rng.words)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
             rows = rows if len(rows) == 1 else rows[done:]

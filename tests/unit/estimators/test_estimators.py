@@ -136,7 +136,7 @@ def test_the_spend_counts_before_the_record_is_learned(monkeypatch: pytest.Monke
     def stop(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streamdp.optim.local_learning.learn", stop)
+    monkeypatch.setattr(model, "_kernel", stop)
     with pytest.raises(KeyboardInterrupt):
         model.learn_one({"a": 1.0}, 1.0, budget="eps=3")
     assert model.guarantee.budgets == (PureDP(3),)
