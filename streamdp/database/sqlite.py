@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import struct
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
@@ -106,13 +107,13 @@ class SQLiteFile:
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
         """See `Database.reading`."""
-        _check_header(self.name, form)
+        if not os.path.exists(self.name):
+            raise StoreError(f"cannot read {self.name}: No such file or directory")
         with self.errors():
             connection = connect(self.name, mode="ro")
             try:
+                _check_header(connection, self.name, form)
                 with connection.begin():
-                    # Again: the newest version may be in the write-ahead log, and then the header has an older one.
-                    form.check_version(self.name, pragma(connection, "user_version"))
                     yield connection
             finally:
                 close(connection)
@@ -151,23 +152,21 @@ class SQLiteFile:
         close(connection)
 
 
-def _check_header(path: str, form: Format) -> None:
-    """Refuse a file that is not a database of this format, by its first 100 bytes.
+def _check_header(connection: Connection, path: str, form: Format) -> None:
+    """Refuse a file that is not a database of this format.
 
-    SQLite is not used, because it may write to the file when it opens it. Raises `StoreDamagedError` or
-    `StoreVersionError`. Source of the offsets: https://www.sqlite.org/fileformat2.html, section 1.3.
+    The file is read by SQLite alone: if this process opened and closed it in another way, POSIX would drop the locks of
+    all its connections, and another process that closes the database would remove the write-ahead log under them
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2). Raises `StoreDamagedError` or `StoreVersionError`.
     """
     try:
-        with open(path, "rb") as file:
-            header = file.read(100)
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from None
-    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
-        raise StoreDamagedError(f"{path} is not an SQLite database")
-    (version,) = struct.unpack_from(">I", header, 60)
-    (application_id,) = struct.unpack_from(">I", header, 68)
+        application_id = pragma(connection, "application_id")
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+            raise StoreDamagedError(f"{path} is not an SQLite database") from None
+        raise
     if application_id != form.application_id:
         raise StoreDamagedError(f"{path} is an SQLite database but not a streamdp {form.name}")
-    if header[18:20] != b"\2\2":  # without its write-ahead mark, the file would be read without its newest commits
+    if pragma(connection, "journal_mode") != "wal":  # it would be read without its newest commits
         raise StoreDamagedError(f"{path} is no longer in write-ahead mode")
-    form.check_version(path, version)
+    form.check_version(path, pragma(connection, "user_version"))

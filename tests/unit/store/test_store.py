@@ -743,3 +743,23 @@ def test_a_crash_while_creating_leaves_nothing_in_the_way(tmp_path: Path) -> Non
     (tmp_path / "job.db.new-journal").write_bytes(b"half a journal")
     make(path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["job.db", "job.db.key", "job.db.lock"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the byte range of SQLite's locks on POSIX systems")
+def test_reading_a_store_keeps_the_locks_of_the_connection_that_writes(tmp_path: Path) -> None:
+    """POSIX drops a process's locks on a file when it closes any descriptor of it: SQLite alone may open the file.
+
+    Otherwise another process that closes the store takes itself for the last one and removes the write-ahead log.
+    """
+    path = tmp_path / "s.db"
+    ask = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'rb+') as file:\n"
+        "    try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)\n"
+        "    except OSError: print('locked')\n"
+    )
+    with Store(path, "job", "digest"):
+        for _ in range(2):
+            done = subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, check=True)
+            assert done.stdout == "locked\n"
+            Store.snapshot(path)
