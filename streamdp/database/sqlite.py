@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
@@ -159,13 +157,7 @@ def _check_header(connection: Connection, path: str, form: Format) -> None:
     all its connections, and another process that closes the database would remove the write-ahead log under them
     (https://www.sqlite.org/howtocorrupt.html, section 2.2). Raises `StoreDamagedError` or `StoreVersionError`.
     """
-    try:
-        application_id = pragma(connection, "application_id")
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
-            raise StoreDamagedError(f"{path} is not an SQLite database") from None
-        raise
-    if application_id != form.application_id:
+    if pragma(connection, "application_id") != form.application_id:
         raise StoreDamagedError(f"{path} is an SQLite database but not a streamdp {form.name}")
     if pragma(connection, "journal_mode") != "wal":  # it would be read without its newest commits
         raise StoreDamagedError(f"{path} is no longer in write-ahead mode")

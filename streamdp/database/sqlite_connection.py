@@ -104,4 +104,6 @@ def store_errors(name: str) -> Iterator[None]:
             ) from error
         if code is not None and code & 0xFF in _ENVIRONMENT:
             raise StoreError(f"cannot use {name}: {error.orig}; committed data are unchanged") from error
+        if code == sqlite3.SQLITE_NOTADB:
+            raise StoreDamagedError(f"{name} is not an SQLite database") from error
         raise StoreDamagedError(f"{name} is damaged: {error.orig}") from error
