@@ -203,7 +203,8 @@ def test_two_workers_share_one_store(trained: Trained) -> None:
     for worker in trained.workers:
         for event in worker.of("commit"):
             last |= event["shards"]
-    assert {shard["lag"] for shard in last.values()} == {0}
+    # a busy machine may commit before the broker has told where a partition ends
+    assert {shard["lag"] for shard in last.values()} <= {0, None}
     assert sum(shard["dead"] for shard in last.values()) == DEAD
     assert sum(shard["learned"] + shard["refused"] + shard["dead"] for shard in last.values()) == TOTAL
     measured = [event for worker in trained.workers for event in worker.of("holdout")]
