@@ -136,6 +136,19 @@ def numbers(column: pl.Series, faults: Faults) -> np.ndarray:
     return array
 
 
+def scale_number(value: float, low: float, high: float) -> float:
+    """As `scale_to_bounds`, bit by bit, for one number.
+
+    Parameters
+    ----------
+    value
+        Not NaN.
+    low, high
+        The bounds, low < high.
+    """
+    return min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
+
+
 def scale_to_bounds(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return values (n,) mapped linearly from [low, high] to [-1, 1], and clipped.
 

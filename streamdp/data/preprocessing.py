@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from river import base
 
-from streamdp.data.columns import scale_to_bounds
+from streamdp.data.columns import scale_number, scale_to_bounds
 from streamdp.data.schema import Bounds, declared_bounds, declared_categories
 from streamdp.errors import SchemaError
 
@@ -55,7 +55,7 @@ class BoundsScaler(base.MiniBatchTransformer):
         out = dict(x)
         for name, (low, high) in self._checked.items():
             if name in out:
-                out[name] = min(max((out[name] - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
+                out[name] = scale_number(out[name], low, high)
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:

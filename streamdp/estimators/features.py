@@ -132,6 +132,24 @@ class Features:
                 self._warn("missing", "a record lacks a declared feature; missing features count as 0")
         return out
 
+    def to_original(self, blocks: np.ndarray) -> None:
+        """Change coefficients of columns, and intercepts, into those of original values. Here both are the same.
+
+        Parameters
+        ----------
+        blocks
+            (K, p + 1), changed in place; the intercepts are last.
+        """
+
+    def to_columns(self, blocks: np.ndarray) -> None:
+        """Undo `to_original`.
+
+        Parameters
+        ----------
+        blocks
+            (K, p + 1), changed in place.
+        """
+
     def _warn(self, about: str, message: str) -> None:
         if about not in self._warned:
             self._warned.add(about)
@@ -155,9 +173,10 @@ class SchemaFeatures(Features):
     """
 
     def __init__(self, declared: Mapping[Any, Any], owner: str) -> None:
+        from streamdp.data.columns import scale_number
         from streamdp.data.schema import Schema
 
-        self._declared = declared
+        self._declared, self._scale = declared, scale_number
         self._schema = Schema(declared, target="(target)")
         super().__init__(self._schema.feature_names, owner)
         self._numbers: list[tuple[Any, int, float, float]] = []
@@ -176,7 +195,7 @@ class SchemaFeatures(Features):
             if name in self._schema.typical:
                 centre, spread = self._schema.typical[name]
                 self.typical[j] = ((centre - middle) / half, spread / half)
-            self._numbers.append((name, j, middle, half))
+            self._numbers.append((name, j, low, high))
             j += 1
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -197,8 +216,8 @@ class SchemaFeatures(Features):
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
         """
         columns = [0.0] * len(self.names)
-        for name, j, middle, half in self._numbers:
-            columns[j] = min(max((_number(name, x.get(name)) - middle) / half, -1.0), 1.0)
+        for name, j, low, high in self._numbers:
+            columns[j] = self._scale(_number(name, x.get(name)), low, high)
         for name, j, levels in self._categories:
             value = x.get(name)
             level = levels.get(value) if isinstance(value, str) else None
@@ -209,6 +228,16 @@ class SchemaFeatures(Features):
         if len(x) > len(self._numbers) + len(self._categories):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
         self._pack_into(self._view if view is None else view, 0, *columns, y)
+
+    def to_original(self, blocks: np.ndarray) -> None:
+        """See `Features.to_original`."""
+        blocks[:, :-1] /= self.unit
+        blocks[:, -1] -= blocks[:, :-1] @ self.origin
+
+    def to_columns(self, blocks: np.ndarray) -> None:
+        """See `Features.to_columns`."""
+        blocks[:, -1] += blocks[:, :-1] @ self.origin
+        blocks[:, :-1] *= self.unit
 
     def frame(self, X: pd.DataFrame) -> np.ndarray:
         """Return the columns (n, p) of the raw rows of a DataFrame.

@@ -120,11 +120,9 @@ class LinearModel(StreamEstimator):
         """
         self._need_features("theta")
         theta = self._estimate().copy()
-        blocks = self._blocks(theta)
         if self.intercept:
             assert self._features is not None
-            blocks[:, :-1] /= self._features.unit
-            blocks[:, -1] -= blocks[:, :-1] @ self._features.origin
+            self._features.to_original(self._blocks(theta))
         return theta
 
     def _blocks(self, theta: np.ndarray) -> np.ndarray:
@@ -302,23 +300,3 @@ class LinearModel(StreamEstimator):
     def _start_from(self, numbers: np.ndarray) -> None:
         """Go on from these numbers, in an estimator that has learned nothing."""
         raise NotImplementedError
-
-
-def finite_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return an entry of a state as a new array of floats.
-
-    Parameters
-    ----------
-    state
-        The state.
-    name
-        The entry.
-    shape
-        The shape that it must have.
-
-    Raises `KeyError` if there is no such entry, `ConfigError` unless it has this shape and finite numbers.
-    """
-    numbers = np.array(state[name], dtype=float)
-    if numbers.shape != shape or not np.isfinite(numbers).all():
-        raise ConfigError(f"state: {name}: expected finite numbers of shape {shape}, got shape {numbers.shape}")
-    return numbers

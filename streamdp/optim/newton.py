@@ -34,6 +34,7 @@ import numpy as np
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
+from streamdp.optim.states import finite_array
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
@@ -218,9 +219,7 @@ class Newton:
         Raises `ConfigError` for numbers out of range.
         """
         d = self.curvature.parameters
-        numbers = np.array(state["state"], dtype=float)
-        if numbers.shape != self.state.shape or not np.isfinite(numbers).all():
-            raise ConfigError(f"state: expected finite numbers of shape {self.state.shape}, got shape {numbers.shape}")
+        numbers = finite_array(state, "state", self.state.shape)
         information, weight, noise = numbers[-3:]
         fits = 0 <= weight <= information and noise >= 0 and np.max(np.abs(numbers)) <= _LARGEST_SUM
         if not (fits and (weight > 0 or not numbers[d:].any())):

@@ -11,6 +11,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.ac_sa import Accelerated, Averaged, Phase, Problem, plan
+from streamdp.optim.states import finite_array
 
 FIRST_EPOCH = 1024
 """Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
@@ -196,10 +197,7 @@ class Planned:
 
         Raises `ConfigError` for numbers out of range.
         """
-        points = np.array(state["state"], dtype=float)
-        if points.shape != self.sequence.points.shape or not np.isfinite(points).all():
-            shape = self.sequence.points.shape
-            raise ConfigError(f"state: expected finite numbers of shape {shape}, got shape {points.shape}")
+        points = finite_array(state, "state", self.sequence.points.shape)
         epoch, number, step = (int(value) for value in state["place"])
         plan = self._planned((epoch, number, step))
         for theta in points:

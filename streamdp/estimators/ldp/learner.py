@@ -11,9 +11,10 @@ import numpy as np
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
-from streamdp.estimators.linear import LinearModel, finite_array
+from streamdp.estimators.linear import LinearModel
 from streamdp.optim.inference import random_scaling_interval
 from streamdp.optim.losses import Loss, Squared
+from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
@@ -139,29 +140,23 @@ class LDPLearner(LinearModel):
     def _check(self, budget: Budget) -> None:
         self._mechanism_of(budget)
 
-    def _arrays_for(self, budget: Budget) -> Arrays:
-        """The same arrays, with the mechanism for this kind of budget."""
+    def _arrays_for(self, mechanism: Mechanism) -> Arrays:
+        """The same arrays, for this mechanism."""
         from streamdp.optim import loops
 
-        code = self._mechanism_of(budget).code
-        if code == self._arrays.spec[loops.MECHANISM]:
+        if mechanism.code == self._arrays.spec[loops.MECHANISM]:
             return self._arrays
         spec = self._arrays.spec.copy()
-        spec[loops.MECHANISM] = code
+        spec[loops.MECHANISM] = mechanism.code
         return self._arrays._replace(spec=spec)
-
-    def _rows_for(self, budget: Budget | None) -> np.ndarray:
-        """The calibration (1, c) of a record with this budget, or with the default."""
-        if budget is None:
-            return self._default_rows
-        return record_rows(self._mechanism_of(budget), self._arrays.state.shape[1])
 
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         arrays, rows, rng = self._arrays, self._default_rows, self._rng
         if amounts is not None:
             rows = self._mechanism_of(self._budget).rows(arrays.state.shape[1], amounts)
         elif budget is not None:
-            arrays, rows = self._arrays_for(budget), self._rows_for(budget)
+            mechanism = self._mechanism_of(budget)
+            arrays, rows = self._arrays_for(mechanism), record_rows(mechanism, arrays.state.shape[1])
         while (done := self._kernel(*arrays, self._seen, X, y, rows, rng.words)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
@@ -221,7 +216,7 @@ class LDPLearner(LinearModel):
         from streamdp.privacy import samplers
 
         arrays = self._arrays
-        row = self._rows_for(report.budget)[0]
+        row = record_rows(self._mechanism_of(report.budget), arrays.state.shape[1])[0]
         keep = float(row[samplers.KEEP])
         if isinstance(report, Answer):
             known = isinstance(report.column, int) and 0 <= report.column < len(arrays.frame)
@@ -287,11 +282,9 @@ class LDPLearner(LinearModel):
 
     def _estimate(self) -> np.ndarray:
         theta = self.theta
-        blocks = self._blocks(theta)
         if self.intercept:
             assert self._features is not None
-            blocks[:, -1] += blocks[:, :-1] @ self._features.origin
-            blocks[:, :-1] *= self._features.unit
+            self._features.to_columns(self._blocks(theta))
         return theta
 
     # -- state --------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from streamdp.privacy.mechanisms import Gaussian
 _ROWS = 16_384
 """The most gradients in memory at a time."""
 _MANY = 100_000
-"""The people for whom the paper's noise is computed: in its formula it depends on their number by rounding only."""
+"""The number of people that the paper's noise is computed for. Another number changes it by rounding only."""
 
 
 class ShuffleLearner(BatchedModel):

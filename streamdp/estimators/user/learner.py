@@ -10,11 +10,11 @@ import numpy as np
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
-from streamdp.estimators.linear import finite_array
 from streamdp.estimators.user.open_users import OpenUsers, Users
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, averages
 from streamdp.estimators.user.records import UserRecords
 from streamdp.optim.planned import Planned
+from streamdp.optim.states import finite_array
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.statement import REPORT, Unit

@@ -11,9 +11,9 @@ import numpy as np
 
 from streamdp.data.records import subject_bytes
 from streamdp.errors import BudgetError, TooFewUsersError
-from streamdp.estimators.linear import finite_array
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.windowed.window_buffer import Gathering
+from streamdp.optim.states import finite_array
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.windows.methods import method_for

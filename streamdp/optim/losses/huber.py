@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtr
 
 from streamdp.errors import ConfigError
 from streamdp.optim.losses.base import Loss
+
+
+@lru_cache(maxsize=256)
+def _kappa(c: float) -> float:
+    density = math.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
+    return float(1 - 2 * ndtr(-c) - 2 * c * density + 2 * c**2 * ndtr(-c))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +89,7 @@ class Huber(Loss):
     @property
     def kappa(self) -> float:
         """E min(Z^2, c^2), Z standard normal: P(|Z| <= c) - 2 c phi(c) + 2 c^2 Phi(-c)."""
-        c = self.c
-        density = math.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
-        return float(1 - 2 * ndtr(-c) - 2 * c * density + 2 * c**2 * ndtr(-c))
+        return _kappa(self.c)
 
     def _bound(self) -> float:
         return math.sqrt(2 * self.c**2 + (self.kappa - self.c**2) ** 2 / 4)
