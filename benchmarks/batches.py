@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from benchmarks.theory import SIGMA, mean_and_error, pm, table
 from benchmarks.trust import expected_huber
 from streamdp import datasets
-from streamdp.data.records import Position
+from streamdp.data.records import Batch, Position
 from streamdp.data.schema import Schema
 from streamdp.datasets import FLIGHTS_SCHEMA, HOLDOUT_MONTHS, TRAINING_MONTHS
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
@@ -50,24 +51,27 @@ def learned(trust: str, X: np.ndarray, y: np.ndarray, classify: bool, epsilon: f
 # --- flights
 
 
+def encoded_flights(schema: Schema) -> tuple[Batch, Batch]:
+    """The stream, and December."""
+    everything = datasets.flights()
+    parts = []
+    for months in (TRAINING_MONTHS, HOLDOUT_MONTHS):
+        frame = everything.filter(pl.col("month").is_in(months))
+        parts.append(schema.encode(frame, np.arange(frame.height), Position()))
+    return parts[0], parts[1]
+
+
 @cache
 def flights(target: str, season: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """X and y of the stream, and of December; delays in units of 30 minutes."""
-    import polars as pl
-
     features = {name: declared for name, declared in FLIGHTS_SCHEMA["features"].items() if season or name != "season"}
     if target == "late":
         schema = Schema(features, target, classes=FLIGHTS_SCHEMA["targets"][target])
     else:
         bounds = FLIGHTS_SCHEMA["targets"][target]
         schema = Schema(features | {"dep_delay": [-30, bounds[1]]}, target, target_bounds=bounds, target_scale=30)
-    everything = datasets.flights()
-    found: list[np.ndarray] = []
-    for months in (TRAINING_MONTHS, HOLDOUT_MONTHS):
-        frame = everything.filter(pl.col("month").is_in(months))
-        batch = schema.encode(frame, np.arange(frame.height), Position())
-        found += [batch.X, batch.y]
-    return found[0], found[1], found[2], found[3]
+    stream, december = encoded_flights(schema)
+    return stream.X, stream.y, december.X, december.y
 
 
 def score(target: str, season: bool, model: Any) -> float:

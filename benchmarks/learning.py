@@ -16,27 +16,22 @@ Four questions, each with noise from the operating system:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
+from benchmarks.batches import Simulation, encoded_flights
 from benchmarks.theory import table
+from examples.flights import fitted
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets
 from streamdp.data.schema import Schema
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.planner import asymptotic_variance
 
 DRAWS, RUNS = 12, 100
-SIGMA = 2.0
-COLUMNS: Mapping[str, Any] = {
-    "hour": (0, 24),
-    "distance": (0, 3000),
-    "carrier_group": ["major", "low_cost", "regional"],
-    "origin": ["EWR", "JFK", "LGA"],
-}
+COLUMNS = {name: declared for name, declared in datasets.FLIGHTS_SCHEMA["features"].items() if name != "season"}
 JOBS: dict[str, tuple[str, tuple[float, float], tuple[float, float] | None]] = {
     "delay": ("arr_delay", (-30, 180), (-60, 180)),
     "delay, raw bounds": ("arr_delay", (-600, 1800), (-600, 1800)),
@@ -52,19 +47,13 @@ class Flights:
 
     def __init__(self, job: str) -> None:
         self.column, delays, self.target = JOBS[job]
-        self.features = {"dep_delay": delays, **COLUMNS}
-        schema = Schema(self.features, target=self.column)
-        known = datasets.flights().drop_nulls([self.column, *self.features])
-
-        def part(months: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            rows = known.filter(known["month"].is_in(months))
-            X = schema.encode_features(rows.select(pl.col(list(self.features)).cast(pl.String)))
-            y = rows[self.column]
-            numbers = (y.cast(pl.String).str.to_lowercase() == "true") if self.target is None else y
-            return X, numbers.cast(pl.Float64).to_numpy(), rows["budget"].cast(pl.Float64).to_numpy()
-
-        self.X, self.y, self.budgets = part(datasets.TRAINING_MONTHS)
-        self.holdout, self.truth, _ = part(datasets.HOLDOUT_MONTHS)
+        self.features = COLUMNS | {"dep_delay": delays}
+        classes = None if self.target else ["False", "True"]
+        schema = Schema(self.features, self.column, target_bounds=self.target, classes=classes, budget="budget")
+        stream, december = encoded_flights(schema)
+        assert stream.budgets is not None
+        self.X, self.y, self.budgets = stream.X, stream.y, stream.budgets
+        self.holdout, self.truth = december.X, december.y
 
     def score(self, predicted: Any) -> float:
         """Minutes of mean absolute error, or the share of right answers in percent."""
@@ -90,17 +79,7 @@ class Flights:
 
     def without_privacy(self) -> float:
         """The score of scikit-learn's model of the same loss on standardised columns."""
-        from sklearn.linear_model import HuberRegressor, LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        last = (
-            LogisticRegression(C=1e6, max_iter=1000)
-            if self.target is None
-            else HuberRegressor(alpha=0.0, max_iter=1000)
-        )
-        y = self.y if self.target is None else np.clip(self.y, *self.target)
-        return self.score(make_pipeline(StandardScaler(), last).fit(self.X, y).predict(self.holdout))
+        return self.score(fitted(self.X, self.y, self.target is None).predict(self.holdout))
 
 
 def flights(share: float) -> Iterator[list[str]]:
@@ -131,15 +110,6 @@ def worse_than_constant(share: float) -> str:
 # --- simulations --------------------------------------------------------------------------------------------
 
 
-def simulated(loss: str, d: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Records of the reference model, and theta*."""
-    if loss == "huber":
-        X, y = datasets.linear(n, d, seed=seed, sigma=SIGMA)
-        return X, y, np.append(np.ones(d + 1), SIGMA)
-    X, y = datasets.logistic(n, d, seed=seed)
-    return X, y, np.ones(d + 1)
-
-
 def learner(loss: str, d: int, budget: str, bounds: float | None) -> Any:
     """An estimator of plain columns, or with private scaling of columns in [-bounds, bounds]."""
     names = [f"x{j}" for j in range(d)]
@@ -161,12 +131,12 @@ def errors(share: float) -> Iterator[list[str]]:
     ]:
         kind = Huber if loss == "huber" else Logistic
         traces = [float(np.trace(asymptotic_variance(kind(weighting=w), d, budget))) for w in ("mallows", "norm")]
-        found = []
+        simulation, found = Simulation(loss, d), []
         for draw in range(max(2, int(share * DRAWS))):
-            X, y, star = simulated(loss, d, n, 100 + draw)
+            X, y = simulation.draw(n, 100 + draw)
             model = learner(loss, d, budget, bounds)
             model.learn_arrays(X if bounds is None else X / bounds, y)
-            found.append(n * float(np.sum((model.theta - star) ** 2)) / traces[0])
+            found.append(n * float(np.sum((model.theta - simulation.truth) ** 2)) / traces[0])
         mean, error = np.mean(found), np.std(found) / len(found) ** 0.5
         said = "as they are" if bounds is None else "ten times too wide, private scaling"
         yield [loss, str(d), budget, said, f"{mean:.2f} ± {error:.2f}", f"{traces[1] / traces[0]:.2f}"]
@@ -177,17 +147,18 @@ def coverage(share: float) -> Iterator[list[str]]:
     n = 100_000
     for loss in ("huber", "logistic"):
         for d in (5, 10):
+            simulation = Simulation(loss, d)
             for budget in ("eps=1", "eps=4", "mu=1", "mixed"):
                 for bounds in (None, 3.0):
                     hits = []
                     for draw in range(max(4, int(share * 40))):
-                        X, y, star = simulated(loss, d, n, 500 + draw)
+                        X, y = simulation.draw(n, 500 + draw)
                         model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds)
                         amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
                         X = X if bounds is None else np.clip(X / bounds, -1, 1)
                         model.learn_arrays(X, y, amounts)
                         ends = model.interval()
-                        hits.append(np.mean((ends[:, 0] <= star) & (star <= ends[:, 1])))
+                        hits.append(np.mean((ends[:, 0] <= simulation.truth) & (simulation.truth <= ends[:, 1])))
                     scaling = "none" if bounds is None else "private"
                     yield [loss, str(d), budget, scaling, f"{100 * np.mean(hits):.1f} %"]
 

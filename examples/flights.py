@@ -110,20 +110,24 @@ def again(config: JobConfig, holdout: Holdout, measure: str, progress: Progress,
     return out
 
 
+def fitted(X: np.ndarray, y: np.ndarray, classify: bool) -> Any:
+    """scikit-learn's model of the logistic or of Huber's loss, on standardised columns."""
+    from sklearn.linear_model import HuberRegressor, LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    learner = LogisticRegression(C=1e6, max_iter=1000) if classify else HuberRegressor(alpha=0.0, max_iter=1000)
+    return make_pipeline(StandardScaler(), learner).fit(X, y)
+
+
 class WithoutPrivacy:
-    """scikit-learn's model of the same loss on the same records, standardised, as `Holdout.measure` takes it."""
+    """`fitted` on the same records, as `Holdout.measure` takes it."""
 
     probabilistic = False
 
     def __init__(self, config: JobConfig, batches: list[Batch]) -> None:
-        from sklearn.linear_model import HuberRegressor, LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        classes = config.schema_.target.classes is not None
-        learner = LogisticRegression(C=1e6, max_iter=1000) if classes else HuberRegressor(alpha=0.0, max_iter=1000)
-        self._model = make_pipeline(StandardScaler(), learner)
-        self._model.fit(np.concatenate([b.X for b in batches]), np.concatenate([b.y for b in batches]))
+        X, y = np.concatenate([b.X for b in batches]), np.concatenate([b.y for b in batches])
+        self._model = fitted(X, y, config.schema_.target.classes is not None)
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:
         predicted: np.ndarray = self._model.predict(X)
