@@ -1,13 +1,12 @@
 """What the theory promises, measured. Run with `python -m benchmarks.theory [--write]`; about five minutes on one core.
 
-Five questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP paper"), all at fixed seeds:
+Four questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP paper"), all at fixed seeds:
 
 1. Central limit theorem: n E||bar_n - theta*||^2 against tr(A^-1 S A^-1), with A and S from one-dimensional integrals
    that share no code with the estimators, and with what two known finite-n effects predict (`predicted_ratio`).
 2. Rates: slopes of the error curves of the last and of the averaged iterate for alpha = 1/3, 1/2, 2/3.
-3. Coverage of the 95 % intervals, where they have settled and where they have not.
-4. Records that PrivUnit needs for the error of the paper's Laplace mechanism, both at epsilon = 1 and six parameters.
-5. The table of records a budget needs, by the planner, and how far the planner is from measured errors.
+3. Records that PrivUnit needs for the error of the paper's Laplace mechanism, both at epsilon = 1 and six parameters.
+4. The table of records a budget needs, by the planner, and how far the planner is from measured errors.
 
 `--write` puts tables and figure into theory.md and theory.png beside this file. Noise comes from seeded generators,
 which are for measuring only.
@@ -38,7 +37,6 @@ from streamdp.privacy.mechanisms import Laplace, Mechanism
 FOLDER = Path(__file__).parent
 SIGMA = 2.0  # of the noise in y
 ISSUE_BAND = (0.85, 1.25)
-COVERAGE_BAND = (0.93, 0.97)
 
 
 # --- the theory, by integrals -------------------------------------------------------------------------------
@@ -217,17 +215,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Runs:
-    """What R replications gave at K marks: errors and half the widths of the 95 % intervals, each (R, K, d)."""
+    """What R replications gave at K marks: the errors of the last and of the averaged iterate, each (R, K, d)."""
 
     marks: np.ndarray
     last: np.ndarray
     average: np.ndarray
-    half: np.ndarray
-
-    @property
-    def covered(self) -> np.ndarray:
-        """Whether each interval covered (R, K, d)."""
-        return np.abs(self.average) <= self.half
 
     def at(self, mark: int) -> int:
         """The index of a mark."""
@@ -241,7 +233,7 @@ def simulate(cases: Sequence[Case], marks: Iterable[int], runs: int, seed: int =
     """
     where = np.array(sorted(marks))
     shape = (runs, len(where))
-    results = [Runs(where, *(np.zeros((*shape, len(case.theta))) for _ in range(3))) for case in cases]
+    results = [Runs(where, *(np.zeros((*shape, len(case.theta))) for _ in range(2))) for case in cases]
     generate = datasets.linear if cases[0].loss == "huber" else datasets.logistic
     for run in range(runs):
         X, y = generate(int(where[-1]), cases[0].d, seed=seed * 100_003 + run)
@@ -253,8 +245,6 @@ def simulate(cases: Sequence[Case], marks: Iterable[int], runs: int, seed: int =
                 begin = mark
                 state = model.state_dict()["state"]
                 result.last[run, k], result.average[run, k] = state[0] - case.theta, state[1] - case.theta
-                limits = model.interval(0.95)
-                result.half[run, k] = (limits[:, 1] - limits[:, 0]) / 2
     return results
 
 
@@ -279,11 +269,6 @@ def slope(marks: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     everyone = np.arange(len(squares))
     return fit(everyone), float(np.std([fit(rng.choice(everyone, len(everyone))) for _ in range(200)]))
-
-
-def coverage(covered: np.ndarray) -> tuple[float, float]:
-    """The share of intervals (R, d) that cover, with an error that knows that those of one run are dependent."""
-    return mean_and_error(covered.mean(axis=1))
 
 
 def records_to_reach(marks: np.ndarray, curve: np.ndarray, target: float) -> float:
@@ -315,11 +300,6 @@ def pm(pair: tuple[float, float], digits: int = 2) -> str:
 def where(domain: Domain | None) -> str:
     """A domain in words."""
     return f"[{domain.low:g}, {domain.high:g}]" if isinstance(domain, Box) else "all"
-
-
-def yes(value: float, band: tuple[float, float]) -> str:
-    """Whether a value is in a band."""
-    return "yes" if band[0] <= value <= band[1] else "no"
 
 
 CLT_DOMAINS = ((0.2, None), (0.2, Box(0.0, 2.0)), (0.1, Box(0.25, 1.75)))
@@ -377,19 +357,6 @@ def rates(alpha: float) -> tuple[float, float]:
     return -alpha, -min(2 * alpha, 1.0)
 
 
-COVERAGE_CASES = (
-    Case(eta=2.0, alpha=1 / 2),
-    Case(eta=4.0, alpha=2 / 3),
-    Case(eta=0.5, alpha=1 / 2, budget="mu=3", domain=Box(0.0, 2.0)),
-    Case(eta=1.0, alpha=1 / 2, budget="mu=3", domain=Box(0.0, 2.0)),
-    Case(eta=0.2, alpha=1 / 2, budget="mu=3"),
-    Case(eta=0.2, alpha=1 / 2, budget="mu=1"),
-)
-
-
-COVERAGE_MARKS = (100_000, 300_000)
-
-
 def rates_runs(runs: int = 60) -> dict[Case, Runs]:
     """The runs behind question 2, 1,000,000 records each."""
     return dict(zip(RATE_CASES, simulate(RATE_CASES, RATE_MARKS, runs, seed=3), strict=True))
@@ -417,30 +384,6 @@ def rates_section(results: dict[Case, Runs]) -> str:
             ]
         )
     head = ["alpha", "budget", "eta", "domain", "slope of theta_n", "theory", "slope of bar_n", "theory"]
-    return table(head, rows)
-
-
-def coverage_section(runs: int = 200) -> str:
-    """Question 3."""
-    rows = []
-    for case, run in zip(COVERAGE_CASES, simulate(COVERAGE_CASES, COVERAGE_MARKS, runs, seed=5), strict=True):
-        for mark in COVERAGE_MARKS:
-            covered = run.covered[:, run.at(mark)]
-            every, coefficients = coverage(covered), coverage(covered[:, COEFFICIENTS])
-            cells = [pm(pair, 3) for pair in (every, coefficients, coverage(covered[:, SCALE]))]
-            rows.append(
-                [
-                    case.label,
-                    f"{case.alpha:.3g}",
-                    f"{case.eta:g}",
-                    where(case.domain),
-                    f"{mark:,}",
-                    *cells,
-                    yes(every[0], COVERAGE_BAND),
-                    yes(coefficients[0], COVERAGE_BAND),
-                ]
-            )
-    head = ["budget", "alpha", "eta", "domain", "n", "all", "coefficients", "scale", "all in band", "coef. in band"]
     return table(head, rows)
 
 
@@ -665,16 +608,7 @@ asymptotics hold early (its A and S give the smallest steps' wandering), and wit
 
 The averaged iterate at alpha = 1/3 falls as a n^-2/3 + b n^-1, so its slope lies a little below -2/3 at finite n.
 
-## 3. Coverage of 95 % intervals
-
-200 replications times 7 coordinates; the band is 93 to 97 %.
-
-{coverage}
-
-Random scaling measures the variance, not the bias: where the scale is biased (1b), its interval covers less than it
-says.
-
-## 4. PrivUnit against the paper's Laplace mechanism
+## 3. PrivUnit against the paper's Laplace mechanism
 
 Six parameters, epsilon = 1, alpha = 1/2. Laplace has {paper:,} records, as in the paper, and for Huber the paper's
 sensitivity 3.91. How many times fewer records PrivUnit needs for the same E||bar - theta*||^2:
@@ -686,7 +620,7 @@ there. With eta = 0.02 for both PrivUnit needs more records, since so small a st
 that suit the larger noise do not suit the smaller. Laplace on logistic regression is of little use at all here: an
 estimate of 0 has squared error 6.
 
-## 5. How many records a budget needs
+## 4. How many records a budget needs
 
 Records for a root mean squared error sqrt(E||bar_n - theta*||^2) of all parameters together, by the central limit
 theorem (`streamdp plan`): eps by PrivUnit, mu by Gaussian noise.
@@ -711,8 +645,8 @@ def main() -> None:
     clt, bars = clt_section()
     print(clt, flush=True)
     results = rates_runs()
-    slopes, covers = rates_section(results), coverage_section()
-    print(slopes, covers, sep="\n\n", flush=True)
+    slopes = rates_section(results)
+    print(slopes, flush=True)
     versus, found = utility_section()
     print(versus, flush=True)
     plan, check = plan_section(), plan_check_section()
@@ -727,7 +661,6 @@ def main() -> None:
         bias_scale=shift / variance[-1],
         runs=len(results[RATE_CASES[0]].last),
         rates=slopes,
-        coverage=covers,
         paper=PAPER_RECORDS,
         utility=versus,
         plan=plan,

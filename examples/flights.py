@@ -162,8 +162,8 @@ def report(console: Console, result: Result) -> None:
     for column in ("estimate", "from", "to"):
         table.add_column(column, justify="right")
     for weight in weights(model.estimator):
-        ends = (weight.value, weight.low, weight.high)
-        table.add_row(weight.name, *("" if v is None else f"{v:.4g}" for v in ends))
+        ends = ("not settled", "") if weight.low is None else (f"{weight.low:.4g}", f"{weight.high:.4g}")
+        table.add_row(weight.name, f"{weight.value:.4g}", *ends)
     console.print(table)
     console.print(model.estimator.statement(), highlight=False)
     counts = first.counts

@@ -64,7 +64,7 @@ def statement(store: StorePath, job: JobName = None) -> None:
 def weights(
     store: StorePath,
     job: JobName = None,
-    level: Annotated[float, typer.Option(help="The level of the intervals: 0.8, 0.9, 0.95, 0.98 or 0.99.")] = 0.95,
+    level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
     as_json: AsJSON = False,
 ) -> None:
     """The weights of the committed model, with confidence intervals if the estimator has them."""
@@ -81,8 +81,10 @@ def weights(
     width = max(map(len, names), default=0)
     for name, w in zip(names, found, strict=True):
         interval = "" if w.low is None else f"  [{w.low:+.4f}, {w.high:+.4f}]"
-        typer.echo(f"{name:{width}}  {w.value:+.4f}{interval}")
-    typer.echo(f"{100 * level:g} % intervals" if found and found[0].low is not None else "no intervals")
+        typer.echo(f"{name:{width}}  {w.value:+.4f}{'  not settled' if w.settled is False else interval}")
+    typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
+    if any(w.settled is False for w in found):
+        typer.echo("not settled: more records are needed for an interval")
 
 
 @app.command()

@@ -1,22 +1,31 @@
-"""Confidence intervals from one pass: random scaling.
+"""Confidence intervals from one pass: batch means of the iterates.
 
-Source: Lee, Liao, Seo, Shin, "Fast and robust online inference with stochastic gradient descent via random scaling",
-AAAI 2022. With bar_s the average of the first s iterates,
+Segments. The iterates are summed in at most `SEGMENTS` segments of about equal length. When there is no room for
+another, segments are joined in pairs. The state has O(d) numbers, and there are at least half as many segments at any
+time, once there were as many iterates. If iterate i has the weight tau_i (see `steps`), the length of a segment is the
+sum of its tau_i: the noise of step i has a variance proportional to tau_i.
 
-    V_n = n^-2 sum_{s=1}^n s^2 (bar_s - bar_n)(bar_s - bar_n)'
+Interval. The first quarter of the segments is left out, because theta moved from its start then. Let a_k be the
+averages of the K others, with lengths L_k, of mean length L, a their average weighed by length, and s^2 the sum of
+(L_k/L)(a_k - a)^2 over K - 1. If the segments were independent, a +- t s / sqrt(K) would be the interval, t being the
+quantile of Student's law with K - 1 degrees of freedom. But theta forgets slowly, so segments that follow each other
+are correlated. The coefficient rho of an autoregression of first order is estimated for each parameter without its bias
+of -(1 + 4 rho)/K, and moved halfway to the average of all parameters, but by a standard error at most towards less.
+K segments then say as much about a as K/f
+independent ones, f = (1 + rho)/(1 - rho): s^2 is divided by its bias 1 - (f - 1)/(K - 1) and multiplied by f, and t has
+K/f - 1 degrees of freedom.
 
-the statistic (bar_n - theta*)_j / sqrt(V_jj / n) converges to a law without unknowns, W(1) / sqrt(int (W(r) - r
-W(1))^2 dr) for a Brownian motion W.
+Not settled. Where theta needs many records to move, or still moves from its start in one direction, its path is too
+short to say how far it is from theta*, and no correction helps. Where rho is above `MOST_CORRELATION`, the limits are
+NaN. So an interval is given from about a dozen relaxation times on.
 
-State. Only the diagonal of V is kept, by a weighted Welford update: the mean m of bar_s under weights s^2, and the sum
-M of weighted squared deviations from it. Then sum s^2 (bar_s - bar_n)^2 = M + (sum s^2)(m - bar_n)^2. This is O(d).
+Source: Zhu, Chen, Wu, "Online covariance matrix estimation in stochastic gradient descent", JASA 2023, for batch means
+of SGD; Steiger et al., "ASAP3: a batch means procedure for steady-state simulation analysis", ACM TOMACS 2005, for the
+first batches, the test and the correction by an autoregression; Marriott and Pope, Biometrika 1954, for the bias of
+rho. The share halfway and `MOST_CORRELATION` were chosen on simulated autoregressions (`tests/unit/optim`);
+`benchmarks/learning.md` has the coverage of learners.
 
-Clock of information. If iterate i has the weight tau_i (see `steps`), time is T_s = tau_1 + ... + tau_s in place of s,
-and tau_s T_s^2 in place of s^2: the noise of step i in theta has a variance proportional to tau_i, so the sum of
-tau_i (theta_i - theta*) is a Brownian motion in T.
-
-Assumption. The steps are eta i^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1). At alpha = 1/2 the limit is
-not proved; `benchmarks/theory.md` has the coverage measured.
+Assumption. The steps are eta T^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1).
 
 Privacy. The iterates are private, so the interval is post-processing and spends nothing.
 """
@@ -27,30 +36,46 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 
-# Quantiles of |W(1)| / sqrt(int bridge^2): Abadir and Paruolo, Econometrica 1997, Table I (as used by Lee et al. 2022).
-CRITICAL_VALUES = {0.80: 3.875, 0.90: 5.323, 0.95: 6.747, 0.98: 8.613, 0.99: 10.054}
+SEGMENTS = 32
+MOST_CORRELATION = 0.7
+_FEWEST = 12
 
 
-def random_scaling_interval(
-    mean: np.ndarray, weighted_mean: np.ndarray, weighted_squares: np.ndarray, time: float, squares: float, level: float
-) -> np.ndarray:
-    """The lower and upper ends (d, 2) of the confidence intervals of the coordinates of theta*.
+def batch_means_interval(segments: np.ndarray, level: float) -> np.ndarray:
+    """The lower and upper ends (d, 2) of the confidence intervals of the coordinates of theta*; NaN if not settled.
 
     Parameters
     ----------
-    mean
-        (d,) bar_n.
-    weighted_mean, weighted_squares
-        (d,) m and M.
-    time, squares
-        T_n and the sum of tau_s T_s^2; n and 1 + 4 + ... + n^2 if all iterates have the weight 1.
+    segments
+        (`SEGMENTS`, d + 1) the sums of the iterates with their weights, and in the last column the sums of the weights.
     level
-        A key of `CRITICAL_VALUES`.
+        The confidence, above 0 and below 1.
 
-    Raises `ConfigError` if there is no critical value for the level.
+    Raises `ConfigError` for another level.
     """
-    if level not in CRITICAL_VALUES:
-        raise ConfigError(f"level: expected one of {sorted(CRITICAL_VALUES)}, got {level}")
-    v = (weighted_squares + squares * (weighted_mean - mean) ** 2) / time**2
-    half = CRITICAL_VALUES[level] * np.sqrt(v / time)
-    return np.column_stack([mean - half, mean + half])
+    from scipy.special import stdtrit
+
+    if not 0 < level < 1:
+        raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {level}")
+    used = segments[segments[:, -1] > 0]
+    used = used[len(used) // 4 :]
+    lengths, count = used[:, -1:], len(used)
+    if count < _FEWEST:
+        return np.full((segments.shape[1] - 1, 2), np.nan)
+    means = used[:, :-1] / lengths
+    centre = used[:, :-1].sum(axis=0) / lengths.sum()
+    apart = (means - centre) * np.sqrt(lengths / lengths.mean())
+    squares = np.sum(apart**2, axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own = (count * np.sum(apart[1:] * apart[:-1], axis=0) / squares + 1) / (count - 4)
+        moving = squares > 0
+        shared = (own + own[moving].sum() / np.count_nonzero(moving)) / 2
+        error = np.sqrt(np.maximum(1 - own**2, 0) / count)
+        correlation = np.maximum(shared, own - error)
+        settled = correlation <= MOST_CORRELATION
+        held = np.clip(correlation, 0, MOST_CORRELATION)
+        f = (1 + held) / (1 - held)
+        variance = squares / (count - f)  # (count - 1) times the bias of s^2
+        half = stdtrit(count / f - 1, (1 + level) / 2) * np.sqrt(variance * f / count)
+    half[~settled] = np.nan
+    return np.column_stack([centre - half, centre + half])

@@ -71,8 +71,9 @@ class Arrays(NamedTuple):
     spec, box
         (`loops.SPEC`,) and (2, d): the model, and the lower and upper bounds of theta.
     state
-        (5, d): theta, and in original units its average; then the plain average, the weighted mean and the weighted
-        squares of `inference`.
+        (2, d): theta, and in original units its average.
+    segments
+        (`SEGMENTS`, d + 1): the sums of the segments of `inference`, in original units, and their lengths.
     clock
         (`CLOCK`,) numbers at the indices below.
     frame
@@ -86,17 +87,18 @@ class Arrays(NamedTuple):
     spec: np.ndarray
     box: np.ndarray
     state: np.ndarray
+    segments: np.ndarray
     clock: np.ndarray
     frame: np.ndarray
     posterior: np.ndarray
     summary: np.ndarray
 
 
-# `clock`: the information of gradients; the weights of the average; the weights and squared weights of the plain
-# average since its restart; the information of all records, of the bits about columns, and of those about the target
-# (`HUGE` when it has its scale); the records after the target's bits; when columns are scaled next; the next column in
-# turn; how often something was scaled; bits.
-TOTAL, WEIGHT, PLAIN, SQUARES, REACHED, ASKED, TARGET, COUNT, NEXT, TURN, CHANGES, BITS = range(12)
+# `clock`: the information of gradients; the weights of the average; the open segment, and the length that ends it; the
+# information of all records, of the bits about columns, and of those about the target (`HUGE` when it has its scale);
+# the records after the target's bits; when columns are scaled next; the next column in turn; how often something was
+# scaled; bits.
+TOTAL, WEIGHT, SEGMENT, WIDTH, REACHED, ASKED, TARGET, COUNT, NEXT, TURN, CHANGES, BITS = range(12)
 CLOCK = 12
 
 # `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and its
@@ -263,7 +265,7 @@ def _rescale(arrays):  # noqa: C901 - one pass over the columns
     With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
     the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
     """
-    spec, state, clock, frame = arrays.spec, arrays.state, arrays.clock, arrays.frame
+    spec, clock, frame = arrays.spec, arrays.clock, arrays.frame
     posterior, summary, theta = arrays.posterior, arrays.summary, arrays.state[0]
     p = frame.shape[0] - 1
     q = p + int(spec[INTERCEPT])
@@ -291,8 +293,8 @@ def _rescale(arrays):  # noqa: C901 - one pass over the columns
         summary[slot, GAIN] = ls.gain(weights, mean, new)
     if changed:
         clock[CHANGES] += 1
-        clock[PLAIN] = clock[SQUARES] = 0.0
-        state[2:] = 0.0
+        clock[SEGMENT] = clock[WIDTH] = 0.0
+        arrays.segments[:] = 0.0
         fit(frame)
     if restart:
         clock[WEIGHT] = 0.0
@@ -350,8 +352,23 @@ def take_bit(arrays, column, low, high, answer, keep):
             outward(arrays.spec, frame, arrays.state[0], arrays.state[1])
 
 
+@compiled
+def _end_segment(segments, clock):
+    """Begin a new segment. If there is no room, segments are joined in pairs, and are twice as long from now on."""
+    at = int(clock[SEGMENT])
+    if at + 1 < segments.shape[0]:
+        clock[SEGMENT] += 1
+        return
+    half = segments.shape[0] // 2
+    for i in range(half):
+        segments[i] = segments[2 * i] + segments[2 * i + 1]
+    segments[half:] = 0.0
+    clock[SEGMENT] = half
+    clock[WIDTH] *= 2.0
+
+
 @reordered_inlined
-def _step(spec, box, state, clock, frame, g, information, out):  # noqa: C901 - a call costs more than a branch
+def _step(spec, box, state, segments, clock, frame, g, information, out):  # noqa: C901 - a call costs more than a branch
     """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch."""
     theta = state[0]
     d, p = theta.shape[0], frame.shape[0] - 1
@@ -382,28 +399,25 @@ def _step(spec, box, state, clock, frame, g, information, out):  # noqa: C901 - 
     if spec[AVERAGED]:
         _outward(spec, frame, theta, out)
         weight = tau if spec[BY_RECORDS] else tau * math.sqrt(total)
-        plain = clock[PLAIN] + tau
-        square = tau * plain * plain
         clock[WEIGHT] += weight
-        clock[PLAIN] = plain
-        clock[SQUARES] += square
-        share, own, part = weight / clock[WEIGHT], tau / plain, square / clock[SQUARES]
+        share, at = weight / clock[WEIGHT], int(clock[SEGMENT])
         for j in range(d):
             state[1, j] += share * (out[j] - state[1, j])
-            mean = state[2, j] + own * (out[j] - state[2, j])
-            away = mean - state[3, j]
-            state[2, j] = mean
-            state[3, j] += part * away
-            state[4, j] += square * away * (mean - state[3, j])
+            segments[at, j] += tau * out[j]
+        segments[at, d] += tau
+        if clock[WIDTH] == 0.0:
+            clock[WIDTH] = tau
+        if segments[at, d] >= clock[WIDTH]:
+            _end_segment(segments, clock)
 
 
 @reordered
-def learn(spec, box, state, clock, frame, posterior, summary, seen, X, y, calibration, words):
+def learn(spec, box, state, segments, clock, frame, posterior, summary, seen, X, y, calibration, words):
     """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
 
     Parameters
     ----------
-    spec, box, state, clock, frame, posterior, summary
+    spec, box, state, segments, clock, frame, posterior, summary
         The model; see `Arrays`. One by one, because numba takes a tuple of arrays apart slowly.
     seen
         (1,) int64, the number of records learned; incremented for each.
@@ -414,7 +428,7 @@ def learn(spec, box, state, clock, frame, posterior, summary, seen, X, y, calibr
     words
         Random words; the first entry is the position.
     """
-    arrays = Arrays(spec, box, state, clock, frame, posterior, summary)
+    arrays = Arrays(spec, box, state, segments, clock, frame, posterior, summary)
     theta = state[0]
     d, p = theta.shape[0], X.shape[1]
     room, side = np.empty(d + 1), np.empty(d)
@@ -452,7 +466,7 @@ def learn(spec, box, state, clock, frame, posterior, summary, seen, X, y, calibr
             if at > words.shape[0] or not use_words(words, start, at):
                 break
             seen[0] += 1
-            _step(spec, box, state, clock, frame, g, calibration[r, INFORMATION], side)
+            _step(spec, box, state, segments, clock, frame, g, calibration[r, INFORMATION], side)
             if asking:
                 _after(arrays, calibration[r, KEEP])
         done += 1
@@ -474,6 +488,7 @@ def absorb(arrays, seen, g, information, keep):
         Those of its calibration (see `samplers`).
     """
     seen[0] += 1
-    _step(arrays.spec, arrays.box, arrays.state, arrays.clock, arrays.frame, g, information, np.empty(g.shape[0]))
+    out = np.empty(g.shape[0])
+    _step(arrays.spec, arrays.box, arrays.state, arrays.segments, arrays.clock, arrays.frame, g, information, out)
     if arrays.summary.shape[0] > 0:
         _after(arrays, keep)

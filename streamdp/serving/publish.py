@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -48,6 +49,8 @@ class Weight:
         The estimate.
     low, high
         Its confidence interval. None if there is none.
+    settled
+        Whether there are enough records for an interval. None if the estimator has no intervals.
     label
         The class that it belongs to, if there are more than two. Else None.
     """
@@ -56,6 +59,7 @@ class Weight:
     value: float
     low: float | None = None
     high: float | None = None
+    settled: bool | None = None
     label: str | None = None
 
 
@@ -69,7 +73,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     level
         The level of the confidence intervals, such as 0.95.
 
-    Returns the coefficients in the order of theta. Raises `ConfigError` for a level that is not tabulated.
+    Returns the coefficients in the order of theta. Raises `ConfigError` for a level out of range.
     """
     interval: list[list[float]] | None = None
     # Some estimators have no intervals, and the others have none before some records.
@@ -77,8 +81,12 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
         interval = estimator.interval(level).tolist()
     out: list[Weight] = []
     for label, name, value in _flat(estimator.weights):
-        low, high = (None, None) if interval is None else interval[len(out)]
-        out.append(Weight(name, value, low, high, label))
+        if interval is None:
+            out.append(Weight(name, value, label=label))
+            continue
+        low, high = interval[len(out)]
+        settled = not math.isnan(low)
+        out.append(Weight(name, value, low if settled else None, high if settled else None, settled, label))
     return out
 
 

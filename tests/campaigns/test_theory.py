@@ -1,4 +1,4 @@
-"""The theory behind LDP-ASGD, measured: central limit theorem, rates, coverage, and what PrivUnit saves.
+"""The theory behind LDP-ASGD, measured: central limit theorem, rates, and what PrivUnit saves.
 
 The settings, and why they were chosen, are in benchmarks/theory.md; these are its fast versions, the marked ones the
 full ones. Seeds are fixed, so a test gives the same answer every time; margins are in units of the run's Monte Carlo
@@ -23,7 +23,6 @@ from benchmarks.theory import (
     Runs,
     clt_ratio,
     clt_utility,
-    coverage,
     gaussian_noise,
     huber_theory,
     predicted_ratio,
@@ -182,23 +181,6 @@ def test_error_curves_fall_at_the_papers_rates():
         assert_rates(case, run, 0.15)
 
 
-# --- intervals ----------------------------------------------------------------------------------------------
-
-
-def test_intervals_cover_where_they_have_settled():
-    """Nominal 95 %, coefficients, no noise, alpha = 1/2, eta = 8, n = 100,000, 150 replications of 6: s.e. 0.8 %.
-
-    Intervals four fifths as wide are rejected, as is the normal law's 1.96 in place of random scaling's 6.747.
-    """
-    (run,) = simulate([Case(eta=8.0)], [N], 150, seed=31)
-    share, error = coverage(run.covered[:, 0, COEFFICIENTS])
-    assert error < 0.01
-    assert 0.93 <= share <= 0.97
-    for factor in (0.8, 1.96 / 6.747):
-        narrow = np.abs(run.average) <= factor * run.half
-        assert coverage(narrow[:, 0, COEFFICIENTS])[0] < 0.93
-
-
 # --- what a better mechanism saves --------------------------------------------------------------------------
 
 
@@ -266,15 +248,6 @@ def test_campaign_rates_with_and_without_noise():
     marks = np.unique(np.round(np.logspace(4.5, 6, 7)).astype(int)).tolist()
     for case, run in zip(cases, simulate(cases, marks, 60, seed=22), strict=True):
         assert_rates(case, run, 0.1)
-
-
-@pytest.mark.campaign
-def test_campaign_coverage():
-    """300 replications of 1,000,000 records with noise of mu = 3: s.e. 0.6 % for the coefficients."""
-    (run,) = simulate([Case(eta=1.0, budget="mu=3", domain=NEAR)], [1_000_000], 300, seed=23)
-    share, error = coverage(run.covered[:, 0, COEFFICIENTS])
-    assert error < 0.008
-    assert 0.93 <= share <= 0.97
 
 
 @pytest.mark.campaign

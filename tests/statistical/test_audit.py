@@ -164,6 +164,7 @@ def last_steps(
     """Learn the stream from `start` once for each row of `out`; write how theta moved at the last record."""
     spec, box, frame, posterior, summary = start.spec, start.box, start.frame, start.posterior, start.summary
     state, clock, seen = start.state.copy(), start.clock.copy(), np.empty(1, dtype=np.int64)
+    segments = start.segments.copy()
     last = X.shape[0] - 1
     rows = calibration.shape[0]
     before = calibration if rows == 1 else calibration[:last]
@@ -174,10 +175,14 @@ def last_steps(
         seen[0] = n
         done = last
         if last > 0:
-            done = learn(spec, box, state, clock, frame, posterior, summary, seen, X[:last], y[:last], before, words)
+            done = learn(
+                spec, box, state, segments, clock, frame, posterior, summary, seen, X[:last], y[:last], before, words
+            )
         if done == last:
             out[trial] = state[0]
-            done = learn(spec, box, state, clock, frame, posterior, summary, seen, X[last:], y[last:], final, words)
+            done = learn(
+                spec, box, state, segments, clock, frame, posterior, summary, seen, X[last:], y[last:], final, words
+            )
             out[trial] -= state[0]
         else:
             done = 0
@@ -230,7 +235,7 @@ class Case:
         model = self.make(features=features, intercept=False, **{**self.options, **more})  # type: ignore[arg-type]
         if self.theta is not None:
             state = model.state_dict()
-            state["state"][:3, : len(self.theta)] = self.theta
+            state["state"][:, : len(self.theta)] = self.theta
             model.load_state_dict(state)
         return model
 

@@ -12,7 +12,7 @@ from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.linear import LinearModel
-from streamdp.optim.inference import random_scaling_interval
+from streamdp.optim.inference import SEGMENTS, batch_means_interval
 from streamdp.optim.losses import Loss, Squared
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from streamdp.optim.local_learning import Arrays
 
 # Within these limits states stay far inside the doubles for 1e18 records, however they are learned, absorbed or loaded:
-# reports are at most 1e15 bounds long, and intervals take squares of theta.
+# reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
-_LARGEST_SQUARES = 1e300
+_LARGEST_SUM = 1e120
+_LARGEST_POSTERIOR = 1e300
 _SCALINGS = ("private", "declared", "none")
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
 
@@ -40,7 +41,7 @@ class LDPLearner(LinearModel):
         "which sees each record and forgets it"
     )
     _averaged: ClassVar[bool] = False
-    _format: ClassVar[int] = 2
+    _format: ClassVar[int] = 3
     _arrays: Arrays
 
     mechanism: str | type[Mechanism]
@@ -116,7 +117,8 @@ class LDPLearner(LinearModel):
         summary = np.zeros((len(scaled), k.SUMMARY))
         summary[:, k.COLUMN] = scaled
         clock = np.zeros(k.CLOCK)
-        self._arrays = k.Arrays(spec, box, np.zeros((5, d)), clock, frame, location_scale.flat(len(scaled)), summary)
+        state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
+        self._arrays = k.Arrays(spec, box, state, segments, clock, frame, location_scale.flat(len(scaled)), summary)
         k.refresh(self._arrays)
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
@@ -303,6 +305,7 @@ class LDPLearner(LinearModel):
         arrays = self._arrays
         return {
             "state": arrays.state.copy(),
+            "segments": arrays.segments.copy(),
             "progress": arrays.clock.copy(),
             "scales": arrays.frame[:, : k.LEARNED].copy(),
             "posterior": arrays.posterior.reshape(len(arrays.posterior), _cells(arrays)).copy(),
@@ -314,23 +317,29 @@ class LDPLearner(LinearModel):
 
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
+        segments = finite_array(state, "segments", arrays.segments.shape)
         progress = finite_array(state, "progress", arrays.clock.shape)
         scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
         posterior = finite_array(state, "posterior", (len(arrays.posterior), _cells(arrays)))
         merged = bool(state["merged"])
-        sizes = np.abs(numbers).max(axis=1)
-        if max(sizes[:4]) > _LARGEST_THETA or not 0 <= sizes[4] <= _LARGEST_SQUARES or progress.min() < 0:
+        if (
+            np.abs(numbers).max() > _LARGEST_THETA
+            or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
+            or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
+            or not progress[k.SEGMENT] <= SEGMENTS - 1
+        ):
             raise ConfigError("state: numbers out of range")
         if (
             scales[:, 1].min() < 1e-60
             or scales[:, 2:].min() < 0
-            or np.abs(posterior).max(initial=0.0) > _LARGEST_SQUARES
+            or np.abs(posterior).max(initial=0.0) > _LARGEST_POSTERIOR
         ):
             raise ConfigError("state: scales out of range")
         self._check_theta(numbers[0])
 
         def take_over() -> None:
-            arrays.state[:], arrays.clock[:], arrays.frame[:, : k.LEARNED] = numbers, progress, scales
+            arrays.state[:], arrays.segments[:], arrays.clock[:] = numbers, segments, progress
+            arrays.frame[:, : k.LEARNED] = scales
             arrays.posterior[:] = posterior.reshape(arrays.posterior.shape)
             self._merged = merged
             k.refresh(arrays)
@@ -360,7 +369,7 @@ class LDPLearner(LinearModel):
         theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
         best = max(theirs, key=lambda a: float(a.clock[k.TOTAL]))
         arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
-        arrays.clock[[k.PLAIN, k.SQUARES]] = 0.0
+        arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
         arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
         k.refresh(arrays)
         self._start_from(original)
@@ -378,22 +387,20 @@ class AveragedLearner(LDPLearner):
     _averaged = True
 
     def interval(self, level: float = 0.95) -> np.ndarray:
-        """Return the (d, 2) confidence limits of theta by random scaling (see `inference`); nothing is spent.
+        """Return the (d, 2) confidence limits of theta by batch means (see `inference`); nothing is spent.
 
-        Coverage is asymptotic: it needs a well-specified, identified model, 1/2 <= alpha < 1 and enough records for
-        theta to converge.
+        A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
+        interval would hold. More records settle it. Coverage is asymptotic, and needs a well-specified, identified
+        model and 1/2 < alpha < 1.
 
         Parameters
         ----------
         level
-            The confidence: 0.80, 0.90, 0.95, 0.98 or 0.99.
+            The confidence, above 0 and below 1.
 
         Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
         """
-        from streamdp.optim.local_learning import PLAIN, SQUARES
-
         self._need_features("interval")
-        state, clock = self._arrays.state, self._arrays.clock
-        if self._merged or not clock[PLAIN] or self.n_seen < 2:
+        if self._merged or self.n_seen < 2:
             raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
-        return random_scaling_interval(state[2], state[3], state[4], clock[PLAIN], clock[SQUARES], level)
+        return batch_means_interval(self._arrays.segments, level)
