@@ -107,9 +107,12 @@ def test_status_statement_weights(
     assert "refused once the person's total would pass eps=3" in out
     code, out, _ = quick(monkeypatch, capsys, trained, "weights", "data.db")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["delay", "origin=JFK", "(intercept)", "95"]
+    assert [line.split()[0] for line in out.splitlines()][:4] == ["delay", "origin=JFK", "(intercept)", "95"]
     found = json.loads(quick(monkeypatch, capsys, trained, "weights", "data.db", "--json", "--level", "0.9")[1])
-    assert all(weight["low"] < weight["value"] < weight["high"] for weight in found)
+    settled = [weight["settled"] for weight in found]
+    assert settled == ["not settled" not in line for line in out.splitlines()[:3]] == ["low" in w for w in found]
+    assert all(weight["low"] < weight["high"] for weight in found if weight["settled"])
+    assert (out.splitlines()[-1] == "not settled: more records are needed for an interval") == (not all(settled))
 
 
 def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
@@ -264,7 +267,7 @@ def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         (["run", "job.yaml", "--cap", "eps=1"], 2, "holds the whole job"),
         (["status", "none.db"], 4, "none.db"),
         (["status", "data.csv"], 4, "not an SQLite database"),
-        (["weights", "data.db", "--level", "0.5"], 2, "level"),
+        (["weights", "data.db", "--level", "1.5"], 2, "level"),
         (["predict", "data.db", "--delimiter", "ab"], 2, "--delimiter"),
         (["plan", "--loss", "huber", "--d", "5", "--budget", "x"], 2, "--budget"),
         (["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"], 2, "--error"),

@@ -50,8 +50,8 @@ def share_covered(times: float, count: int, narrower: float = 1.0, runs: int = 1
 def test_settled_paths_are_covered(count: int, times: float) -> None:
     """Up to 5,000 intervals: standard error .3 %."""
     share, settled = share_covered(times, count)
-    assert 0.93 <= share <= 0.98
-    assert settled > (0.6 if times == 20 else 0.95)
+    assert 0.94 <= share <= 0.99  # careful where the path is short
+    assert settled > (0.55 if times == 20 else 0.95)
 
 
 @pytest.mark.parametrize("times", [50, 1000])
@@ -59,7 +59,7 @@ def test_narrower_intervals_are_caught(times: float) -> None:
     assert share_covered(times, 24, narrower=0.75)[0] < 0.92
 
 
-@pytest.mark.parametrize(("times", "most"), [(1, 0.03), (4, 0.08)])
+@pytest.mark.parametrize(("times", "most"), [(1, 0.01), (4, 0.02)])
 def test_short_paths_are_not_settled(times: float, most: float) -> None:
     assert share_covered(times, 24)[1] < most
 
