@@ -10,9 +10,9 @@ averages of the K others, with lengths L_k, of mean length L, a their average we
 (L_k/L)(a_k - a)^2 over K - 1. If the segments were independent, a +- t s / sqrt(K) would be the interval, t being the
 quantile of Student's law with K - 1 degrees of freedom. But theta forgets slowly, so segments that follow each other
 are correlated. The coefficient rho of an autoregression of first order is estimated for each parameter, without its
-bias of -(1 + 4 rho)/K, and moved halfway to the average of all parameters, downwards by a
-standard error at most. K segments then say as much about a as K/f independent ones, f = (1 + rho)/(1 - rho): s^2 is divided by its bias
-1 - (f - 1)/(K - 1) and multiplied by f, and t has K/f - 1 degrees of freedom.
+bias of -(1 + 4 rho)/K, and moved halfway to the average of all parameters, downwards by a standard error at most. K
+segments then say as much about a as K/f independent ones, f = (1 + rho)/(1 - rho): s^2 is divided by its bias 1 - (f -
+1)/(K - 1) and multiplied by f, and t has K/f - 1 degrees of freedom.
 
 Not settled. Where theta needs many records to move, or still moves from its start in one direction, its path is too
 short to say how far it is from theta*, and no correction helps. Where rho, or the average of all parameters, is above
