@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import base64
 import codecs
+import fcntl
 import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from connectors.csvgrammar import CSVGrammar
 from connectors.jsonrows import by_position, encode_json_lines, merge
 from connectors.recordblocks import Records, cut_lines
 from connectors.recordfile import RecordFile
-from streamdp.data.records import Batch, DeadLetter, Encoder
+from streamdp.data.records import Batch, DeadLetter, Encoder, Shard
 from streamdp.errors import SourceError
 
 _BOM = codecs.BOM_UTF8
@@ -269,3 +270,40 @@ class DeadLetterFile:
 
     def _cannot_write(self, error: OSError) -> SourceError:
         return SourceError(f"cannot write dead letters to {self.path}: {error.strerror or type(error).__name__}")
+
+
+class ShardedLetterFile:
+    """A file of dead letters for the shards of a topic; the workers on one machine may share it.
+
+    Parameters
+    ----------
+    file
+        The file. `close` closes it.
+    """
+
+    def __init__(self, file: DeadLetterFile) -> None:
+        self._file = file
+        self._lock = open(file.path, "rb")  # noqa: SIM115 - until close
+        self._waiting: list[tuple[Sequence[DeadLetter], Shard]] = []
+
+    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
+        """See `ShardedDeadLetters.write`."""
+        self._waiting.append((letters, shard))
+
+    def commit(self) -> None:
+        """Write the letters under a lock on the file, so that lines of two workers do not mix."""
+        if not self._waiting:
+            return
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            for letters, shard in self._waiting:
+                self._file.write(letters, topic=shard.topic, partition=shard.partition)
+            self._file.commit()
+            self._waiting.clear()
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        self._lock.close()

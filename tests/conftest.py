@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
 from streamdp.cli.main import main
+from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Quick
 from tests.support.servers import RunningBroker, RunningPostgres
 
@@ -50,6 +53,21 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres | Ru
     ours = Postgres(tmp_path_factory.mktemp("postgres"))
     with ours:
         yield ours
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The place of a store: a file, or a new database on a server with a subject key in the environment."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "job.db")
+        return
+    monkeypatch.setenv(ENVIRONMENT, "5a" * 32)
+    server = request.getfixturevalue("postgres").url
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        yield make_url(server).set(database=name).render_as_string(hide_password=False)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

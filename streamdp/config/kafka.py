@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,10 +15,10 @@ from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from connectors.files import DeadLetterFile
+    from connectors.files import ShardedLetterFile
     from connectors.kafka import KafkaSource
     from connectors.kafkasink import DeadLetterTopic, SnapshotTopic
-    from streamdp.data.records import DeadLetter, Encoder, Shard
+    from streamdp.data.records import Encoder
 
 BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that does not name its brokers."""
@@ -200,7 +200,7 @@ class KafkaSourceConfig(KafkaClientConfig):
 
     def build_dead_letters(self) -> DeadLetterTopic | ShardedLetterFile | None:
         """The file or topic of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
-        from connectors.files import DeadLetterFile
+        from connectors.files import DeadLetterFile, ShardedLetterFile
 
         if self.dead_letters is not None:
             return ShardedLetterFile(DeadLetterFile(self.dead_letters))
@@ -216,45 +216,6 @@ class KafkaSourceConfig(KafkaClientConfig):
 
         topic = self.publish_topic
         return None if topic is None else SnapshotTopic(topic, self.servers, self.security_options())
-
-
-class ShardedLetterFile:
-    """A file of dead letters for the shards of a topic; the workers on one machine may share it.
-
-    Parameters
-    ----------
-    file
-        The file. `close` closes it.
-    """
-
-    def __init__(self, file: DeadLetterFile) -> None:
-        self._file = file
-        self._lock = open(file.path, "rb")  # noqa: SIM115 - until close
-        self._waiting: list[tuple[Sequence[DeadLetter], Shard]] = []
-
-    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        """See `ShardedDeadLetters.write`."""
-        self._waiting.append((letters, shard))
-
-    def commit(self) -> None:
-        """Write the letters under a lock on the file, so that lines of two workers do not mix."""
-        import fcntl
-
-        if not self._waiting:
-            return
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            for letters, shard in self._waiting:
-                self._file.write(letters, topic=shard.topic, partition=shard.partition)
-            self._file.commit()
-            self._waiting.clear()
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        self._lock.close()
 
 
 def _secret(name: str, value: Any) -> Any:

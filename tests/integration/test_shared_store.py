@@ -8,13 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import (
@@ -25,7 +22,6 @@ from streamdp.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from streamdp.ledger.subject_key import ENVIRONMENT
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
 from streamdp.store.snapshot import Counts, Part
@@ -34,23 +30,7 @@ from tests.support.paths import ROOT
 
 CAP = PureDP(3)
 ONE = PureDP(1)
-KEY = "5a" * 32
 SHARDS = [Shard("topic", i) for i in range(3)]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The place of a store: a file, or a new database on a server with a subject key in the environment."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "job.db")
-        return
-    monkeypatch.setenv(ENVIRONMENT, KEY)
-    server = request.getfixturevalue("postgres").url
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")
-        yield make_url(server).set(database=name).render_as_string(hide_password=False)
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def shared(place: str, cap: PureDP = CAP) -> Store:

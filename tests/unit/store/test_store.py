@@ -60,21 +60,6 @@ STATE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The place of a store: a file, or a new database on a server with a subject key in the environment."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "job.db")
-        return
-    monkeypatch.setenv(ENVIRONMENT, "5a" * 32)
-    server = request.getfixturevalue("postgres").url
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")
-        yield make_url(server).set(database=name).render_as_string(hide_password=False)
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 on_a_server = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 
 
