@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Commands that tests start load compiled modules, and do not compile them each time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-kafka test test-fast coverage check format lock bench bench-kafka bench-ledger theory rates learning trust batches user-level campaign kafka clean
 

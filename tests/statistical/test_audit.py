@@ -33,7 +33,7 @@ from streamdp.privacy.guarantees import Budget, amount, with_amount
 from streamdp.privacy.mechanisms import Mechanism
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 
-TRIALS = 1_000_000
+TRIALS, CAMPAIGN_TRIALS = 250_000, 1_000_000
 
 
 def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
@@ -62,7 +62,7 @@ def test_the_attack_finds_randomized_response() -> None:
     """The bound on a mechanism of known epsilon is below it, and within 3 % of it at 10^6 trials."""
     rng = np.random.default_rng(1)
     truth = np.log(3)
-    a, b = rng.random(TRIALS) < 0.75, rng.random(TRIALS) < 0.25
+    a, b = rng.random(CAMPAIGN_TRIALS) < 0.75, rng.random(CAMPAIGN_TRIALS) < 0.25
     found = epsilon_lower_bound(a, b)
     assert 0.97 * truth < found <= truth
     assert epsilon_lower_bound(b, a) == pytest.approx(found, abs=0.02)  # either may be the numerator
@@ -71,21 +71,21 @@ def test_the_attack_finds_randomized_response() -> None:
 def test_the_attack_on_a_rare_event_takes_delta_off() -> None:
     """An output that names its input with probability 0.01 has no epsilon, but none is needed at delta = 0.011."""
     rng = np.random.default_rng(2)
-    a, b = rng.random(TRIALS) < 0.01, np.zeros(TRIALS)
+    a, b = rng.random(CAMPAIGN_TRIALS) < 0.01, np.zeros(CAMPAIGN_TRIALS)
     assert epsilon_lower_bound(a, b) > 6
     assert epsilon_lower_bound(a, b, delta=0.011) == 0.0
 
 
 def test_the_attack_finds_nothing_where_nothing_is() -> None:
     rng = np.random.default_rng(3)
-    a, b = rng.standard_normal((2, TRIALS))
+    a, b = rng.standard_normal((2, CAMPAIGN_TRIALS))
     assert epsilon_lower_bound(a, b) == pytest.approx(0.0, abs=0.02)
     assert mu_lower_bound(a, b) == pytest.approx(0.0, abs=0.01)
 
 
 def test_the_attack_finds_mu() -> None:
     rng = np.random.default_rng(4)
-    a, b = rng.standard_normal((2, TRIALS))
+    a, b = rng.standard_normal((2, CAMPAIGN_TRIALS))
     assert 0.985 < mu_lower_bound(a + 1, b) <= 1.0
     assert 0.985 < mu_lower_bound(-a, b + 1) <= 1.0
 
@@ -117,7 +117,7 @@ def inputs(mechanism: Mechanism, d: int, direction: str) -> tuple[np.ndarray, np
 
 
 def outputs(mechanism: Mechanism, g: np.ndarray, seed: int) -> np.ndarray:
-    return mechanism.randomize(np.tile(g, (TRIALS, 1)), SeededEntropy(seed, 1 << 16))
+    return mechanism.randomize(np.tile(g, (CAMPAIGN_TRIALS, 1)), SeededEntropy(seed, 1 << 16))
 
 
 def audit(claimed: Mechanism, drawn: Mechanism, d: int, direction: str, seed: int) -> float:
@@ -313,8 +313,7 @@ def test_the_harness_is_learn_one(case: Case) -> None:
         assert np.array_equal(one._arrays.state, many._arrays.state)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_learning_a_record_keeps_its_claim_and_half_its_noise_does_not(case: Case) -> None:
+def check(case: Case, trials: int) -> None:
     """The observer sees theta before and after the record, at the start that makes the two records most different."""
     model = case.model()
     budget = model._budget
@@ -324,7 +323,7 @@ def test_learning_a_record_keeps_its_claim_and_half_its_noise_does_not(case: Cas
 
     def bound(rows: np.ndarray, seed: int) -> float:
         a, b = (
-            score_of(moves(model, *arrays(record), rows, seed + i, TRIALS)) for i, record in enumerate((case.a, case.b))
+            score_of(moves(model, *arrays(record), rows, seed + i, trials)) for i, record in enumerate((case.a, case.b))
         )
         return lower_bound(budget, a, b)
 
@@ -332,8 +331,19 @@ def test_learning_a_record_keeps_its_claim_and_half_its_noise_does_not(case: Cas
     found = bound(model._default_rows, 40)
     broken = bound(weakened(model, budget), 50)
     print(f"{case} claim {budget}: found {found:.3f}, halved {broken:.3f}")
-    assert case.share * claim <= found <= claim
+    assert (case.share if trials > TRIALS else case.share - 0.04) * claim <= found <= claim
     assert broken > claim
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_learning_a_record_keeps_its_claim_and_half_its_noise_does_not(case: Case) -> None:
+    check(case, TRIALS)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_learning_a_record_keeps_its_claim_in_a_million_runs(case: Case) -> None:
+    check(case, CAMPAIGN_TRIALS)
 
 
 @pytest.mark.parametrize("budget", [PureDP(8), GaussianDP(8)], ids=str)
@@ -347,12 +357,12 @@ def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
     def bound(amounts: list[float], seed: int) -> float:
         rows = model._mechanism_of(budget).rows(3, np.array(amounts))
         a, b = (
-            score_of(moves(model, *arrays(case.a, case.b, last), rows, seed + i, TRIALS // 2))
+            score_of(moves(model, *arrays(case.a, case.b, last), rows, seed + i, TRIALS))
             for i, last in enumerate((case.a, case.b))
         )
         return lower_bound(budget, a, b)
 
-    assert 0.95 < bound([8.0, 8.0, 1.0], 60) <= 1
+    assert 0.93 < bound([8.0, 8.0, 1.0], 60) <= 1
     assert bound([1.0, 1.0, 8.0], 70) > 2  # and the looser budget is used
 
 
@@ -386,8 +396,8 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
     scores = []
     for x, y in (case.a, case.b):
         row = dict(zip(model.features, x, strict=True))  # type: ignore[arg-type]
-        out = np.empty((TRIALS, len(ga)))
-        for i in range(TRIALS):
+        out = np.empty((CAMPAIGN_TRIALS, len(ga)))
+        for i in range(CAMPAIGN_TRIALS):
             model.n_seen = 0
             model._arrays.state[:], model._arrays.clock[:] = start["state"], start["progress"]
             model.learn_one(row, y)

@@ -140,7 +140,7 @@ def test_table_of_dong_roth_su(epsilon: float, delta: float) -> None:
 def test_delta_is_that_of_dp_accounting(mu: float, epsilon: float) -> None:
     oracle = common.get_delta_gaussian(1 / mu, epsilon) if hasattr(common, "get_delta_gaussian") else None
     if oracle is None:
-        accountant = PLDAccountant(value_discretization_interval=1e-4)
+        accountant = PLDAccountant(value_discretization_interval=1e-3)
         oracle = accountant.compose(dp_event.GaussianDpEvent(1 / mu)).get_delta(epsilon)
     assert GaussianDP(mu).delta(epsilon) == pytest.approx(oracle, rel=1e-3, abs=1e-9)
 
@@ -148,7 +148,7 @@ def test_delta_is_that_of_dp_accounting(mu: float, epsilon: float) -> None:
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-8])
 def test_epsilon_is_that_of_dp_accounting(mu: float, delta: float) -> None:
-    oracle = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
+    oracle = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-3)
     assert GaussianDP(mu).epsilon(delta) == pytest.approx(oracle.get_epsilon_for_delta(delta), abs=3e-4)
 
 
@@ -360,7 +360,7 @@ def of(*budgets: Budget, private: bool = True) -> Guarantee:
 
 
 def pld(relation: NeighboringRelation) -> PLDAccountant:
-    return PLDAccountant(neighboring_relation=relation, value_discretization_interval=1e-4)
+    return PLDAccountant(neighboring_relation=relation, value_discretization_interval=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0])
@@ -369,9 +369,9 @@ def test_accountants_read_the_event_of_pure_dp(epsilon: float, delta: float) -> 
     """(epsilon, 0)-DP is (e, delta)-DP from e = log(e^epsilon - delta (1 + e^epsilon)) on, and no earlier."""
     event = of(PureDP(epsilon)).dp_event()
     exact = math.log(max(1.0, math.exp(epsilon) - delta * (1 + math.exp(epsilon))))
-    assert pld(REPLACE_ONE).compose(event).get_epsilon(delta) == pytest.approx(exact, abs=2e-4)
+    assert pld(REPLACE_ONE).compose(event).get_epsilon(delta) == pytest.approx(exact, abs=2e-3)
     thrice = dp_event.ComposedDpEvent([event] * 3)  # PLDAccountant 0.6.0 ignores the count of this event
-    assert pld(REPLACE_ONE).compose(thrice).get_epsilon(0.0) == pytest.approx(3 * epsilon, abs=6e-4)
+    assert pld(REPLACE_ONE).compose(thrice).get_epsilon(0.0) == pytest.approx(3 * epsilon, abs=6e-3)
     if delta:
         assert RdpAccountant(neighboring_relation=REPLACE_ONE).compose(event).get_epsilon(delta) >= exact
 
@@ -380,9 +380,9 @@ def test_accountants_read_the_event_of_pure_dp(epsilon: float, delta: float) -> 
 @pytest.mark.parametrize("delta", [1e-6, 1e-3])
 def test_accountants_read_the_event_of_gdp(mu: float, delta: float) -> None:
     event, exact = of(GaussianDP(mu)).dp_event(), GaussianDP(mu).epsilon(delta)
-    assert pld(NeighboringRelation.REPLACE_SPECIAL).compose(event).get_epsilon(delta) == pytest.approx(exact, abs=1e-3)
+    assert pld(NeighboringRelation.REPLACE_SPECIAL).compose(event).get_epsilon(delta) == pytest.approx(exact, abs=3e-3)
     doubled = pld(REPLACE_ONE).compose(event).get_epsilon(delta)
-    assert doubled == pytest.approx(GaussianDP(2 * mu).epsilon(delta), abs=1e-3)
+    assert doubled == pytest.approx(GaussianDP(2 * mu).epsilon(delta), abs=3e-3)
     renyi = RdpAccountant(neighboring_relation=REPLACE_ONE).compose(event).get_epsilon(delta)
     # the standard conversion from the Renyi divergences alpha mu^2 / 2, which the accountant improves on
     assert exact <= renyi <= mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9
