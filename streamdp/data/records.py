@@ -29,10 +29,12 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
 
     Raises `SchemaError` for a subject that is not str, bytes or None.
     """
-    if subject is None or isinstance(subject, bytes):
+    if subject is None or type(subject) is bytes:
         return subject
+    if isinstance(subject, bytes):
+        return b"".join((subject,))  # of a subclass, whose own methods are not asked
     if isinstance(subject, str):
-        return subject.encode("utf-8", "surrogatepass")
+        return str.encode(subject, "utf-8", "surrogatepass")
     raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
 
 

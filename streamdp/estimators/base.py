@@ -203,7 +203,11 @@ class StreamEstimator(river_base.Estimator):
                     self._count(spend)
                 self._learn_rows(record.row, record.target, None if budget is None else spend, None)
             finally:
-                record.wipe()
+                try:
+                    record.wipe()
+                except BaseException:  # such as Ctrl-C at this very place
+                    record.wipe()
+                    raise
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """Learn the rows of a DataFrame in order: the same result as `learn_one` in a loop, with the same noise.
