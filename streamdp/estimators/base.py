@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from river import base as river_base
 
+from streamdp.data.floats import floats
 from streamdp.errors import SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.privacy.composition import widest
@@ -134,7 +135,7 @@ class StreamEstimator(river_base.Estimator):
         return self._declare(sorted(names, key=str))
 
     def _matrix(self, X: Any) -> np.ndarray:
-        rows: np.ndarray = np.ascontiguousarray(X, dtype=float)
+        rows = floats("X", X)
         if rows.ndim != 2:
             raise SchemaError(f"X: expected shape (n, p), got {rows.shape}")
         if self._features is None:
@@ -253,9 +254,9 @@ class StreamEstimator(river_base.Estimator):
         """
         with self._rng.lock:
             X = self._matrix(X)
-            y = np.ascontiguousarray(y, dtype=float)
+            y = floats("y", y)
             if budgets is not None:
-                budgets = np.array(budgets, dtype=float)
+                budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
                     raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
                 budgets[np.isnan(budgets)] = amount(self._budget)

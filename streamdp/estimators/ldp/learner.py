@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
@@ -227,7 +228,7 @@ class LDPLearner(LinearModel):
                 self._seen[0] += 1
                 k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
             return
-        g = np.ascontiguousarray(report.gradient, dtype=float)
+        g = floats("report", report.gradient)
         if g.shape != arrays.state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self._loss.bound):
             raise SchemaError(f"report: expected a finite vector of shape {arrays.state[0].shape}, got shape {g.shape}")
         with self._rng.lock:

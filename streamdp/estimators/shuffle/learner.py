@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Analyzer, Calibration, LocalRandomizer, Shuffled, VectorSum
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.linear import gradients
@@ -182,7 +183,7 @@ class ShuffleLearner(BatchedModel):
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a batch is open: call close_batch() first")
-            X, y = self._matrix(X), np.ascontiguousarray(y, dtype=float)
+            X, y = self._matrix(X), floats("y", y)
             self._check_rows(X, y)
             groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if self.strong_convexity else 1
             distance, lipschitz = self._planned_walk().problem.distance, self._loss.bound

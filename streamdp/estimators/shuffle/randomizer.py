@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, VectorSum
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.linear import gradients
 from streamdp.optim.curvature import Curvature
@@ -87,13 +87,10 @@ class ShuffleRandomizer:
 
         Raises `SchemaError` as `messages` does.
         """
-        row = target = None
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            row = np.array([[x.get(name, 0.0) for name in self.features]], dtype=float)
-            target = np.array([y], dtype=float)
-        if row is None or target is None:
+        row, target = floats("x", [[x.get(name, 0.0) for name in self.features]]), floats("y", [y])
+        if (row.shape, target.shape) != ((1, len(self.features)), (1,)):
             raise SchemaError("x, y: expected numbers")
-        if target.shape != (1,) or not (np.isfinite(row).all() and np.isfinite(target).all()):
+        if not (np.isfinite(row).all() and np.isfinite(target).all()):
             raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
         self._check_targets(target)
         return row, target

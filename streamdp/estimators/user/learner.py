@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
+from streamdp.data.floats import floats
 from streamdp.data.records import subject_bytes
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
@@ -261,9 +262,7 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _answers(self, report: UserReport) -> bool:
         """Whether the report has the form of an answer to the open question."""
-        mean, answer, coordinate = self._mean, np.asarray(report.answer), report.coordinate
-        if answer.dtype.kind not in "buif":
-            return False
+        mean, answer, coordinate = self._mean, floats("report", report.answer), report.coordinate
         if coordinate is None:
             return answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
         named = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
