@@ -326,8 +326,11 @@ class StreamEstimator(river_base.Estimator):
 
     @property
     def private(self) -> bool:
-        """False with a seed, because its noise can be subtracted, and after a state was loaded that is not private."""
-        return self.seed is None and not self._tainted
+        """False with a seed, because its noise can be subtracted, and after a state was loaded that is not private.
+
+        It follows from the generator that is in use, not from the parameters, which may be changed.
+        """
+        return self._rng.private and not self._tainted
 
     @property
     def guarantee(self) -> Guarantee:
@@ -376,7 +379,7 @@ class StreamEstimator(river_base.Estimator):
                 " that was set for that person alone"
             )
         caveats = []
-        if self.seed is not None:
+        if not self._rng.private:
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
         if self.features is None:
             caveats.append("no features were declared; the first record's names were taken as public")

@@ -51,11 +51,13 @@ class LDPLearner(LinearModel):
     scaling: str | None
     _weighed_by: ClassVar[str] = "information"
     _rng: Entropy | SeededEntropy
+    _kind: str | type[Mechanism]  # the mechanism in use; the parameter may be changed
 
     def _set_up(self) -> None:
         super()._set_up()
         self._steps = Steps(self.eta, self.alpha, self.clock)
         self._rng = entropy(self.seed)
+        self._kind = self.mechanism
         self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
         if self.scaling is not None and self.scaling not in _SCALINGS:
             raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
@@ -91,7 +93,7 @@ class LDPLearner(LinearModel):
         assert features is not None
         spec, box = self._describe(p)
         d = box.shape[1]
-        spec[loops.MECHANISM] = mechanism_for(self.mechanism, self._budget).code
+        spec[loops.MECHANISM] = mechanism_for(self._kind, self._budget).code
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(d, self._loss.bound)
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         scaling, bounds = self._scaling_of(features), self._target_bounds()
@@ -134,7 +136,7 @@ class LDPLearner(LinearModel):
         return out
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
-        kind: Any = mechanism_for(self.mechanism, budget)
+        kind: Any = mechanism_for(self._kind, budget)
         mechanism: Mechanism = calibrated(kind, budget, self._loss.bound, self._loss.sensitivity)
         return mechanism
 
@@ -180,7 +182,7 @@ class LDPLearner(LinearModel):
             features,
             bool(self.intercept),
             self._budget,
-            self.mechanism,
+            self._kind,
             self._question(),
             rng,
         )
@@ -247,13 +249,13 @@ class LDPLearner(LinearModel):
     @property
     def private(self) -> bool:
         """False with a seed or without noise, and after a state or report was taken over that is not private."""
-        return super().private and mechanism_for(self.mechanism, self._budget).code != NoNoise.code
+        return super().private and mechanism_for(self._kind, self._budget).code != NoNoise.code
 
     def _caveats(self) -> list[str]:
         if not self._names:
             return []
         notes = []
-        if mechanism_for(self.mechanism, self._budget).code == PrivUnit.code:
+        if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
             delta = self._arrays.state.shape[1] * 2.0**-32
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"

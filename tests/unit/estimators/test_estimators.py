@@ -155,6 +155,49 @@ def test_no_raw_record_stays_behind() -> None:
     assert not model._features.row.any()
 
 
+# --- private
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_private_follows_from_the_generator_in_use(name: str) -> None:
+    """Not from parameters, which anyone may change afterwards."""
+    made: Any = getattr(streamdp, name)(features=["a", "b"], seed=1)
+    made.seed = None
+    assert not made.private
+    assert not made.guarantee.private
+    assert "seed" in made.statement()
+    assert not made.clone({"seed": 1}).private
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name.startswith(("LDP", "Pan"))])
+def test_private_follows_from_the_mechanism_in_use(name: str) -> None:
+    made: Any = getattr(streamdp, name)(features=["a", "b"], mechanism="none")
+    made.mechanism = "auto"
+    assert not made.private
+    noisy: Any = getattr(streamdp, name)(features=["a", "b"])
+    noisy.mechanism = "none"
+    assert noisy.private
+    start = noisy.theta
+    for _ in range(400):
+        noisy.learn_one({"a": 0.0, "b": 0.0}, 1.0 if name.endswith("Regressor") else True)
+    noisy.close_batch()
+    assert (noisy.theta != start)[:2].all()  # there is no gradient along these, so this is noise
+    if name.startswith("LDP"):
+        assert noisy.randomizer({"a": 0.0, "b": 0.0}, 1.0).private
+        noisy.learn_one({"a": 0.0, "b": 0.0}, 1.0 if name.endswith("Regressor") else True, budget="eps=0.5")
+        assert noisy.randomizer.mechanism == "auto"
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_model_that_learned_without_privacy_stays_so(name: str) -> None:
+    kind: Any = getattr(streamdp, name)
+    made, open_, private = kind(features=["a", "b"]), kind(features=["a", "b"], seed=1), kind(features=["a", "b"])
+    made.load_state_dict(open_.state_dict())
+    assert not made.private
+    made.load_state_dict(private.state_dict())
+    assert not made.private
+
+
 # --- threads
 
 
