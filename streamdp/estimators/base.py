@@ -21,7 +21,7 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
-from streamdp.errors import SchemaError
+from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
@@ -105,6 +105,24 @@ class StreamEstimator(river_base.Estimator):
         """Copies and pickles do without the place in a pipeline."""
         with self._rng.lock:
             return {name: value for name, value in self.__dict__.items() if name != "_looked"}
+
+    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
+        """Return a new estimator with the same parameters.
+
+        Parameters
+        ----------
+        new_params
+            Other values of parameters, by name.
+        include_attributes
+            Whether the new one has learned what this one has: then it is a copy, with the state of the last boundary.
+
+        Raises `ConfigError` for a copy with other parameters, because a state belongs to its parameters.
+        """
+        if not include_attributes:
+            return super().clone(new_params)
+        if new_params:
+            raise ConfigError("clone: expected new_params or include_attributes, got both")
+        return copy.deepcopy(self)
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # two estimators with one state would each count half of its spends

@@ -49,6 +49,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from streamdp.errors import ConfigError
+
 _LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
 _forks = 0
 
@@ -166,6 +168,8 @@ class SeededEntropy(_Words):
         The seed of PCG64.
     size
         The number of words of the buffer.
+
+    Raises `ConfigError` for a seed that is no whole number.
     """
 
     private = False
@@ -173,6 +177,8 @@ class SeededEntropy(_Words):
 
     def __init__(self, seed: int, size: int = 8192) -> None:
         super().__init__(size)
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise ConfigError(f"seed: expected a whole number of at least 0, or None, got {seed!r}")
         self._generator = np.random.PCG64(seed)
 
     def _fill(self, out: np.ndarray) -> None:
