@@ -519,6 +519,23 @@ def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None
     database.close()
 
 
+def test_a_key_that_others_may_know_or_give_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    place, key = tmp_path / "spends.db", tmp_path / "spends.db.key"
+    Ledger("eps=1", path=place).close()
+    for mode in (0o640, 0o604, 0o620, 0o666):
+        key.chmod(mode)
+        with pytest.raises(StoreError, match="mode to 600"):
+            Ledger("eps=1", path=place)
+    key.chmod(0o400)
+    Ledger("eps=1", path=place).close()
+    with monkeypatch.context() as patch:
+        real = os.fstat
+        patch.setattr(os, "fstat", lambda file: SimpleNamespace(st_mode=real(file).st_mode, st_uid=os.geteuid() + 1))
+        with pytest.raises(StoreError, match="another user"):
+            Ledger("eps=1", path=place)
+
+
 def test_threads_with_clones_share_one_cap() -> None:
     """The compiled admission runs without the interpreter's lock."""
     people = [f"p{i}" for i in range(20_000)]
