@@ -116,8 +116,8 @@ class OpenUsers:
         if end > len(self._rows):
             more = np.zeros((max(end, 2 * len(self._rows)), X.shape[1] + 1))
             more[:first] = self._rows[:first] if first else 0.0
-            self._rows[...] = 0.0
-            self._rows = more
+            old, self._rows = self._rows, more
+            old[...] = 0.0
         places: Sequence[int] = range(first, end)
         if admitted is not None:
             places = (np.flatnonzero(admitted) + first).tolist()
@@ -144,7 +144,7 @@ class OpenUsers:
 
     def close(self) -> Users:
         """End the window; return all users that were open."""
-        users = list(self._open.values())
+        users = [places for places in self._open.values() if places]  # none, if its first record was interrupted
         self._open = {}
         self.at = self.held = 0
         return users
@@ -157,7 +157,8 @@ class OpenUsers:
         subject
             The user.
         """
-        users = [self._open.pop(subject)] if subject is not None and subject in self._open else []
+        places = None if subject is None else self._open.pop(subject, None)
+        users = [places] if places else []
         self.held -= sum(map(len, users))
         return users
 

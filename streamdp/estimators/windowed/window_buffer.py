@@ -104,8 +104,12 @@ class Gathering:
         users = np.fromiter(map(known.get, subjects, repeat(_NEW)), dtype=np.int64, count=len(subjects))
         for i in np.flatnonzero(users == _NEW).tolist():
             subject = subjects[i]
-            user = self._next if subject is None else self._index.setdefault(subject, self._next)
-            self._next += user == self._next
+            user = _NEW if subject is None else known.get(subject, _NEW)
+            if user == _NEW:
+                user = self._next
+                self._next += 1  # before the number is given, so that nobody else gets it
+                if subject is not None:
+                    known[subject] = user
             users[i] = user
         if self._next > len(self._counts):
             self._counts = np.append(self._counts, np.zeros(self._next, dtype=np.int64))
@@ -140,8 +144,8 @@ class Gathering:
             size = max(end, 2 * len(self._rows))
             rows, places = np.zeros((size, X.shape[1] + 1)), np.zeros(size, dtype=np.int64)
             rows[:begin], places[:begin] = self._rows[:begin] if begin else 0.0, self._places[:begin]
-            self._rows[...] = 0.0
-            self._rows, self._places = rows, places
+            old, self._rows, self._places = self._rows, rows, places
+            old[...] = 0.0
         self._places[begin:end] = users[taken]
         self._filled = end  # in this order no record gets the place of another user's, and all that are held are wiped
         self._rows[begin:end, :-1], self._rows[begin:end, -1] = X[taken], y[taken]
