@@ -288,9 +288,8 @@ class BatchedModel(BoundedModel):
             if member is not None:
                 learned[i] = member not in met
                 met.add(member)
-        learned[learned] = self.ledger.admit_many(
-            [m for m, new in zip(members, learned, strict=True) if new], self._budget
-        )
+        mine = [member for member, new in zip(members, learned, strict=True) if new]
+        learned[learned] = self.ledger.admit_many(mine, self._budget)
         self.n_refused += int(np.count_nonzero(~learned))
         if learned.any():
             self._joining = {m for m, new in zip(members, learned, strict=True) if new and m is not None}

@@ -255,9 +255,9 @@ class UserLearner(UserRecords, BatchedModel):
             self._tainted |= not report.private
             self.n_seen += 1
             if coarse:
-                self._votes[report.coordinate] += np.asarray(report.answer, dtype=np.int64)
+                self._votes[report.coordinate] += floats("report", report.answer).astype(np.int64)
             else:
-                self._total = self._total + report.answer
+                self._total = self._total + floats("report", report.answer)
             self._heard(1)
 
     def _answers(self, report: UserReport) -> bool:
