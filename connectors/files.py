@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import codecs
+import errno
 import fcntl
 import json
 import os
+import stat
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -224,14 +226,20 @@ class DeadLetterFile:
     path
         The file; it is made if it does not exist.
 
-    Raises `SourceError` if it cannot be written.
+    Raises `SourceError` if it cannot be written, and if it is a symbolic link.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
+            raise self._cannot_write(error) from None
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.fchmod(descriptor, 0o600)  # an older file may be open to others
+        except OSError as error:
+            os.close(descriptor)
             raise self._cannot_write(error) from None
         self._file = os.fdopen(descriptor, "a", encoding="ascii")
 
@@ -269,7 +277,8 @@ class DeadLetterFile:
             self._file.close()
 
     def _cannot_write(self, error: OSError) -> SourceError:
-        return SourceError(f"cannot write dead letters to {self.path}: {error.strerror or type(error).__name__}")
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or type(error).__name__
+        return SourceError(f"cannot write dead letters to {self.path}: {reason}")
 
 
 class ShardedLetterFile:

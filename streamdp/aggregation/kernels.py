@@ -75,11 +75,13 @@ def noisy_counts(places: np.ndarray, noise: int, out: np.ndarray, words: np.ndar
 
 @compiled
 def _add_counts(g: np.ndarray, bound: float, places: int, noise: int, ones: np.ndarray, words: np.ndarray) -> bool:
-    """Add to ones (d,) the counts of one gradient g (d,), on 0 to `places`; False, and nothing, if `words` run out.
+    """Add to ones (d + 1,) the counts of one gradient g (d,), on 0 to `places`, and one person to the last entry.
+
+    Returns False, and adds nothing, if `words` run out.
 
     Raises `ArithmeticError` if g is longer than the bound, because it would not be protected.
     """
-    d = ones.shape[0]
+    d = g.shape[0]
     each = 1 + (noise + 63) // 64
     start = np.int64(words[0])
     if start + d * each > words.shape[0]:
@@ -97,6 +99,7 @@ def _add_counts(g: np.ndarray, bound: float, places: int, noise: int, ones: np.n
         return False
     for j in range(d):
         ones[j] += np.int64(g[j])
+    ones[d] += 1
     return True
 
 
@@ -127,17 +130,17 @@ def count_ones(
     places, noise
         g and b of `shuffled_sum.VectorSum`.
     ones
-        (d,) int64, to which the counts are added.
+        (d + 1,) int64, to which the counts are added; the last entry counts the rows.
     words
         Random words.
 
     Raises `ArithmeticError` if a gradient is longer than the bound.
     """
-    room = np.empty(ones.shape[0] + 1)
+    room = np.empty(ones.shape[0])
     done = 0
     for i in range(X.shape[0]):
         gradient(spec, theta, X, y, i, room)
-        if not _add_counts(room[: ones.shape[0]], bound, places, noise, ones, words):
+        if not _add_counts(room[: ones.shape[0] - 1], bound, places, noise, ones, words):
             break
         done += 1
     room[:] = 0.0
@@ -157,7 +160,7 @@ def count_ones_of_classes(
     words: np.ndarray,
 ) -> int:
     """As `count_ones`, for the multinomial loss."""
-    room = np.empty(ones.shape[0])
+    room = np.empty(ones.shape[0] - 1)
     done = 0
     for i in range(X.shape[0]):
         gradient_of_classes(spec, theta, X, y, i, room)
@@ -190,9 +193,9 @@ def count_ones_of_joint(
     spec, theta, X, y, bound, places, noise, words
         As for `count_ones`; theta has the length of a gradient.
     ones
-        (size,) int64, to which the counts are added.
+        (size + 1,) int64, to which the counts are added; the last entry counts the rows.
     """
-    room = np.empty(ones.shape[0])
+    room = np.empty(ones.shape[0] - 1)
     done = 0
     for i in range(X.shape[0]):
         joint(spec, theta, X, y, i, factor, room)

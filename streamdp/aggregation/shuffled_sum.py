@@ -34,6 +34,7 @@ from typing import Literal, NoReturn
 import numpy as np
 
 from streamdp.aggregation import binomial
+from streamdp.data.floats import floats
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
@@ -231,10 +232,7 @@ def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, s
 
 def _places(params: VectorSum, vectors: np.ndarray) -> np.ndarray:
     """Vectors (d,) or (m, d) as places (m, d) on the grid, from 0 to g."""
-    try:
-        V = np.array(vectors, dtype=float, ndmin=2)
-    except (TypeError, ValueError):
-        raise SchemaError(f"expected vectors of {params.d} numbers") from None
+    V = np.array(floats(f"vectors of {params.d} numbers", vectors), ndmin=2)
     if V.ndim != 2 or V.shape[1] != params.d:
         raise SchemaError(f"expected vectors of {params.d} numbers, got an array of shape {V.shape}")
     with np.errstate(over="ignore"):
@@ -368,11 +366,9 @@ class Shuffler:
         answer than were agreed on.
         """
         width, d = self.params.row_bytes, self.params.d
-        batch = np.array(messages, ndmin=3)
+        batch = np.array(messages if isinstance(messages, np.ndarray) else 0, ndmin=3)
         if batch.dtype != np.uint8 or batch.ndim != 3 or batch.shape[1:] != (d, width):
-            raise SchemaError(
-                f"expected packed bits (uint8) of shape ({d}, {width}), got {batch.dtype} {np.shape(messages)}"
-            )
+            raise SchemaError(f"expected packed bits (uint8) of shape ({d}, {width}), got {batch.dtype} {batch.shape}")
         spare = 8 * width - self.params.g - self.params.b
         if np.any(batch[:, :, -1] & ((1 << spare) - 1)):
             raise SchemaError(f"a message has ones after its {self.params.g + self.params.b} bits for each coordinate")
@@ -440,6 +436,8 @@ class Analyzer:
         """
         d, each = self.params.d, self.params.g + self.params.b
         width = (shuffled.users * each + 7) // 8
+        if not isinstance(shuffled.bits, np.ndarray):
+            raise SchemaError(f"expected packed bits as an array, got {type(shuffled.bits).__name__}")
         if shuffled.bits.dtype != np.uint8 or shuffled.bits.shape != (d, width):
             raise SchemaError(f"expected packed bits of shape ({d}, {width}), got {shuffled.bits.shape}")
         if np.any(shuffled.bits[:, -1:] & ((1 << (8 * width - shuffled.users * each)) - 1)):

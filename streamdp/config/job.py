@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -89,6 +90,13 @@ class JobConfig(Definition):
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if self.cap is not None:
                 raise MisfitError("cap", "a job with a shuffler cannot keep a cap: its messages name no subject")
+        return self
+
+    @model_validator(mode="after")
+    def _names_files(self) -> Self:
+        shuffles = isinstance(self.source, ShuffleSourceConfig) and self.source.shuffler_store is None
+        if (self.store is None or shuffles) and re.search(r"[/\\\0]", self.job):
+            raise MisfitError("job", "expected a name without / and \\, because files are named after it; or set store")
         return self
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from river import base
 
 from streamdp.data.columns import scale_number, scale_to_bounds
+from streamdp.data.floats import floats, number
 from streamdp.data.schema import Bounds, declared_bounds, declared_categories
 from streamdp.errors import SchemaError
 
@@ -55,7 +56,7 @@ class BoundsScaler(base.MiniBatchTransformer):
         out = dict(x)
         for name, (low, high) in self._checked.items():
             if name in out:
-                out[name] = scale_number(out[name], low, high)
+                out[name] = scale_number(number(f"column {name!r}", out[name]), low, high)
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -67,7 +68,11 @@ class BoundsScaler(base.MiniBatchTransformer):
             The features of records as columns.
         """
         return X.assign(
-            **{n: scale_to_bounds(X[n].to_numpy(float), *b) for n, b in self._checked.items() if n in X.columns}
+            **{
+                n: scale_to_bounds(floats(f"column {n!r}", X[n]), *b)
+                for n, b in self._checked.items()
+                if n in X.columns
+            }
         )
 
 

@@ -29,10 +29,15 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
 
     Raises `SchemaError` for a subject that is not str, bytes or None.
     """
-    if subject is None or isinstance(subject, bytes):
-        return subject
-    if isinstance(subject, str):
-        return subject.encode("utf-8", "surrogatepass")
+    kind = type(subject)
+    if kind is str:
+        return subject.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]
+    if subject is None or kind is bytes:
+        return subject  # type: ignore[return-value]
+    if isinstance(subject, str):  # of a subclass, whose own methods are not asked
+        return str.encode(subject, "utf-8", "surrogatepass")
+    if isinstance(subject, bytes):
+        return b"".join((subject,))
     raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
 
 

@@ -38,7 +38,7 @@ def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
     """
     try:
         low, high = (float(b) for b in bounds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SchemaError(f"{name!r}: expected public bounds (low, high)") from None
     if not (low < high and math.isfinite(high - low)):
         raise SchemaError(f"{name!r}: expected finite public bounds with low < high, got ({low:g}, {high:g})")
@@ -70,7 +70,7 @@ def _typical(name: str, declaration: Any, bounds: Bounds) -> tuple[float, float]
     """The declared typical centre and spread of a number, which lie within its bounds."""
     try:
         centre, spread = (float(b) for b in declaration)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SchemaError(f"{name!r}: expected typical (centre, spread)") from None
     low, high = bounds
     if not (low <= centre <= high and 0 < spread <= high - low):

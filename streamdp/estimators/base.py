@@ -5,7 +5,8 @@ admission, counts, `learn_one`, `learn_many`, `learn_arrays`, `guarantee` and `s
 
 Threads may share an estimator: whatever learns, absorbs, loads, saves or packs a record holds the lock of its random
 words. An exception at any moment, such as Ctrl-C, leaves a state in which every spend is counted: budgets are counted
-before learning, and the compiled loop counts each record with its step. A signal handler may read an estimator but
+before learning, subjects are noted before their records enter a batch, and the compiled loop counts each record with
+its step or its noise. Records may be lost. A signal handler may read an estimator but
 should not learn: the record that it interrupts may be learned as zeros.
 """
 
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from river import base as river_base
 
-from streamdp.errors import SchemaError
+from streamdp.data.floats import floats
+from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
@@ -105,6 +107,24 @@ class StreamEstimator(river_base.Estimator):
         with self._rng.lock:
             return {name: value for name, value in self.__dict__.items() if name != "_looked"}
 
+    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
+        """Return a new estimator with the same parameters.
+
+        Parameters
+        ----------
+        new_params
+            Other values of parameters, by name.
+        include_attributes
+            Whether the new one has learned what this one has: then it is a copy, with the state of the last boundary.
+
+        Raises `ConfigError` for a copy with other parameters, because a state belongs to its parameters.
+        """
+        if not include_attributes:
+            return super().clone(new_params)
+        if new_params:
+            raise ConfigError("clone: expected new_params or include_attributes, got both")
+        return copy.deepcopy(self)
+
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # two estimators with one state would each count half of its spends
 
@@ -134,7 +154,7 @@ class StreamEstimator(river_base.Estimator):
         return self._declare(sorted(names, key=str))
 
     def _matrix(self, X: Any) -> np.ndarray:
-        rows: np.ndarray = np.ascontiguousarray(X, dtype=float)
+        rows = floats("X", X)
         if rows.ndim != 2:
             raise SchemaError(f"X: expected shape (n, p), got {rows.shape}")
         if self._features is None:
@@ -203,7 +223,11 @@ class StreamEstimator(river_base.Estimator):
                     self._count(spend)
                 self._learn_rows(record.row, record.target, None if budget is None else spend, None)
             finally:
-                record.wipe()
+                try:
+                    record.wipe()
+                except BaseException:  # such as Ctrl-C at this very place
+                    record.wipe()
+                    raise
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """Learn the rows of a DataFrame in order: the same result as `learn_one` in a loop, with the same noise.
@@ -249,9 +273,9 @@ class StreamEstimator(river_base.Estimator):
         """
         with self._rng.lock:
             X = self._matrix(X)
-            y = np.ascontiguousarray(y, dtype=float)
+            y = floats("y", y)
             if budgets is not None:
-                budgets = np.array(budgets, dtype=float)
+                budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
                     raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
                 budgets[np.isnan(budgets)] = amount(self._budget)
@@ -321,8 +345,11 @@ class StreamEstimator(river_base.Estimator):
 
     @property
     def private(self) -> bool:
-        """False with a seed, because its noise can be subtracted, and after a state was loaded that is not private."""
-        return self.seed is None and not self._tainted
+        """False with a seed, because its noise can be subtracted, and after a state was loaded that is not private.
+
+        It follows from the generator that is in use, not from the parameters, which may be changed.
+        """
+        return self._rng.private and not self._tainted
 
     @property
     def guarantee(self) -> Guarantee:
@@ -371,7 +398,7 @@ class StreamEstimator(river_base.Estimator):
                 " that was set for that person alone"
             )
         caveats = []
-        if self.seed is not None:
+        if not self._rng.private:
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
         if self.features is None:
             caveats.append("no features were declared; the first record's names were taken as public")

@@ -75,7 +75,9 @@ class BatchedModel(BoundedModel):
             self._check_newton(curved)
             if self.domain is None:
                 self._domain = RealSpace()
-        self._members: set[bytes] = set()  # with a ledger: the subjects with a record in the open batch
+        # With a ledger: the subjects with a record in the open batch, and those whose records come next.
+        self._members: set[bytes] = set()
+        self._joining: set[bytes] = set()
 
     def _check_newton(self, curved: bool) -> None:
         if not curved:
@@ -206,10 +208,12 @@ class BatchedModel(BoundedModel):
                 if self._batch != self._walk.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
                     self._begin_phase()
                 self._middle = self._walk.middle
+                self._discard()  # it may have been interrupted before
                 self._open()
             taken = min(left, self._batch - self._taken)
             self._seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self._taken += taken
+            self._members |= self._joining
             if taken == left:
                 self._add(X, y)
             else:
@@ -252,15 +256,14 @@ class BatchedModel(BoundedModel):
             if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:
                 self.n_refused += 1
                 return
-            learned = self.n_seen
+            self._joining = set() if member is None else {member}
             super().learn_one(x, y, subject=subject)
-            if member is not None and self._taken and self.n_seen > learned:
-                self._members.add(member)
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         if self.ledger is None or subjects is None:
+            self._joining = set()
             return super()._learn_shared(X, y, subjects)
         if len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
@@ -278,20 +281,21 @@ class BatchedModel(BoundedModel):
 
     def _learn_part(self, X: np.ndarray, y: np.ndarray, members: list[bytes | None]) -> np.ndarray:
         """Learn rows that do not go beyond this batch, each subject once; return the mask of those learned."""
-        once = np.ones(len(X), dtype=bool)
+        assert self.ledger is not None
+        learned = np.ones(len(X), dtype=bool)
         met = set(self._members)
         for i, member in enumerate(members):
             if member is not None:
-                once[i] = member not in met
+                learned[i] = member not in met
                 met.add(member)
-        mine = [member for member, new in zip(members, once, strict=True) if new]
-        learned = super()._learn_shared(X[once], y[once], mine)
-        self.n_refused += int(np.count_nonzero(~once))
-        if learned is not None:
-            once[once] = learned
-        if self._taken:
-            self._members.update(m for m, new in zip(members, once, strict=True) if new and m is not None)
-        return once
+        mine = [member for member, new in zip(members, learned, strict=True) if new]
+        learned[learned] = self.ledger.admit_many(mine, self._budget)
+        self.n_refused += int(np.count_nonzero(~learned))
+        if learned.any():
+            self._joining = {m for m, new in zip(members, learned, strict=True) if new and m is not None}
+            self._count(self._budget)
+            self._learn_rows(X[learned], y[learned], None, None)
+        return learned
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -299,15 +303,15 @@ class BatchedModel(BoundedModel):
         """A copy holds the state of the last boundary: the contributions of an open batch are not in it."""
         with self._rng.lock:
             state = super().__getstate__()
-            if not self.at_boundary:
-                state |= self._empty() | {"_seen": self._seen - self._taken, "_taken": 0, "_members": set()}
+            if self._features is not None:
+                state |= self._empty() | {"_seen": self._seen - self._pending, "_taken": 0, "_members": set()}
         return state
 
     def _discard(self) -> None:
-        """Discard the open batch."""
+        """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""
+        self._taken = 0
         for name, value in self._empty().items():
             getattr(self, name)[:] = value
-        self._taken = 0
         self._members = set()
 
     def _estimate(self) -> np.ndarray:

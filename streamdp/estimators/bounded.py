@@ -144,14 +144,16 @@ class BoundedModel(LinearModel):
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a parameter is a number, and not a truth value.
+    """Return whether a parameter is a number that fits a double, and not a truth value.
 
     Parameters
     ----------
     value
         Any value.
     """
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value.bit_length() < 1024
+    return isinstance(value, float | np.number)
 
 
 def _width(domain: Domain) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
 import warnings
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
@@ -82,17 +84,15 @@ class Features:
             values = tuple(x.get(name, 0.0) for name in self.names)
         if len(x) > len(self.names):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
+        view = self._view if view is None else view
         try:
-            self._pack_into(self._view if view is None else view, 0, *values, y)
-        except (struct.error, TypeError, ValueError, OverflowError):
-            for name, value in zip(self.names, values, strict=True):
-                if not isinstance(value, int | float | np.number | np.bool_):
-                    raise SchemaError(f"feature {name!r}: expected a number, got {type(value).__name__}") from None
-            raise SchemaError("a feature is not a number that fits a double") from None
-        if not math.isfinite(sum(values)):
-            bad = [name for name, value in zip(self.names, values, strict=True) if not math.isfinite(value)]
-            if bad:
-                raise SchemaError(f"feature {bad[0]!r}: expected a finite number, got NaN or an infinity")
+            self._pack_into(view, 0, *values, y)
+            finite = math.isfinite(sum(values))
+        except Exception:  # noqa: BLE001 - a value may raise anything, with itself in the message
+            finite = False
+        if not finite:
+            numbers = [_finite(name, value) for name, value in zip(self.names, values, strict=True)]
+            self._pack_into(view, 0, *numbers, y)
 
     def wipe(self) -> None:
         """Overwrite the buffer with zeros."""
@@ -124,10 +124,12 @@ class Features:
         out = np.zeros((len(X), len(self.names)))
         for j, name in enumerate(self.names):
             if name in known:
-                try:
-                    out[:, j] = X[name].to_numpy(dtype=float, na_value=np.nan)
-                except (TypeError, ValueError):
-                    raise SchemaError(f"feature {name!r}: expected numbers") from None
+                column = None
+                with contextlib.suppress(Exception):  # it may have a value in its message
+                    column = X[name].to_numpy(dtype=float, na_value=np.nan)
+                if column is None:
+                    raise SchemaError(f"feature {name!r}: expected numbers")
+                out[:, j] = column
             else:
                 self._warn("missing", "a record lacks a declared feature; missing features count as 0")
         return out
@@ -258,7 +260,12 @@ class SchemaFeatures(Features):
                 values = X[name].tolist()
                 if name in texts:  # polars would refuse a number among categories with an error of its own
                     values = [value if isinstance(value, str) else None for value in values]
-                raw[name] = pl.Series(values, strict=False)
+                column = None
+                with contextlib.suppress(Exception):  # it may have a value in its message
+                    column = pl.Series(values, strict=False)
+                if column is None or not (column.dtype.is_numeric() or column.dtype in (pl.Null, pl.String)):
+                    raise SchemaError(f"feature {name!r}: expected numbers or text")
+                raw[name] = column
         return self._schema.encode_features(pl.DataFrame(raw))
 
 
@@ -280,13 +287,16 @@ def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Feat
 def _number(name: Any, value: Any) -> float:
     if value is None:
         raise SchemaError(f"feature {name!r}: missing")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise SchemaError(f"feature {name!r}: expected a number, got {type(value).__name__}") from None
-    if not math.isfinite(number):
+    found = number(f"feature {name!r}", value)
+    if not math.isfinite(found):
         raise SchemaError(f"feature {name!r}: expected a finite number, got NaN or an infinity")
-    return number
+    return found
+
+
+def _finite(name: Any, value: Any) -> float:
+    if value is None or isinstance(value, str | bytes):  # text is a number in raw records only
+        raise SchemaError(f"feature {name!r}: expected a number, got {type(value).__name__}")
+    return _number(name, value)
 
 
 def _single(get: Callable[[Mapping[Any, Any]], Any], x: Mapping[Any, Any]) -> tuple[Any]:

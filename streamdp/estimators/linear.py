@@ -235,11 +235,12 @@ class LinearModel(StreamEstimator):
                 raise ConfigError("state: expected what state_dict returns") from None
             if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
                 raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
-            self._set_spent(spent)
-            self._tainted = not private
+            self._set_spent([*self._spent, *spent])  # both, for an exception between these lines
+            self._tainted |= not private
             take_over()
             for name, n in counts.items():
                 setattr(self, name, n)
+            self._set_spent(spent)
 
     def _check_theta(self, theta: np.ndarray) -> None:
         """Raise `ConfigError` for a theta outside the domain."""

@@ -51,7 +51,7 @@ from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRE
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss, Softmax
-from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.entropy import FreshWords, SeededEntropy, forks
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
 
@@ -76,6 +76,7 @@ class _PanPrivate(BatchedModel):
     def _set_up(self) -> None:
         if self.mechanism not in _MECHANISMS:
             raise ConfigError(f"mechanism: expected one of {', '.join(_MECHANISMS)}, got {self.mechanism!r}")
+        self._noisy = self.mechanism != "none"
         self._rng = FreshWords() if self.seed is None else SeededEntropy(self.seed)
         super()._set_up()
         Gaussian(self._budget)  # a budget that cannot be served is an error now
@@ -87,7 +88,7 @@ class _PanPrivate(BatchedModel):
         size, bound, sensitivity = self._vectors(p)
         row = Gaussian(self._budget, bound, sensitivity).rows(size)[0]
         self._cells = 1 / row[samplers.GRID]
-        self._scale = 0.0 if self.mechanism == "none" else float(row[samplers.SCALE] * self._cells)
+        self._scale = float(row[samplers.SCALE] * self._cells) if self._noisy else 0.0
         self._total = np.zeros(size, dtype=np.int64)
         self._room = np.zeros(size + (self._curvature is None))
         self._accumulate: Callable[..., None]
@@ -100,7 +101,7 @@ class _PanPrivate(BatchedModel):
     @property
     def private(self) -> bool:
         """False with a seed or without noise, and after a state was loaded that is not private."""
-        return super().private and self.mechanism != "none"
+        return super().private and self._noisy
 
     def _noise(self, batch: int) -> float:
         variance: float = 2 * len(self._total) * (self._scale / self._cells / batch) ** 2
@@ -133,10 +134,11 @@ class _PanPrivate(BatchedModel):
         out = np.zeros(len(self._total), dtype=np.int64)
         size = 2 * len(out) + 64
         while self._scale:
+            before = forks()
             words = self._rng.draw(size)
             enough = normals(words, self._scale, out)
             words[:] = 0
-            if enough:
+            if enough and forks() == before:  # otherwise a parent and its child would have the same noise
                 break
             size *= 2
         return out

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from river import base as river_base
 
+from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
@@ -23,10 +24,7 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
     _losses = (Huber, Squared, Quantile)
 
     def _encode_target(self, y: Any) -> float:
-        try:
-            value = float(y)
-        except (TypeError, ValueError):
-            raise SchemaError(f"target: expected a number, got {type(y).__name__}") from None
+        value = number("target", y)
         if not math.isfinite(value):
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
         return value
@@ -115,9 +113,12 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
 
     def _encode_target(self, y: Any) -> float:
         try:
-            return self._index[y]
-        except (KeyError, TypeError):
-            raise SchemaError(f"target: expected one of the {len(self._labels)} declared classes") from None
+            index = self._index.get(y)
+        except Exception:  # noqa: BLE001 - it has no hash; the error may show it
+            index = None
+        if index is None:
+            raise SchemaError(f"target: expected one of the {len(self._labels)} declared classes")
+        return index
 
     def _check_targets(self, y: np.ndarray) -> None:
         check_classes(y, len(self._labels))

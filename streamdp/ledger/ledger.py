@@ -7,6 +7,7 @@ that spends, state and position are committed together; another ledger has a `le
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -53,7 +54,8 @@ class Ledger:
     Subjects are stored as keyed hashes only (see `subject_key`). The cap is not stored.
 
     `copy` and `deepcopy` (River's `clone`) return the same ledger, so that clones share the cap. Pickling raises
-    `NotAvailableError`, and a fork of the process cannot use the ledger. Not for several threads at the same time.
+    `NotAvailableError`, and a fork of the process cannot use the ledger. Threads may share it: `lock` is held
+    while spends change, and from `write_pending` to `mark_committed`.
 
     Parameters
     ----------
@@ -117,6 +119,7 @@ class Ledger:
         self._key = key
         self._rows = rows
         self._own = own
+        self.lock = threading.RLock()
         self._n_prepared = -1  # how many of the prepared records are not admitted yet; -1 if none were prepared
         self.n_refused = self._committed_refused = self._n_waiting = 0
 
@@ -140,10 +143,11 @@ class Ledger:
             if type(cap) is not type(self.cap):
                 raise BudgetError(f"the ledger's cap is {self.cap}, so a subject's must be {type(self.cap).__name__}")
             numbers = cap_numbers(cap)[1:]
-        self._commit_if_large(1)
-        slot, cache = self._slot(subject), self._rows.cache
-        cache.rows[slot, CAP:], cache.pending[slot] = numbers, True
-        self._n_waiting += 1
+        with self.lock:
+            self._commit_if_large(1)
+            slot, cache = self._slot(subject), self._rows.cache
+            cache.rows[slot, CAP:], cache.pending[slot] = numbers, True
+            self._n_waiting += 1
 
     def cap_of(self, subject: Subject) -> Budget:
         """Return the cap that holds for a subject.
@@ -190,12 +194,14 @@ class Ledger:
         self._rows.check_process()
         terms = spend_numbers(budget, amounts, len(subjects))
         check_counts(self.cap, budget)
-        self._commit_if_large(len(subjects))
-        slots = self._rows.find(*hash_subjects(subjects, self._key))
-        cache = self._rows.cache
-        admitted = admit_in_order(slots, terms, cache.rows, cache.pending, *cap_numbers(self.cap))
-        self._n_waiting += len(slots)
-        self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
+        hashes = hash_subjects(subjects, self._key)
+        with self.lock:
+            self._commit_if_large(len(subjects))
+            slots = self._rows.find(*hashes)
+            cache = self._rows.cache
+            admitted = admit_in_order(slots, terms, cache.rows, cache.pending, *cap_numbers(self.cap))
+            self._n_waiting += len(slots)
+            self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
 
     def prepare(self, subjects: Sequence[Subject | None]) -> None:
@@ -211,10 +217,11 @@ class Ledger:
         Raises the errors of `admit_many`.
         """
         self._rows.check_process()
-        self._n_prepared = -1
-        self._commit_if_large(0)
-        self._rows.find(*hash_subjects(subjects, self._key))
-        self._n_prepared = len(subjects)
+        with self.lock:
+            self._n_prepared = -1
+            self._commit_if_large(0)
+            self._rows.find(*hash_subjects(subjects, self._key))
+            self._n_prepared = len(subjects)
 
     def _commit_if_large(self, coming: int) -> None:
         """Commit if much is in memory and the ledger is not part of a store; but not before prepared records."""
@@ -247,8 +254,9 @@ class Ledger:
         return Spend(epsilon, delta, mu_squared, pure_mu_squared, int(records))
 
     def _row(self, subject: Subject) -> list[float]:
-        slot = self._slot(subject)  # first, because it may replace the arrays
-        row: list[float] = self._rows.cache.rows[slot].tolist()
+        with self.lock:
+            slot = self._slot(subject)  # first, because it may replace the arrays
+            row: list[float] = self._rows.cache.rows[slot].tolist()
         return row
 
     def _slot(self, subject: Subject) -> int:
@@ -264,10 +272,11 @@ class Ledger:
         """
         if self._own is None:
             raise StoreError("this ledger is part of a store; Store.commit writes its spends with the state")
-        connection = self._rows.open_connection()
-        with self._rows.errors(), connection.begin():
-            self.write_pending(connection)
-        self.mark_committed()
+        with self.lock:
+            connection = self._rows.open_connection()
+            with self._rows.errors(), connection.begin():
+                self.write_pending(connection)
+            self.mark_committed()
 
     def write_pending(self, connection: Connection) -> None:
         """Write what has changed since the last commit, inside the caller's transaction.
@@ -289,8 +298,9 @@ class Ledger:
 
     def rollback(self) -> None:
         """Discard what came after the last commit. Only if nothing that was learned from it was shown."""
-        self._rows.rollback()
-        self.n_refused, self._n_waiting = self._committed_refused, 0
+        with self.lock:
+            self._rows.rollback()
+            self.n_refused, self._n_waiting = self._committed_refused, 0
 
     def close(self) -> None:
         """Commit and close, also after an error: a spend without learning harms no subject. Idempotent.

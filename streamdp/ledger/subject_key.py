@@ -88,7 +88,7 @@ def given_key(path: str | None, key: bytes | None) -> bytes | None:
     key
         The argument.
 
-    Raises `ConfigError` for a malformed key and `StoreError` if the file cannot be read.
+    Raises `ConfigError` for a malformed key, and `StoreError` if the file cannot be read or others can read it.
     """
     if key is not None:
         return check_key(key)
@@ -99,6 +99,7 @@ def given_key(path: str | None, key: bytes | None) -> bytes | None:
         if path is None:
             return None
         with open(path, "rb") as file:
+            _check_owner(path, os.fstat(file.fileno()))
             return check_key(bytes.fromhex(file.read().decode("ascii")))
     except FileNotFoundError:
         return None
@@ -107,6 +108,14 @@ def given_key(path: str | None, key: bytes | None) -> bytes | None:
         raise ConfigError(f"{source} must hold a subject key: 32 to 64 random bytes as hexadecimal") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _check_owner(path: str, found: os.stat_result) -> None:
+    """Raise `StoreError` if another user may know the key, or may have given it."""
+    if found.st_mode & 0o077:
+        raise StoreError(f"other users can read {path} or write to it: set its mode to 600")
+    if found.st_uid not in (0, os.geteuid()):
+        raise StoreError(f"{path} belongs to another user: expected this user or root")
 
 
 def make_key(path: str | None) -> bytes:

@@ -16,7 +16,7 @@ from streamdp.optim.states import finite_array
 FIRST_EPOCH = 1024
 """Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
 
-_MOST_EPOCHS = 64
+_MOST_EPOCHS = 50  # the last one has more records than any stream
 
 
 class Planned:

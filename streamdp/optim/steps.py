@@ -21,6 +21,7 @@ are better by an eighth in the limit, and worse before. With "records" all itera
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 
@@ -55,6 +56,9 @@ class Steps:
     clock: str = "information"
 
     def __post_init__(self) -> None:
+        for name in ("eta", "alpha"):
+            with contextlib.suppress(OverflowError):  # then it is too large
+                object.__setattr__(self, name, float(getattr(self, name)))
         if not 0 < self.eta <= _LARGEST:
             raise ConfigError(f"eta: expected a positive number of at most {_LARGEST:g}, got {self.eta}")
         if not 0 <= self.alpha <= 1:

@@ -4,7 +4,7 @@
 from the operating system (`os.urandom`), computed by the `cryptography` package. The key is dropped as soon as the
 buffer is full, and the loops overwrite the words they use with zero, so nothing in memory shows a used word. A copy, a
 deep copy or a pickle of an estimator has a generator with an empty buffer, and a forked child discards the buffer that
-it inherited: no two generators share a word.
+it inherited, also one that was being filled: no two generators share a word.
 
 The first word of a buffer is the position of the first unused word. The loops that use the words move it. So an
 exception such as Ctrl-C leaves the position after the last used word; in addition, a word that is zero (used) is
@@ -49,7 +49,15 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from streamdp.errors import ConfigError
+
 _LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
+_forks = 0
+
+
+def forks() -> int:
+    """How many forks led to this process. If the number changes while words are in use, the parent uses them, too."""
+    return _forks
 
 
 class _Words:
@@ -59,6 +67,7 @@ class _Words:
     """
 
     private: bool
+    _repeats = False  # whether the words are meant to be the same in two processes
 
     def __init__(self, size: int) -> None:
         self.words = np.zeros(size + 1, dtype=np.uint64)
@@ -97,14 +106,18 @@ class _Words:
 
     def _renew(self, length: int) -> None:
         """Replace the buffer by one that begins with the unused words. An interrupt at any point repeats no word."""
-        old, new = self.words, np.empty(length, dtype=np.uint64)
-        unused = old[self.position :]
-        filled = 1 + len(unused)
-        new[0] = 1
-        new[1:filled] = unused
-        self._fill(new[filled:])
-        self.discard()
-        self.words = new
+        while True:
+            before, new = _forks, np.empty(length, dtype=np.uint64)
+            unused = self.words[self.position :]
+            filled = 1 + len(unused)
+            new[0] = 1
+            new[1:filled] = unused
+            self._fill(new[filled:])
+            self.discard()
+            self.words = new
+            if self._repeats or _forks == before:
+                return
+            self.discard()  # a signal handler or a finaliser forked, and the parent has these words
 
     def discard(self) -> None:
         """Mark all words as used and overwrite them."""
@@ -155,12 +168,17 @@ class SeededEntropy(_Words):
         The seed of PCG64.
     size
         The number of words of the buffer.
+
+    Raises `ConfigError` for a seed that is no whole number.
     """
 
     private = False
+    _repeats = True
 
     def __init__(self, seed: int, size: int = 8192) -> None:
         super().__init__(size)
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise ConfigError(f"seed: expected a whole number of at least 0, or None, got {seed!r}")
         self._generator = np.random.PCG64(seed)
 
     def _fill(self, out: np.ndarray) -> None:
@@ -191,10 +209,12 @@ class FreshWords:
         count
             The number of words.
         """
-        out = np.empty(count, dtype=np.uint64)
-        with open("/dev/urandom", "rb", buffering=0) as device:  # the bytes of os.urandom could not be overwritten
-            if device.readinto(out.data.cast("B")) != out.nbytes:
-                raise OSError("/dev/urandom returned too few bytes")
+        out, before = np.empty(count, dtype=np.uint64), None
+        while before != _forks:
+            before = _forks
+            with open("/dev/urandom", "rb", buffering=0) as device:  # the bytes of os.urandom could not be overwritten
+                if device.readinto(out.data.cast("B")) != out.nbytes:
+                    raise OSError("/dev/urandom returned too few bytes")
         return out
 
     def __copy__(self) -> FreshWords:
@@ -219,6 +239,8 @@ def entropy(seed: int | None) -> Entropy | SeededEntropy:
 
 
 def _after_fork() -> None:
+    global _forks
+    _forks += 1
     for source in list(_LIVE):
         source.lock = threading.RLock()  # another thread of the parent may have held it
         if isinstance(source, Entropy):

@@ -30,9 +30,14 @@ Totals, caps and conversions are not limited.
 """
 
 
+_LEAST_DELTA = 1e-300
+
+
 def _positive(name: str, value: float) -> float:
     try:
         number = float(value)
+    except OverflowError:
+        number = math.inf
     except (TypeError, ValueError):
         raise BudgetError(f"{name} must be a number, got {type(value).__name__}") from None
     if not (math.isfinite(number) and number > 0):
@@ -157,11 +162,13 @@ class GaussianDP:
         Parameters
         ----------
         delta
-            0 < delta < 1.
+            1e-300 <= delta < 1.
 
-        Raises `BudgetError` if delta is not positive and finite.
+        Raises `BudgetError` if delta is not finite, or below 1e-300, where doubles lose digits.
         """
         delta = _positive("delta", delta)
+        if delta < _LEAST_DELTA:
+            raise BudgetError(f"delta must be at least {_LEAST_DELTA:g}, got {delta:g}")
         if gdp_delta(self.mu, 0.0) <= delta:
             return 0.0
         from scipy.optimize import brentq  # imported here because it would double the time of `import streamdp`

@@ -54,7 +54,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, SeededEntropy, forks
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, check_serviceable
 
 LEAST_NOISE = 0.25
@@ -206,11 +206,14 @@ def sample(users: int, rate: float, rng: Entropy | SeededEntropy) -> np.ndarray:
     drawn, done = [], 0
     with rng.lock:
         while done < users:
-            at = rng.position
+            before, at = forks(), rng.position
             words = rng.words[at : at + users - done]
             rng.words[0] = at + len(words)
-            drawn.append(np.flatnonzero(words < limit) + done)
+            found = np.flatnonzero(words < limit) + done
             words[:] = 0
+            if rng.private and forks() != before:  # the parent has these words, too; here they were overwritten
+                continue
+            drawn.append(found)
             done += len(words)
             if done < users:
                 rng.refill()

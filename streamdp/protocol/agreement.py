@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import VectorSum
-from streamdp.errors import BudgetError, ConfigError, SchemaError
+from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
 from streamdp.privacy.guarantees import ApproxDP
-from streamdp.protocol.shuffle_wire import Announcement, Place, read_announcement
+from streamdp.protocol.shuffle_wire import Announcement, Place, read_announcement, write_announcement
 
 Learning = ShuffleRegressor | ShuffleClassifier
 
@@ -61,6 +61,8 @@ class Agreement:
             self.weakest(self.first)
         except BudgetError as error:
             raise ConfigError(f"minimum_share {self.minimum_share:g}: {error}") from None
+        point = np.full(len(self._go(self.first).randomizer.point), -math.pi * 1e-300)
+        self._longest = len(write_announcement(self.announcement(self.first, point))) + 1000
 
     def _go(self, place: Place) -> Any:
         """The estimator, set to a batch. Raises `SchemaError` if the plan has no such batch."""
@@ -70,7 +72,7 @@ class Agreement:
             try:
                 estimator._walk.go(place)
                 estimator._begin_phase()
-            except (ConfigError, BudgetError, OverflowError):
+            except (StreamDPError, ArithmeticError, TypeError, ValueError):
                 raise SchemaError("there is no such batch, or it would be too large") from None
             self._at = place
         return estimator
@@ -157,20 +159,25 @@ class Agreement:
         text
             The announcement, as `write_announcement` writes it.
 
-        Raises `SchemaError` if the text is no announcement or the plan has no such batch, `BudgetError` if the sum
-        does not keep its budget, and `ConfigError`, with what differs, if it does not obey this agreement.
+        Raises `SchemaError` if the text is no announcement or the plan has no such batch, `BudgetError` for a budget
+        that is none, and `ConfigError`, with what differs, if it does not obey this agreement. What the text demands
+        is compared before anything is computed from it.
         """
-        announced = read_announcement(text)
-        ours = self.announcement(announced.batch, announced.point)
-        theirs, params = announced.params, ours.params
-        for what, got, agreed in (
-            ("budget", theirs.budget, params.budget),
-            ("number of people", theirs.users, params.users),
-            ("loss", announced.loss, ours.loss),
-            ("features", announced.features, ours.features),
-            ("sum", theirs, params),
-            ("agreement (schema, model or minimum_share)", announced.agreement, ours.agreement),
-        ):
+
+        def same(what: str, got: Any, agreed: Any) -> None:
             if got != agreed:
                 raise ConfigError(f"refused: the learner announces another {what} than this job has")
+
+        def agreed_sum(place: Place, budget: ApproxDP, given: dict[str, Any]) -> VectorSum:
+            ours = self.params(place)
+            same("budget", budget, ours.budget)
+            same("number of people", given["users"], ours.users)
+            same("sum", given, {name: getattr(ours, name) for name in given})
+            return ours
+
+        announced = read_announcement(text, agreed_sum, self._longest)
+        ours = self.announcement(announced.batch, announced.point)
+        same("loss", announced.loss, ours.loss)
+        same("features", announced.features, ours.features)
+        same("agreement (schema, model or minimum_share)", announced.agreement, ours.agreement)
         return self.randomizer(announced.batch, announced.point)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 
 from streamdp.data.records import Source
 from streamdp.database.durable import write_durably
+from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
 from streamdp.estimators import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
@@ -28,7 +30,7 @@ _BYTES = 16 << 20
 
 
 class Device:
-    """One person's device, with one record.
+    """One person's device, with one record. Threads may share it.
 
     Parameters
     ----------
@@ -52,6 +54,7 @@ class Device:
     def __init__(self, agreement: Agreement, *, answered: bool = False, note: Callable[[], None] | None = None) -> None:
         self._agreement = agreement
         self._note = note
+        self._lock = threading.Lock()
         self.answered = answered
 
     def answer(self, announcement: bytes, x: Mapping[Any, Any], y: float) -> tuple[bytes, bytes]:
@@ -67,18 +70,20 @@ class Device:
         Raises `NotAvailableError` if the record has answered before, and the errors of `Agreement.accept` and
         `ShuffleRandomizer.messages`.
         """
-        if self.answered:
-            raise NotAvailableError("this record has answered; a second answer would spend its budget twice")
-        randomizer = self._agreement.accept(announcement)
-        bits = randomizer.messages(x, y)
-        if self._note is not None:
-            self._note()
-        self.answered = True
+        with self._lock:
+            if self.answered:
+                raise NotAvailableError("this record has answered; a second answer would spend its budget twice")
+            randomizer = self._agreement.accept(announcement)
+            record = randomizer.record(x, y)
+            if self._note is not None:
+                self._note()
+            self.answered = True  # before the message is made, for an exception between these lines
+        bits = randomizer.messages_of(*record)[0]
         return message_key(self._agreement.digest, randomizer.batch), os.urandom(NONCE_BYTES) + bits.tobytes()
 
 
 class Notes:
-    """A file that says which records of a source have answered.
+    """A file that says which records of a source have answered, locked for as long as this object exists.
 
     Parameters
     ----------
@@ -87,7 +92,9 @@ class Notes:
     agreement
         The agreement of the job.
 
-    Raises `SourceError` if the file cannot be read or was written under another agreement.
+    Raises `StoreBusyError` if another process or object has the file, because every record would answer twice;
+    `StoreError` if the lock cannot be made; `SourceError` if the file cannot be read or was written under another
+    agreement.
     """
 
     def __init__(self, path: str, agreement: Agreement) -> None:
@@ -96,6 +103,14 @@ class Notes:
         self.position: dict[str, Any] | None = None
         self.batch: Place | None = None
         self.sent = self.answered = self.declined = self.dead = 0
+        self._lock = FileLock(path)
+        try:
+            self._read(path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _read(self, path: str) -> None:
         try:
             text = self._path.read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,19 +91,32 @@ def write_announcement(announcement: Announcement) -> bytes:
     ).encode()
 
 
-def read_announcement(text: bytes) -> Announcement:
+def _checked_sum(place: Place, budget: ApproxDP, given: dict[str, Any]) -> VectorSum:
+    return VectorSum(budget, **given)
+
+
+def read_announcement(
+    text: bytes,
+    sum_of: Callable[[Place, ApproxDP, dict[str, Any]], VectorSum] = _checked_sum,
+    most_bytes: int = _MOST_BYTES,
+) -> Announcement:
     """Read an announcement.
 
     Parameters
     ----------
     text
         JSON, as `write_announcement` writes it.
+    sum_of
+        Returns the sum of a batch from its budget and its other parameters by name, or raises. By default it checks
+        that they keep the budget.
+    most_bytes
+        The most bytes of the text.
 
     Raises `SchemaError` if the text is no announcement, `ConfigError` for impossible parameters of the sum, and
     `BudgetError` for parameters that do not keep the budget.
     """
     try:
-        if len(text) > _MOST_BYTES:
+        if len(text) > most_bytes:
             raise SchemaError("an announcement is too long")
         found = json.loads(text)
         epoch, phase, step = map(_whole, _fields(found, "batch", list))
@@ -123,11 +136,11 @@ def read_announcement(text: bytes) -> Announcement:
         agreement, loss = _fields(found, "agreement", str), _fields(found, "loss", str)
         if given["calibration"] not in ("tight", "paper"):
             raise SchemaError("an announcement has no such calibration")
-    except (TypeError, KeyError, ValueError, RecursionError) as error:  # SchemaError is a ValueError
+    except (TypeError, KeyError, ValueError, OverflowError, RecursionError) as error:  # SchemaError is a ValueError
         if isinstance(error, SchemaError):
             raise
         raise SchemaError("expected an announcement, got something else") from None
-    params = VectorSum(budget, **given)
+    params = sum_of((epoch, phase, step), budget, given)
     return Announcement(agreement, (epoch, phase, step), np.array(point), loss, tuple(features), params)
 
 

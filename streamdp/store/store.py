@@ -10,6 +10,7 @@ commit under an older epoch is refused.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -142,15 +143,16 @@ class Store:
         """
         if self._ledger is None or self._ledger.n_pending:
             raise StoreError("caps of subjects need a store with a cap, and no spends that wait for their commit")
-        try:
-            for subject, cap in caps.items():
-                self._ledger.set_cap(subject, cap)
-            with self._database.errors(), self._open_connection().begin():
-                self._ledger.write_pending(self._connection)
-        except BaseException:
-            self._ledger.rollback()
-            raise
-        self._ledger.mark_committed()
+        with self._ledger.lock:
+            try:
+                for subject, cap in caps.items():
+                    self._ledger.set_cap(subject, cap)
+                with self._database.errors(), self._open_connection().begin():
+                    self._ledger.write_pending(self._connection)
+            except BaseException:
+                self._ledger.rollback()
+                raise
+            self._ledger.mark_committed()
 
     def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
         """Take ownership of shards, and return their last snapshots (None before the first commit).
@@ -217,14 +219,15 @@ class Store:
         may be repeated, and it finds out whether the first one succeeded.
         """
         now = time.time()
-        with self._database.errors(), self._open_connection().begin():
-            repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
-            if self._ledger is not None and not all(repeated):
-                self._ledger.write_pending(self._connection)
-        for shard in parts:
-            self._claims[shard].seq += 1
-        if self._ledger is not None:
-            self._ledger.mark_committed()
+        with contextlib.nullcontext() if self._ledger is None else self._ledger.lock:
+            with self._database.errors(), self._open_connection().begin():
+                repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
+                if self._ledger is not None and not all(repeated):
+                    self._ledger.write_pending(self._connection)
+            for shard in parts:
+                self._claims[shard].seq += 1
+            if self._ledger is not None:
+                self._ledger.mark_committed()
 
     def _write(self, shard: Shard, part: Part, now: float) -> bool:
         """Write a part, inside the caller's transaction; True if an earlier call has committed the same part."""

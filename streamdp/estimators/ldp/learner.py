@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
@@ -51,11 +52,13 @@ class LDPLearner(LinearModel):
     scaling: str | None
     _weighed_by: ClassVar[str] = "information"
     _rng: Entropy | SeededEntropy
+    _kind: str | type[Mechanism]  # the mechanism in use; the parameter may be changed
 
     def _set_up(self) -> None:
         super()._set_up()
         self._steps = Steps(self.eta, self.alpha, self.clock)
         self._rng = entropy(self.seed)
+        self._kind = self.mechanism
         self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
         if self.scaling is not None and self.scaling not in _SCALINGS:
             raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
@@ -91,7 +94,7 @@ class LDPLearner(LinearModel):
         assert features is not None
         spec, box = self._describe(p)
         d = box.shape[1]
-        spec[loops.MECHANISM] = mechanism_for(self.mechanism, self._budget).code
+        spec[loops.MECHANISM] = mechanism_for(self._kind, self._budget).code
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(d, self._loss.bound)
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         scaling, bounds = self._scaling_of(features), self._target_bounds()
@@ -135,7 +138,7 @@ class LDPLearner(LinearModel):
         return out
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
-        kind: Any = mechanism_for(self.mechanism, budget)
+        kind: Any = mechanism_for(self._kind, budget)
         mechanism: Mechanism = calibrated(kind, budget, self._loss.bound, self._loss.sensitivity)
         return mechanism
 
@@ -181,7 +184,7 @@ class LDPLearner(LinearModel):
             features,
             bool(self.intercept),
             self._budget,
-            self.mechanism,
+            self._kind,
             self._question(),
             rng,
         )
@@ -229,7 +232,7 @@ class LDPLearner(LinearModel):
                 self._seen[0] += 1
                 k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
             return
-        g = np.ascontiguousarray(report.gradient, dtype=float)
+        g = floats("report", report.gradient)
         if g.shape != arrays.state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self._loss.bound):
             raise SchemaError(f"report: expected a finite vector of shape {arrays.state[0].shape}, got shape {g.shape}")
         with self._rng.lock:
@@ -248,13 +251,13 @@ class LDPLearner(LinearModel):
     @property
     def private(self) -> bool:
         """False with a seed or without noise, and after a state or report was taken over that is not private."""
-        return super().private and mechanism_for(self.mechanism, self._budget).code != NoNoise.code
+        return super().private and mechanism_for(self._kind, self._budget).code != NoNoise.code
 
     def _caveats(self) -> list[str]:
         if not self._names:
             return []
         notes = []
-        if mechanism_for(self.mechanism, self._budget).code == PrivUnit.code:
+        if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
             delta = self._arrays.state.shape[1] * 2.0**-32
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"

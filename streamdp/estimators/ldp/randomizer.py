@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.features import Features, features_of
 from streamdp.optim.losses import Loss
@@ -162,10 +163,7 @@ class Randomizer:
         spend = self.budget if budget is None else parse_budget(budget)
         features: Features = self._features  # type: ignore[attr-defined]
         row = features.row_of(x)[0]
-        try:
-            target = float(y)
-        except (TypeError, ValueError):
-            raise SchemaError("y: expected a number") from None
+        target = number("y", y)
         if not np.isfinite(target):
             raise SchemaError("y: expected a finite number, got NaN or an infinity")
         mechanism, d = self._calibrated(spend), len(self.theta)

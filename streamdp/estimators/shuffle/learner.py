@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Analyzer, Calibration, LocalRandomizer, Shuffled, VectorSum
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.linear import gradients
@@ -64,7 +65,7 @@ class ShuffleLearner(BatchedModel):
             self._count_ones = partial(k.count_ones_of_joint, self._curvature.factor)
         else:
             self._count_ones = k.count_ones_of_classes if isinstance(self._loss, Softmax) else k.count_ones
-        self._ones = np.zeros(size, dtype=np.int64)
+        self._ones = np.zeros(size + 1, dtype=np.int64)  # the last is the number of people whose noise is in the others
         if self.calibration == "tight":  # the noise of a sum is within 5 % of the Gaussian's
             self._variance = 1.05 * Gaussian(self._budget, bound, sensitivity).variance(size)
         elif self._curvature is not None:  # it hardly depends on the number of people
@@ -98,15 +99,12 @@ class ShuffleLearner(BatchedModel):
             X, y = X[done:], y[done:]
 
     def _close(self, records: int) -> np.ndarray:
-        absent = self._batch - records
-        if absent:
-            self._add_absent(absent)
-        return Analyzer(self._params).sum_of_counts(self._ones, self._batch)
-
-    def _add_absent(self, people: int) -> None:
-        local = LocalRandomizer(self._params, self._rng)
-        for begin in range(0, people, _ROWS):
-            self._ones += local.counts(np.zeros((min(_ROWS, people - begin), len(self._ones)))).sum(axis=0)
+        params, ones = self._params, self._ones.copy()  # a copy, so that an exception does not leave half of this
+        local = LocalRandomizer(params, self._rng)
+        while absent := max(0, params.users - int(ones[-1])):  # also people who were counted, but not learned
+            people = min(_ROWS, absent)
+            ones += np.append(local.counts(np.zeros((people, params.d))).sum(axis=0), people)
+        return Analyzer(params).sum_of_counts(ones[:-1], params.users)
 
     def _empty(self) -> dict[str, np.ndarray]:
         return {"_ones": np.zeros_like(self._ones)}
@@ -185,7 +183,7 @@ class ShuffleLearner(BatchedModel):
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a batch is open: call close_batch() first")
-            X, y = self._matrix(X), np.ascontiguousarray(y, dtype=float)
+            X, y = self._matrix(X), floats("y", y)
             self._check_rows(X, y)
             groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if self.strong_convexity else 1
             distance, lipschitz = self._planned_walk().problem.distance, self._loss.bound
@@ -207,7 +205,7 @@ class ShuffleLearner(BatchedModel):
         local, analyzer = LocalRandomizer(params, self._rng), Analyzer(params)
         spec = self._describe(len(self._names))[0]  # of the loss, not of its envelope
         for _ in range(rounds):
-            ones = np.zeros_like(self._ones)
+            ones = np.zeros(params.d, dtype=np.int64)
             for begin in range(0, len(X), _ROWS):
                 part = slice(begin, begin + _ROWS)
                 ones += local.counts(gradients(spec, self._loss, walk.middle, X[part], y[part])).sum(axis=0)
@@ -223,7 +221,7 @@ class ShuffleLearner(BatchedModel):
         return self._walk
 
     def _cohort_sum(self, users: int, rounds: int) -> VectorSum:
-        each, calibration, d = self._budget, self.calibration, len(self._ones)
+        each, calibration, d = self._budget, self.calibration, len(self._ones) - 1
         if calibration == "paper" and rounds > 1:
             assert isinstance(each, ApproxDP)
             epsilon = each.epsilon / (2 * math.sqrt(2 * rounds * math.log(1 / each.delta)))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, VectorSum
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.linear import gradients
 from streamdp.optim.curvature import Curvature
@@ -25,7 +26,8 @@ class ShuffleRandomizer:
     point
         (d,), where the gradient is taken; it may come from an untrusted source.
     spec
-        The loss and its envelope, as numbers for the compiled loops (`loops`).
+        Numbers for the compiled loops (`loops`). Only the envelope is taken from them, because the bound and the
+        sensitivity follow from the others: these are those of `loss`.
     loss, features, intercept
         As the learner has them.
     params
@@ -52,6 +54,8 @@ class ShuffleRandomizer:
     curvature: Curvature | None = None
 
     def __post_init__(self) -> None:
+        from streamdp.optim.loops import ENVELOPE, INTERCEPT
+
         point = np.array(self.point, dtype=float)
         self.loss.check_theta(point, len(self.features) + bool(self.intercept))
         if self.curvature is None:
@@ -67,6 +71,32 @@ class ShuffleRandomizer:
         if self.params.sensitivity < min(sensitivity, 2 * bound) * (1 - 1e-9):
             raise ConfigError("the agreed sum is not of vectors of this loss: it has noise for a smaller sensitivity")
         object.__setattr__(self, "point", point)
+        spec = self.loss.spec()
+        spec[INTERCEPT], spec[ENVELOPE] = bool(self.intercept), self.spec[ENVELOPE]
+        if not 0 <= spec[ENVELOPE] < np.inf:
+            raise ConfigError("spec: expected a finite envelope of at least 0")
+        object.__setattr__(self, "spec", spec)
+
+    def record(self, x: Mapping[Any, Any], y: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return one record as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
+
+        Parameters
+        ----------
+        x, y
+            As for `messages`.
+
+        Raises `SchemaError` as `messages` does.
+        """
+        row, target = floats("x", [[x.get(name, 0.0) for name in self.features]]), floats("y", [y])
+        if (row.shape, target.shape) != ((1, len(self.features)), (1,)):
+            raise SchemaError("x, y: expected numbers")
+        if not (np.isfinite(row).all() and np.isfinite(target).all()):
+            raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
+        self._check_targets(target)
+        return row, target
+
+    def _check_targets(self, y: np.ndarray) -> None:
+        self.loss.check_targets(y, max(2, len(self.point) // (len(self.features) + bool(self.intercept))))
 
     def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
         """Return the packed bits (d, w) of one record.
@@ -80,14 +110,7 @@ class ShuffleRandomizer:
 
         Raises `SchemaError` if a value is not a finite number or y is no class.
         """
-        try:
-            row = np.array([[x.get(name, 0.0) for name in self.features]], dtype=float)
-            target = np.array([y], dtype=float)
-        except (TypeError, ValueError):
-            raise SchemaError("x, y: expected numbers") from None
-        if not (np.isfinite(row).all() and np.isfinite(target).all()):
-            raise SchemaError("x, y: expected finite numbers, got NaN or an infinity")
-        bits: np.ndarray = self.messages_of(row, target)[0]
+        bits: np.ndarray = self.messages_of(*self.record(x, y))[0]
         return bits
 
     def messages_of(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -100,7 +123,7 @@ class ShuffleRandomizer:
 
         Raises `SchemaError` for targets that are no class.
         """
-        self.loss.check_targets(y, max(2, len(self.point) // (len(self.features) + bool(self.intercept))))
+        self._check_targets(y)
         if self.curvature is None:
             vectors = gradients(self.spec, self.loss, self.point, X, y)
         else:

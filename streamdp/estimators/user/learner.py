@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
+from streamdp.data.floats import floats
+from streamdp.data.records import subject_bytes
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.user.open_users import OpenUsers, Users
@@ -27,7 +29,7 @@ _CELLS = 2**22  # the largest size of an array with one row for each user who an
 
 
 class UserLearner(UserRecords, BatchedModel):
-    """Collecting, reporting and learning. `_taken` counts the raw records of open users, which are in `_people`."""
+    """Collecting, reporting and learning. The raw records of open users are in `_people`."""
 
     trust = (
         "nobody, if users keep their records and send reports; otherwise the process that calls learn_one, which "
@@ -78,11 +80,15 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _begin_batch(self) -> None:
         mean = self._mean
-        self._answered = 0
         self._votes = np.zeros(_votes_shape(mean), dtype=np.int64)
         self._centre, self._total = np.zeros(self._d), np.zeros(self._d)
+        self._answered = 0
 
     # -- collecting --------------------------------------------------------------------------------------------------
+
+    @property
+    def _pending(self) -> int:
+        return self._people.held
 
     @property
     def to_boundary(self) -> int:
@@ -95,6 +101,9 @@ class UserLearner(UserRecords, BatchedModel):
         return records if left > records else left + (records - left) // window * window
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
+        if not self._people.room:  # an exception, such as Ctrl-C, interrupted the end of a window
+            self._finish()
+        people = [subject_bytes(subject) for subject in people]  # b"ann" and "ann" are one person
         admitted = self._admit(people)
         if admitted is not None:
             self.n_refused += int(np.count_nonzero(~admitted))
@@ -105,9 +114,7 @@ class UserLearner(UserRecords, BatchedModel):
             part = slice(begin, begin + self._people.room)
             mask = None if admitted is None else admitted[part]
             self.n_seen += len(X[part]) if mask is None else int(np.count_nonzero(mask))
-            complete = self._people.take(X[part], y[part], people[part], mask)
-            self._taken = self._people.held
-            self._report(complete)
+            self._report(self._people.take(X[part], y[part], people[part], mask))
             begin = part.stop
         if self._people.late:
             self._finish()
@@ -126,9 +133,7 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _finish(self) -> None:
         """Close all users, and the window."""
-        users = self._people.close()
-        self._taken = 0
-        self._report(users)
+        self._report(self._people.close())
 
     def close_user(self, subject: Subject) -> None:
         """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
@@ -139,19 +144,22 @@ class UserLearner(UserRecords, BatchedModel):
             The user, as given to `learn_one`.
         """
         with self._rng.lock:
-            users = self._people.close_user(subject)
-            self._taken = self._people.held
-            self._report(users)
+            self._report(self._people.close_user(subject_bytes(subject)))
 
     # -- reporting and learning --------------------------------------------------------------------------------------
 
     def _report(self, users: Users) -> None:
         """Let complete users answer, one after another."""
+        if self._mean.users != self._walk.batch:  # an exception, such as Ctrl-C, interrupted the begin of a phase
+            self._begin_phase()
         done = 0
-        while done < len(users):
-            turn = users[done : done + self._turn]
-            self._answer(averages(self._spec, self._loss, self._middle, *self._people.records(turn)))
-            done += len(turn)
+        try:
+            while done < len(users):
+                turn = users[done : done + self._turn]
+                self._answer(averages(self._spec, self._loss, self._middle, *self._people.records(turn)))
+                done += len(turn)
+        finally:
+            self._people.wipe()
 
     @property
     def _turn(self) -> int:
@@ -175,13 +183,16 @@ class UserLearner(UserRecords, BatchedModel):
     def _heard(self, reports: int) -> None:
         """Count reports that were added to the tallies; after the last one go on to the next question or batch."""
         mean = self._mean
-        self._answered += reports
         self.n_users += reports
-        if self._answered == mean.coarse:
-            self._centre = mean.centre(self._votes, mean.signs(self.batch))
-        if self._answered >= mean.users:
-            self._move(self._centre + self._total / (mean.users - mean.coarse), 1, mean.users)
+        answered = self._answered + reports
+        if answered < mean.users:
+            if answered == mean.coarse:
+                self._centre = mean.centre(self._votes, mean.signs(self.batch))
+            self._answered = answered
+        else:
+            average = self._centre + self._total / (mean.users - mean.coarse)
             self._begin_batch()
+            self._move(average, 1, mean.users)
 
     @property
     def batch(self) -> tuple[int, int, int]:
@@ -244,16 +255,14 @@ class UserLearner(UserRecords, BatchedModel):
             self._tainted |= not report.private
             self.n_seen += 1
             if coarse:
-                self._votes[report.coordinate] += np.asarray(report.answer, dtype=np.int64)
+                self._votes[report.coordinate] += floats("report", report.answer).astype(np.int64)
             else:
-                self._total = self._total + report.answer
+                self._total = self._total + floats("report", report.answer)
             self._heard(1)
 
     def _answers(self, report: UserReport) -> bool:
         """Whether the report has the form of an answer to the open question."""
-        mean, answer, coordinate = self._mean, np.asarray(report.answer), report.coordinate
-        if answer.dtype.kind not in "buif":
-            return False
+        mean, answer, coordinate = self._mean, floats("report", report.answer), report.coordinate
         if coordinate is None:
             return answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
         named = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
@@ -267,7 +276,7 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _discard(self) -> None:
         self._people.close()
-        self._taken = 0
+        self._people.wipe()
 
     def _model(self) -> dict[str, Any]:
         return super()._model() | {"users": repr((int(self.items_per_user), self._spread(), self.centre))}

@@ -110,22 +110,26 @@ class OpenUsers:
             The mask (n,) of the records to take; None: all.
         """
         if not self._open:
-            self._since, self._filled = self._clock(), 0
+            self.wipe()
+            self._since = self._clock()
         first, end = self._filled, self._filled + len(X)
         if end > len(self._rows):
             more = np.zeros((max(end, 2 * len(self._rows)), X.shape[1] + 1))
             more[:first] = self._rows[:first] if first else 0.0
-            self._rows = more
-        self._rows[first:end, :-1], self._rows[first:end, -1] = X, y
-        # This comes first, so that after an interruption at any point no record gets the place of another user's.
-        self._filled = end
-        self.at += len(X)
+            old, self._rows = self._rows, more
+            old[...] = 0.0
         places: Sequence[int] = range(first, end)
         if admitted is not None:
-            self._rows[first:end][~admitted] = 0.0
             places = (np.flatnonzero(admitted) + first).tolist()
             subjects = [subject for subject, learned in zip(subjects, admitted, strict=True) if learned]
+        # This comes first: after an interruption at any point no record gets the place of another user's, and a record
+        # that is in memory is counted.
+        self._filled = end
+        self.at += len(X)
         self.held += len(places)
+        self._rows[first:end, :-1], self._rows[first:end, -1] = X, y
+        if admitted is not None:
+            self._rows[first:end][~admitted] = 0.0
         complete: Users = []
         for place, subject in zip(places, subjects, strict=True):
             if subject is None or self.items == 1:
@@ -140,12 +144,12 @@ class OpenUsers:
 
     def close(self) -> Users:
         """End the window; return all users that were open."""
-        users = list(self._open.values())
+        users = [places for places in self._open.values() if places]  # none, if its first record was interrupted
         self._open = {}
         self.at = self.held = 0
         return users
 
-    def close_user(self, subject: Subject) -> Users:
+    def close_user(self, subject: Subject | None) -> Users:
         """Complete a user, if it is open; return it.
 
         Parameters
@@ -153,9 +157,16 @@ class OpenUsers:
         subject
             The user.
         """
-        users = [self._open.pop(subject)] if subject in self._open else []
+        places = None if subject is None else self._open.pop(subject, None)
+        users = [places] if places else []
         self.held -= sum(map(len, users))
         return users
+
+    def wipe(self) -> None:
+        """Overwrite what is left of complete users, and of interrupted calls. While a user is open, do nothing."""
+        if not self._open:
+            self._rows[: self._filled] = 0.0
+            self._filled = self.held = 0
 
     def records(self, users: Users) -> tuple[np.ndarray, np.ndarray, list[int]]:
         """Return X, y of complete users, one user after another, and their numbers of records; overwrite them here.

@@ -6,6 +6,7 @@ the learner included (the argument is in `local_mean`).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients
@@ -171,11 +173,12 @@ class UserRandomizer:
         """
         if not 1 <= len(records) <= self.items:
             raise SchemaError(f"expected from 1 to {self.items} records of one user, got {len(records)}")
-        try:
-            X = np.array([[x.get(name, 0.0) for name in self.features] for x, _ in records], dtype=float)
-            y = np.array([target for _, target in records], dtype=float)
-        except (TypeError, ValueError, AttributeError):
-            raise SchemaError("records: expected (x, y) pairs of numbers") from None
+        rows = None
+        with contextlib.suppress(TypeError, ValueError, AttributeError):
+            rows = [[x.get(name, 0.0) for name in self.features] for x, _ in records], [y for _, y in records]
+        if rows is None:
+            raise SchemaError("records: expected (x, y) pairs of numbers")
+        X, y = floats("records", rows[0]), floats("records", rows[1])
         if y.shape != (len(X),) or not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("records: expected finite numbers, got NaN or an infinity")
         self.loss.check_targets(y, max(2, len(self.point) // self._columns))

@@ -89,7 +89,11 @@ class UserRecords(BoundedModel):
                 _check_subjects([subject])
                 self._gather(record.row, record.target, [subject])
             finally:
-                record.wipe()
+                try:
+                    record.wipe()
+                except BaseException:  # such as Ctrl-C at this very place
+                    record.wipe()
+                    raise
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None

@@ -125,12 +125,13 @@ class WindowLearner(UserRecords):
         if self.ledger is not None and (begun := self._gathered.begun(subjects)):
             admitted = self.ledger.admit_many(begun, self._budget)
             self._gathered.refuse([s for s, fits in zip(begun, admitted, strict=True) if not fits])
-        taken = self._gathered.take(X, y, subjects)
+        users, taken = self._gathered.choose(subjects)
         learned = int(np.count_nonzero(taken))
+        if learned:
+            self._count(self._budget)
         self.n_seen += learned
         self.n_refused += len(X) - learned
-        if learned:
-            self._count(self._budget)  # before the release
+        self._gathered.take(X, y, users, taken)
         return taken
 
     # -- releasing ---------------------------------------------------------------------------------------------------
@@ -151,6 +152,7 @@ class WindowLearner(UserRecords):
         except TooFewUsersError as error:
             warnings.warn(f"the window stays open: {error}", WindowWarning, stacklevel=5)
             return
+        self._count(self._budget)
         X, y, sizes = self._gathered.close()
         users = WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
         try:

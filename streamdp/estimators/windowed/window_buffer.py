@@ -40,13 +40,13 @@ class Gathering:
 
     def discard(self) -> None:
         """Discard the window and the list of refused subjects; overwrite the records."""
+        self._rows[: self._filled] = 0.0  # first, for an exception between these lines
+        self._filled = 0
         self.at = 0
         """Records of the present window, including refused ones."""
-        self._next = 0  # the number of the next user
-        self._rows[: self._filled] = 0.0
-        self._filled = 0
         self._index: dict[Subject, int] = {}
         self._counts = np.zeros(1024, dtype=np.int64)
+        self._next = 0  # the number of the next user
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Gathering, (self.items, self.window)
@@ -92,36 +92,49 @@ class Gathering:
         """
         self._index.update(zip(subjects, repeat(_REFUSED)))
 
-    def take(self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None]) -> np.ndarray:
-        """Take records; return the mask (n,) of those that were taken. The others are refused.
+    def choose(self, subjects: Sequence[Subject | None]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the users (n,) of the next records, and the mask (n,) of those to take. The others are refused.
 
         Parameters
         ----------
-        X, y
-            (n, p) features and (n,) targets, at most `room` records.
         subjects
-            The n subjects.
+            The subjects of at most `room` records.
         """
         known: dict[Any, int] = self._index
-        users = np.fromiter(map(known.get, subjects, repeat(_NEW)), dtype=np.int64, count=len(X))
+        users = np.fromiter(map(known.get, subjects, repeat(_NEW)), dtype=np.int64, count=len(subjects))
         for i in np.flatnonzero(users == _NEW).tolist():
             subject = subjects[i]
-            user = self._next if subject is None else self._index.setdefault(subject, self._next)
-            self._next += user == self._next
+            user = _NEW if subject is None else known.get(subject, _NEW)
+            if user == _NEW:
+                user = self._next
+                self._next += 1  # before the number is given, so that nobody else gets it
+                if subject is not None:
+                    known[subject] = user
             users[i] = user
         if self._next > len(self._counts):
             self._counts = np.append(self._counts, np.zeros(self._next, dtype=np.int64))
         taken = users >= 0
         taken[taken] = (_ranks(users) + self._counts[users])[taken] < self.items
+        return users, taken
+
+    def take(self, X: np.ndarray, y: np.ndarray, users: np.ndarray, taken: np.ndarray) -> None:
+        """Take records.
+
+        Parameters
+        ----------
+        X, y
+            (n, p) features and (n,) targets.
+        users, taken
+            What `choose` returned for them.
+        """
+        np.add.at(self._counts, users[taken], 1)  # first, so that no user gives too many records
         self._store(X, y, users, taken)
-        np.add.at(self._counts, users[taken], 1)
         if self.at:
             self.at += len(X)
         elif self._filled:
             self.at = len(X) - int(np.argmax(taken))
         else:
             self.discard()
-        return taken
 
     def _store(self, X: np.ndarray, y: np.ndarray, users: np.ndarray, taken: np.ndarray) -> None:
         begin, end = self._filled, self._filled + int(np.count_nonzero(taken))
@@ -131,11 +144,11 @@ class Gathering:
             size = max(end, 2 * len(self._rows))
             rows, places = np.zeros((size, X.shape[1] + 1)), np.zeros(size, dtype=np.int64)
             rows[:begin], places[:begin] = self._rows[:begin] if begin else 0.0, self._places[:begin]
-            self._rows[...] = 0.0
-            self._rows, self._places = rows, places
-        self._filled = end
-        self._rows[begin:end, :-1], self._rows[begin:end, -1] = X[taken], y[taken]
+            old, self._rows, self._places = self._rows, rows, places
+            old[...] = 0.0
         self._places[begin:end] = users[taken]
+        self._filled = end  # in this order no record gets the place of another user's, and all that are held are wiped
+        self._rows[begin:end, :-1], self._rows[begin:end, -1] = X[taken], y[taken]
 
     def close(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the window; return X (N, p), y (N,), one user after another, and the numbers of records of users (n,)."""

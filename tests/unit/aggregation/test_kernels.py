@@ -25,9 +25,9 @@ def test_counts_are_those_of_the_randomizer(loss: Loss, classes: int, users: int
     theta = np.full(d, 0.3)
     params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, d, "tight", loss.sensitivity)
     G = gradients(loss.spec(), loss, theta, X, y)
-    expected = LocalRandomizer(params, SeededEntropy(3)).counts(G).sum(axis=0)
+    expected = np.append(LocalRandomizer(params, SeededEntropy(3)).counts(G).sum(axis=0), len(X))
     count = k.count_ones_of_classes if isinstance(loss, Softmax) else k.count_ones
-    ones, rng, done, calls = np.zeros(d, dtype=np.int64), SeededEntropy(3), 0, 0
+    ones, rng, done, calls = np.zeros(d + 1, dtype=np.int64), SeededEntropy(3), 0, 0
     rng.words = rng.words[: d * (2 + params.b // 64) + 3].copy()  # room for a record, hardly for two
     rng.words[0] = len(rng.words)
     while True:
@@ -44,7 +44,7 @@ def test_a_gradient_beyond_the_bound_is_not_sent():
     """Nothing would be promised for it."""
     loss, rng = Logistic(), SeededEntropy(1)
     rng.refill()
-    ones = np.zeros(3, dtype=np.int64)
+    ones = np.zeros(4, dtype=np.int64)
     with pytest.raises(ArithmeticError, match="longer than the loss's bound"):
         k.count_ones(loss.spec(), np.zeros(3), X, np.ones(len(X)), 0.1, 8, 4, ones, rng.words)
     assert not ones.any()

@@ -88,6 +88,7 @@ def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
         ("out/model.json", "job.yaml", 16, "publish: expected a file of its own, got the same as the job's file"),
         ("path: flights.csv", "path: a\n  dead_letters: a", 4, "source.dead_letters: expected a file of its own"),
         ("job: late", "store: a.db\nholdout: a.db.key\njob: b", 1, "store.key: expected a file of its own"),
+        ("job: late", "job: ../../late", 1, "job: expected a name without /"),
         ("job: late", "job: late\nstore: .", 2, "store: expected a file, got a folder"),
         ("job: late", "job: late\ncommit: {records: 0}", 2, "commit.records: input should be greater"),
     ],

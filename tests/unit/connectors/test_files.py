@@ -477,6 +477,18 @@ def test_dead_letters_tell_no_value_unless_asked(tmp_path):
         DeadLetterFile(tmp_path / "none" / "f")
 
 
+def test_dead_letters_are_for_their_owner_also_in_an_older_file(tmp_path):
+    older = tmp_path / "older"
+    older.touch()
+    older.chmod(0o666)
+    DeadLetterFile(older).close()
+    assert older.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SourceError, match="symbolic link"):
+        DeadLetterFile(tmp_path / "link")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_positions_do_not_tell_how_long_records_are(tmp_path, monkeypatch, kind, packed):

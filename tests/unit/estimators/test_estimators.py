@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import pickle
 import re
@@ -9,7 +10,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from river import preprocessing
 
 import streamdp.estimators
 from streamdp import (
+    ApproxDP,
     GaussianDP,
     L2Ball,
     Laplace,
@@ -26,12 +29,16 @@ from streamdp import (
     LDPSGDClassifier,
     LDPSGDRegressor,
     Ledger,
+    PanPrivateRegressor,
     PrivUnit,
     PureDP,
+    ShuffleRegressor,
     Squared,
+    UserLevelLDPRegressor,
+    WindowedRegressor,
 )
 from streamdp.data.preprocessing import PrivacyWarning
-from streamdp.errors import BudgetError, ConfigError, SchemaError
+from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.parameters import documented
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
@@ -153,6 +160,111 @@ def test_no_raw_record_stays_behind() -> None:
     assert not np.isnan(model._features.row).any()
     model.predict_one({"a": 0.3})
     assert not model._features.row.any()
+
+
+# --- private
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_private_follows_from_the_generator_in_use(name: str) -> None:
+    """Not from parameters, which anyone may change afterwards."""
+    made: Any = getattr(streamdp, name)(features=["a", "b"], seed=1)
+    made.seed = None
+    assert not made.private
+    assert not made.guarantee.private
+    assert "seed" in made.statement()
+    assert not made.clone({"seed": 1}).private
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name.startswith(("LDP", "Pan"))])
+def test_private_follows_from_the_mechanism_in_use(name: str) -> None:
+    made: Any = getattr(streamdp, name)(features=["a", "b"], mechanism="none")
+    made.mechanism = "auto"
+    assert not made.private
+    noisy: Any = getattr(streamdp, name)(features=["a", "b"])
+    noisy.mechanism = "none"
+    assert noisy.private
+    start = noisy.theta
+    for _ in range(400):
+        noisy.learn_one({"a": 0.0, "b": 0.0}, 1.0 if name.endswith("Regressor") else True)
+    noisy.close_batch()
+    assert (noisy.theta != start)[:2].all()  # there is no gradient along these, so this is noise
+    if name.startswith("LDP"):
+        assert noisy.randomizer({"a": 0.0, "b": 0.0}, 1.0).private
+        noisy.learn_one({"a": 0.0, "b": 0.0}, 1.0 if name.endswith("Regressor") else True, budget="eps=0.5")
+        assert noisy.randomizer.mechanism == "auto"
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_model_that_learned_without_privacy_stays_so(name: str) -> None:
+    kind: Any = getattr(streamdp, name)
+    made, open_, private = kind(features=["a", "b"]), kind(features=["a", "b"], seed=1), kind(features=["a", "b"])
+    made.load_state_dict(open_.state_dict())
+    assert not made.private
+    made.load_state_dict(private.state_dict())
+    assert not made.private
+
+
+# --- copies and odd numbers
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_clone_with_attributes_has_no_open_batch(name: str) -> None:
+    """Two estimators with one open batch would release the same noise twice."""
+    kind: Any = getattr(streamdp, name)
+    made = kind(features=["a", "b"])
+    made.learn_one({"a": 0.5, "b": 0.5}, 1.0 if name.endswith("Regressor") else True)
+    clone = made.clone(include_attributes=True)
+    assert clone.at_boundary
+    assert clone.n_seen == made.n_seen - made._pending
+    if name.startswith(("Pan", "Shuffle")):
+        assert not (clone._total if hasattr(clone, "_total") else clone._ones).any()
+    with pytest.raises(ConfigError):
+        made.clone({"seed": 1}, include_attributes=True)
+
+
+@pytest.mark.parametrize("value", [Decimal("0.5"), 10**400, Decimal(10) ** 400, -(10**400), float("nan")], ids=repr)
+def test_odd_numbers_raise_typed_errors(value: Any) -> None:
+    made = LDPASGDRegressor(features=["a"])
+    acts: list[Callable[[], Any]] = [
+        lambda: PureDP(value),
+        lambda: ApproxDP(1.0, value),
+        lambda: ApproxDP(value, 1e-6),
+        lambda: GaussianDP(1.0).epsilon(value),
+        lambda: LDPASGDRegressor(features=["a"], target=(0, value)),
+        lambda: LDPASGDRegressor(features={"a": (0, value)}),
+        lambda: LDPASGDRegressor(features=["a"], eta=value).learn_one({"a": 1.0}, 1.0),
+        lambda: LDPASGDRegressor(features=["a"], alpha=value, clock="records").learn_one({"a": 1.0}, 1.0),
+        lambda: LDPASGDRegressor(features=["a"], seed=value),
+        lambda: made.learn_one({"a": value}, 1.0),
+        lambda: made.learn_one({"a": 1.0}, value),
+        lambda: made.learn_arrays([[value]], [1.0]),  # type: ignore[arg-type, list-item]
+        lambda: made.load_state_dict(made.state_dict() | {"n_seen": value}),
+    ]
+    for kind in (PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor, WindowedRegressor):
+        for name in ("smoothness", "strong_convexity", "spread", "window", "batch_size", "items_per_user"):
+            if name in inspect.signature(kind).parameters:
+                acts.append(lambda kind=kind, name=name: kind(features=["a"], **{name: value}))
+    for act in acts:
+        with contextlib.suppress(StreamDPError):
+            act()
+
+
+def test_the_least_deltas() -> None:
+    for delta in (1e-320, 5e-324):
+        with pytest.raises(BudgetError, match="at least 1e-300"):
+            GaussianDP(1.0).epsilon(delta)
+    assert 37 < GaussianDP(1.0).epsilon(1e-300) < 38
+
+
+def test_text_and_bytes_name_one_user() -> None:
+    made = UserLevelLDPRegressor(features=["a"], items_per_user=2)
+    made.learn_one({"a": 1.0}, 1.0, subject="ann")
+    made.learn_one({"a": 1.0}, 1.0, subject=b"ann")
+    assert (made.n_users, made.at_boundary) == (1, True)
+    made.learn_one({"a": 1.0}, 1.0, subject=b"ann")
+    made.close_user("ann")
+    assert (made.n_users, made.at_boundary) == (2, True)
 
 
 # --- threads

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import linecache
 import math
 import pickle
-import sys
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -450,54 +448,3 @@ def test_a_cohort_needs_a_planned_method() -> None:
     with pytest.raises(ConfigError, match=r"learn_cohort.*ac-sa"):
         learner.learn_cohort(*stream(learner, 100))
     assert learner.n_seen == 0
-
-
-# --- interruption
-
-
-@pytest.mark.no_cover
-@pytest.mark.parametrize("name", ["pan huber", "shuffle logistic"])
-def test_an_interruption_at_any_line_loses_no_count_and_leaves_a_model_that_learns(name: str) -> None:
-    """A trace raises at one line of streamdp, for 200 lines of a call that ends three batches."""
-    make = MODELS[name]
-    X, y = stream(make(), 100)
-    left = lines = 10**9
-
-    def interrupt(frame: Any, event: str, _: Any) -> Any:
-        nonlocal left
-        if "/streamdp/" not in frame.f_code.co_filename:
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not line.strip().startswith("with "):  # a trace there would skip `__exit__`
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return interrupt
-
-    def learn(model: Any, until: int) -> int:
-        """Returns how many lines were left."""
-        nonlocal left
-        left = until
-        sys.settrace(interrupt)
-        try:
-            model.learn_arrays(X, y)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        return left
-
-    lines -= learn(make(batch_size=30, seed=1), lines)
-    assert lines > 100
-    for at in np.unique(np.linspace(1, lines, 200).astype(int)).tolist():
-        model = make(batch_size=30, seed=1)
-        assert learn(model, at) == 0
-        learned = model.n_seen
-        assert 0 <= learned <= 100
-        assert model.guarantee.budgets or not learned
-        assert model._taken <= learned
-        model.learn_arrays(X, y)
-        assert model.n_seen == learned + 100
-        model.close_batch()
-        assert np.isfinite(model.theta).all()
-        make(batch_size=30, seed=1).load_state_dict(model.state_dict())

@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamdp import LDPSGDClassifier
 from streamdp.data.records import WHOLE
 from streamdp.errors import (
     BudgetError,
@@ -515,6 +517,65 @@ def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None
         with Ledger("eps=1", path=path, key=KEY) as ledger, pytest.raises(StoreDamagedError):
             ledger.admit("a", PureDP(1))
     database.close()
+
+
+def test_a_key_that_others_may_know_or_give_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    place, key = tmp_path / "spends.db", tmp_path / "spends.db.key"
+    Ledger("eps=1", path=place).close()
+    for mode in (0o640, 0o604, 0o620, 0o666):
+        key.chmod(mode)
+        with pytest.raises(StoreError, match="mode to 600"):
+            Ledger("eps=1", path=place)
+    key.chmod(0o400)
+    Ledger("eps=1", path=place).close()
+    with monkeypatch.context() as patch:
+        real = os.fstat
+        patch.setattr(os, "fstat", lambda file: SimpleNamespace(st_mode=real(file).st_mode, st_uid=os.geteuid() + 1))
+        with pytest.raises(StoreError, match="another user"):
+            Ledger("eps=1", path=place)
+
+
+def test_threads_with_clones_share_one_cap() -> None:
+    """The compiled admission runs without the interpreter's lock."""
+    people = [f"p{i}" for i in range(20_000)]
+    ledger = Ledger("eps=100")
+    clones = [LDPSGDClassifier(features=["a"], ledger=ledger, budget="eps=10").clone() for _ in range(2)]
+    X, y = np.zeros((len(people), 1)), np.zeros(len(people))
+    begun = threading.Barrier(2)
+
+    def learn(model: LDPSGDClassifier) -> int:
+        for _ in range(10):
+            begun.wait()
+            model.learn_arrays(X, y, subjects=people)
+        return model.n_seen
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(learn, clones)) == 10 * len(people)
+    assert {ledger.spent(person).epsilon for person in people} == {100.0}
+    assert ledger.n_refused == 10 * len(people)
+
+
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_a_subject_does_not_say_itself_who_it_is(kind: Any) -> None:
+    """A subclass of text or bytes has the same spends as the text, whatever its own methods return."""
+
+    class Other(kind):  # type: ignore[misc]
+        def encode(self, *_: Any, **__: Any) -> bytes:
+            return os.urandom(8)
+
+        def __bytes__(self) -> bytes:
+            return os.urandom(8)
+
+        __hash__ = kind.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return False
+
+    ledger = Ledger("eps=1")
+    me = Other("ann") if kind is str else Other(b"ann")
+    assert [ledger.admit(me, PureDP(1)) for _ in range(3)] == [True, False, False]
+    assert not ledger.admit("ann", PureDP(1))
 
 
 def test_a_fork_cannot_grant_the_cap_again() -> None:

@@ -6,6 +6,8 @@ import copy
 import os
 import pickle
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,7 @@ from streamdp import (
     LDPASGDRegressor,
     LDPSGDClassifier,
     LDPSGDRegressor,
+    PanPrivateRegressor,
     PrivUnit,
     PureDP,
 )
@@ -30,6 +33,7 @@ from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism
+from streamdp.privacy.subsampling import sample
 
 FALSE_ALARM = 1e-6
 
@@ -167,8 +171,76 @@ def test_used_words_are_gone_from_memory() -> None:
     assert not rng.words[1 : rng.position].any()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def in_child(act: Callable[[], bytes]) -> tuple[bytes, bytes]:
+    """What an act that forks once returns in the parent and in the child."""
+    here, parent = os.getpid(), os.pipe()
+    found = act()
+    if os.getpid() != here:
+        os.write(parent[1], found)
+        os._exit(0)
+    os.wait()
+    return found, os.read(parent[0], 2**16)
+
+
+def forking(call: Any) -> Any:
+    """The call, and a fork at its end, as a signal handler could make it."""
+    left = [1]
+
+    def both(*args: Any) -> Any:
+        made = call(*args)
+        if left.pop() if left else 0:
+            os.fork()
+        return made
+
+    return both
+
+
+forks_here = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+quiet = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@forks_here
+@quiet
+def test_a_fork_within_a_refill_shares_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Entropy(64)
+    rng.refill()
+    rng.words[0] = 60
+    monkeypatch.setattr(rng, "_fill", forking(rng._fill))
+
+    def act() -> bytes:
+        rng.refill()
+        return rng.words[rng.position :].tobytes()
+
+    ours, theirs = (np.frombuffer(text, dtype=np.uint64) for text in in_child(act))
+    assert len(ours) == len(theirs) == 64
+    assert not set(ours.tolist()) & set(theirs.tolist())
+
+
+@forks_here
+@quiet
+def test_a_fork_within_a_sample_draws_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Entropy(512)
+    rng.refill()
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "flatnonzero", forking(np.flatnonzero))
+        ours, theirs = in_child(lambda: sample(400, 0.5, rng).astype(np.uint16).tobytes())
+    assert ours != theirs
+    assert 100 < len(np.frombuffer(theirs, dtype=np.uint16)) < 300
+
+
+@forks_here
+@quiet
+def test_a_fork_within_fresh_noise_shares_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = PanPrivateRegressor(features=["a", "b"])
+    for target, name in ((model._rng, "draw"), (samplers, "normals")):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, forking(getattr(target, name)))
+            ours, theirs = in_child(lambda: model._noises().tobytes())
+        assert ours != theirs
+
+
+@forks_here
+@quiet
 def test_a_forked_child_has_other_words() -> None:
     """The child inherits a half-used buffer and must discard it; the parent keeps its own."""
     model = learned()

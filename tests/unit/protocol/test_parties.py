@@ -20,6 +20,7 @@ from connectors.memory import END, MemorySource
 from streamdp import ApproxDP
 from streamdp.errors import (
     SourceError,
+    StoreBusyError,
     StoreMismatchError,
 )
 from streamdp.protocol.agreement import Agreement
@@ -360,6 +361,16 @@ def test_a_store_or_a_topic_of_another_run(world: Callable[..., World]) -> None:
     (one.folder / "notes").write_text("{")
     with pytest.raises(SourceError, match="something else"):
         Notes(str(one.folder / "notes"), one.agreed)
+
+
+def test_two_holders_of_the_notes_do_not_let_every_record_answer_twice(world: Callable[..., World]) -> None:
+    one = world(records=PEOPLE)
+    while one.step("learner") or one.step("devices"):
+        pass
+    with pytest.raises(StoreBusyError, match="in use"):
+        one.build("devices")
+    answered = one.parties.pop("devices")._notes.answered
+    assert one.build("devices")._notes.answered == answered == PEOPLE
 
 
 def test_a_refused_announcement_makes_devices_wait(world: Callable[..., World]) -> None:

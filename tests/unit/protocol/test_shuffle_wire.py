@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +15,16 @@ import numpy as np
 import pytest
 
 from streamdp import ShuffleRegressor
-from streamdp.aggregation.shuffled_sum import Shuffled
+from streamdp.aggregation import binomial
+from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled
 from streamdp.errors import (
     BudgetError,
     ConfigError,
     NotAvailableError,
     SchemaError,
 )
+from streamdp.optim import loops
+from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Device
 from streamdp.protocol.shuffle_wire import (
@@ -47,6 +55,87 @@ def test_a_device_answers_once() -> None:
     assert len(read_message(value, params)[1]) == params.message_bytes
     with pytest.raises(NotAvailableError, match="answered"):
         device.answer(announced(), {"a": 0.5, "b": -0.5}, 1.0)
+
+
+def test_an_exception_after_the_note_makes_no_second_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(Agreement(model()))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalRandomizer, "messages", None)
+        with pytest.raises(TypeError):
+            device.answer(announced(), {"a": 0.5, "b": -0.5}, 1.0)
+    with pytest.raises(NotAvailableError, match="answered"):
+        device.answer(announced(), {"a": 0.5, "b": -0.5}, 1.0)
+
+
+@pytest.mark.parametrize(
+    "record", [({"a": "HIV"}, 1.0), ({"a": 10**400}, 1.0), ({"a": 0.5}, 2.0), ({"a": 0.5}, [1.0, 1.0])]
+)
+def test_a_bad_record_has_not_answered(record: Any) -> None:
+    noted: list[int] = []
+    device = Device(Agreement(model()), note=lambda: noted.append(1))
+    with pytest.raises(SchemaError):
+        device.answer(announced(), *record)
+    assert (device.answered, noted) == (False, [])
+
+
+def test_threads_that_share_a_device_answer_once() -> None:
+    begun = threading.Barrier(2)
+    device = Device(Agreement(model()), note=lambda: time.sleep(0.05))
+
+    def answer(_: int) -> bool:
+        begun.wait()
+        try:
+            device.answer(announced(), {"a": 0.5, "b": -0.5}, 1.0)
+        except NotAvailableError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(answer, range(2))) == [False, True]
+
+
+@pytest.mark.parametrize("method", ["ac-sa", "newton"])
+def test_a_device_does_not_take_the_loss_from_a_foreign_spec(method: str) -> None:
+    """Another kappa or clip would make vectors that are farther apart than the noise is made for."""
+    change = {"horizon": None} if method == "newton" else {}
+    ours = model(loss="logistic", method=method, **change).randomizer
+    X, y = np.random.default_rng(0).normal(0, 5, (50, 2)), np.ones(50)
+    for index in set(range(len(ours.spec))) - {loops.ENVELOPE}:
+        spec = ours.spec.copy()
+        spec[index] = 7.0
+        theirs = replace(ours, spec=spec, rng=SeededEntropy(1))
+        assert np.array_equal(theirs.messages_of(X, y), replace(ours, rng=SeededEntropy(1)).messages_of(X, y))
+    for envelope in (np.nan, np.inf, -1.0):
+        spec = ours.spec.copy()
+        spec[loops.ENVELOPE] = envelope
+        with pytest.raises(ConfigError, match="envelope"):
+            replace(ours, spec=spec)
+
+
+@pytest.mark.parametrize("options", [{}, {"horizon": None, "batch_size": None}, {"horizon": None, "method": "newton"}])
+def test_no_batch_of_an_announcement_raises_anything_else(options: dict[str, Any]) -> None:
+    said, agreed = json.loads(announced(**options)), Agreement(model(**options))
+    for place in ([49, 0, 0], [53, 0, 0], [63, 0, 0], [0, 0, 10**18], [0, 0, 2**63 - 1], [2**62, 2**62, 2**62]):
+        with contextlib.suppress(SchemaError, ConfigError):
+            agreed.accept(json.dumps(said | {"batch": place}).encode())
+    for number in (10**400, -(10**400)):
+        with pytest.raises(SchemaError):
+            agreed.accept(json.dumps(said | {"point": [number, 0, 0]}).encode())
+
+
+def test_an_announcement_is_compared_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, agreed = json.loads(announced()), Agreement(model())
+    agreed.accept(announced())  # the agreed sum is known
+    long = json.dumps(said | {"point": [0.0] * 10_000_000}).encode()
+    tracemalloc.start()
+    with pytest.raises(SchemaError, match="too long"):
+        agreed.accept(long)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+    monkeypatch.setattr(binomial, "spent_delta", None)
+    for other in ({"users": 10**9, "b": 68}, {"g": 2**40, "b": 2**40}, {"d": 10**6}, {"calibration": "paper"}):
+        with pytest.raises(ConfigError, match="refused"):
+            agreed.accept(json.dumps(said | {"sum": said["sum"] | other}).encode())
 
 
 @pytest.mark.parametrize(

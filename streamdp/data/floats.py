@@ -1,0 +1,48 @@
+"""Values of records as floats. What a failed conversion raised is left behind, because it may show the value."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import SchemaError
+
+
+def floats(what: str, values: Any) -> np.ndarray:
+    """Return values as an array of floats, contiguous in memory; a new one only if it must be.
+
+    Parameters
+    ----------
+    what
+        What the values are, for messages.
+    values
+        Numbers, in the form of an array.
+
+    Raises `SchemaError` for anything else.
+    """
+    with contextlib.suppress(Exception):  # an object may raise anything when it is converted
+        return np.ascontiguousarray(values, dtype=float)
+    raise SchemaError(f"{what}: expected numbers")
+
+
+def number(what: str, value: Any) -> float:
+    """Return a value as a float, which may be NaN or an infinity.
+
+    Parameters
+    ----------
+    what
+        What the value is, for messages.
+    value
+        A number, or its text.
+
+    Raises `SchemaError` for anything else.
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        reason = "a number that fits a double"
+    except Exception:  # noqa: BLE001 - as in `floats`
+        reason = f"a number, got {type(value).__name__}"
+    raise SchemaError(f"{what}: expected {reason}")

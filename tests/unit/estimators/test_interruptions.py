@@ -1,0 +1,335 @@
+"""An exception at any line of streamdp: what was learned is counted, noise is complete, and nobody is in a batch twice.
+
+Each test runs a call once for each of its lines, raises there, goes on as a user would, and looks at every sum, report
+and window that the estimator made.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamdp import (
+    LDPASGDRegressor,
+    LDPSGDClassifier,
+    Ledger,
+    PanPrivateClassifier,
+    ShuffleClassifier,
+    UserLevelLDPClassifier,
+    WindowedClassifier,
+)
+from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
+from streamdp.estimators.windowed.learner import WindowWarning
+from streamdp.privacy.entropy import Entropy
+from tests.support.interruptions import interrupted, lines_of
+from tests.support.plain_method import Plain
+
+pytestmark = pytest.mark.no_cover  # a tracer replaces that of the coverage
+
+PEOPLE, FEW, LONG = 24, 5, 10**6
+X = np.column_stack([np.arange(1.0, PEOPLE + 1) * 1e-6, np.full(PEOPLE, 1e-6)])
+Y = np.arange(PEOPLE) % 2.0
+SUBJECTS = [f"p{i}" for i in range(PEOPLE)]
+NOISE = 2**45
+"""What stands for the noise of a pan-private sum: a number that its records cannot make."""
+
+
+def ids(rows: np.ndarray) -> list[int]:
+    return [round(x * 1e6) for x in rows[:, 0].tolist()]
+
+
+class Ones(Entropy):
+    """Words of ones: every fair bit is 1, so a count of bits tells how many people added noise."""
+
+    def _fill(self, out: np.ndarray) -> None:
+        out[:] = 2**64 - 1
+
+
+class Watched:
+    """An estimator, and what the test saw of it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.ledger = Ledger("eps=1e6,delta=0.1")
+        self.model: Any = self.make(ledger=self.ledger, features=["a", "b"], **options)
+        self.people: Counter[int] = Counter()
+        self.faults: list[str] = []
+        self.watch()
+
+    make: Any
+    calls: tuple[str, ...] = ("one", "arrays", "many", "close", "load")
+
+    def watch(self) -> None:
+        """Look at what the estimator does."""
+
+    def fault(self, wrong: bool, text: str) -> None:
+        if wrong:
+            self.faults.append(text)
+
+    def prepare(self, call: str) -> Callable[[], Any]:
+        """The call to interrupt."""
+        model = self.model
+        if call == "one":
+            return lambda: [self.one(i) for i in range(8)]
+        if call == "arrays":
+            return lambda: model.learn_arrays(X, Y, subjects=SUBJECTS)
+        if call == "many":
+            return lambda: model.learn_many(pd.DataFrame(X + 1e-3, columns=["a", "b"]), pd.Series(Y == 1))  # others
+        if call == "load":
+            state = type(self)().model.state_dict()
+            self.few()
+            return lambda: model.load_state_dict(state)
+        self.few()
+        return lambda: model.close_batch()
+
+    def few(self) -> None:
+        self.model.learn_arrays(X[:FEW], Y[:FEW], subjects=SUBJECTS[:FEW])
+
+    def one(self, i: int) -> None:
+        self.model.learn_one({"a": X[i, 0], "b": X[i, 1]}, bool(Y[i]), subject=SUBJECTS[i])
+
+    def go_on(self) -> None:
+        """Go on as a user would, with the same people, and look at the counts."""
+        model = self.model
+        before = model.n_seen
+        self.fault(not 0 <= model._pending <= before, "more records are held than were counted")
+        self.fault(bool(before) and not model.guarantee.budgets, "records without a spend")
+        model.__getstate__()
+        for i in range(3):
+            self.one(i)
+        taken = model.learn_arrays(X, Y, subjects=SUBJECTS)
+        self.fault(model.n_seen < before + (PEOPLE if taken is None else int(taken.sum())), "counts were lost")
+        model.close_batch()
+        self.fault(not model.at_boundary, "no boundary after close_batch")
+        self.fault(bool(model._features.row.any() or model._features.target.any()), "a record stays in the buffer")
+        type(self)().model.load_state_dict(model.state_dict())
+        self.fault(not np.isfinite(model.theta).all(), "theta is not finite")
+
+
+class Local(Watched):
+    """A learner without batches."""
+
+    make = LDPSGDClassifier
+    calls = (*Watched.calls, "absorb")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(budget="eps=0.5,delta=1e-6", **options)
+        self.start = self.model.theta
+
+    def prepare(self, call: str) -> Callable[[], Any]:
+        if call == "absorb":
+            report = self.model.randomizer({"a": 0.5, "b": 1.0}, 1.0)
+            return lambda: self.model.absorb(report)
+        return super().prepare(call)
+
+    def go_on(self) -> None:
+        moved = not np.array_equal(self.model.theta, self.start)
+        self.fault(moved and not (self.model.n_seen and self.model.guarantee.budgets), "a step without a count")
+        super().go_on()
+
+
+class Scaled(Local):
+    """A learner that asks some records for bits."""
+
+    @staticmethod
+    def make(**options: Any) -> Any:
+        raw = {"a": (0.0, 1.0), "b": (0.0, 1.0)}
+        return LDPASGDRegressor(**(options | {"features": raw, "target": (0.0, 1.0)}))
+
+
+class Batched(Watched):
+    def seen(self, fresh: bool, rows: np.ndarray) -> None:
+        """Note the people who were added to a sum."""
+        if fresh:
+            self.people.clear()
+        self.people.update(ids(rows))
+        self.fault(max(self.people.values(), default=0) > 1, f"twice in a batch: {self.people}")
+
+
+class Pan(Batched):
+    make = PanPrivateClassifier
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"batch_size": 10} | options))
+
+    def watch(self) -> None:
+        model, walk = self.model, self.model._walk
+        add, move, make_noise = model._accumulate, walk.move, model._noises
+        size = len(make_noise())
+
+        def watched_add(spec: Any, point: Any, rows: Any, y: Any, cells: float, total: Any, room: Any) -> None:
+            self.fault(total.min() < NOISE // 2, "a record enters a sum without noise")
+            self.seen(bool((total % NOISE == 0).all()), rows)
+            add(spec, point, rows, y, cells, total, room)
+
+        def watched_move(total: Any, *more: Any) -> None:
+            self.fault((total * model._cells).min() < 1.5 * NOISE, "a sum is released with too little noise")
+            self.fault(not model.guarantee.budgets, "a release without a spend")
+            move(total, *more)
+
+        model._accumulate, walk.move = watched_add, watched_move
+        model._noises = lambda: np.full(size, NOISE)
+
+
+class PanPlanned(Pan):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(method="ac-sa", horizon=60, batch_size=None, **options)
+
+
+class Shuffled(Batched):
+    make = ShuffleClassifier
+    calls = (*Watched.calls, "absorb")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"batch_size": 10, "intercept": False, "budget": "eps=4,delta=1e-4"} | options))
+
+    def watch(self) -> None:
+        model, walk = self.model, self.model._walk
+        add, move = model._count_ones, walk.move
+        model._rng = Ones(64)
+
+        def watched_add(spec: Any, point: Any, rows: Any, y: Any, *more: Any) -> int:
+            fresh = not more[3].any()
+            done: int = add(spec, point, rows, y, *more)
+            self.seen(fresh, rows[:done])
+            return done
+
+        def watched_move(total: Any, size: int, advance: int) -> None:
+            params = model._params
+            ones = (2 * total / params.cell + params.users * (params.g + params.b)) / 2
+            noises = ones.mean() / (params.b + params.g / 2)
+            self.fault(noises < params.users - 0.5, f"the noise of {noises:.1f} people in place of {params.users}")
+            self.fault(not model.guarantee.budgets, "a release without a spend")
+            move(total, size, advance)
+
+        model._count_ones, walk.move = watched_add, watched_move
+
+    def prepare(self, call: str) -> Callable[[], Any]:
+        if call == "absorb":
+            params = self.model.randomizer.params
+            shuffler = Shuffler(params)
+            shuffler.collect(LocalRandomizer(params, Ones(64)).messages(np.zeros((params.users, params.d))))
+            shuffled = shuffler.forward()
+            return lambda: self.model.absorb(shuffled)
+        return super().prepare(call)
+
+
+class ShuffledPlanned(Shuffled):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(method="sgd", batch_size=None, horizon=40, **options)
+
+
+class Users(Watched):
+    """Reports: what the ledger spends for a subject covers all its reports."""
+
+    make = UserLevelLDPClassifier
+    calls = (*Watched.calls, "user", "absorb")
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"items_per_user": 2, "window": 20, "batch_size": 6} | options))
+
+    def watch(self) -> None:
+        people = self.model._people
+        records = people.records
+
+        def watched(users: Any) -> Any:
+            X, y, sizes = records(users)
+            for part in np.split(ids(X), np.cumsum(sizes)[:-1]):
+                self.fault(len(set(part.tolist())) > 1, f"two people in one report: {part}")
+                self.people.update(set(part.tolist()))
+            self.fault(not self.model.guarantee.budgets, "a report without a spend")
+            return X, y, sizes
+
+        people.records = watched
+
+    def prepare(self, call: str) -> Callable[[], Any]:
+        if call == "user":
+            self.few()
+            return lambda: self.model.close_user(SUBJECTS[1])
+        if call == "absorb":
+            report = self.model.randomizer([({"a": 0.5, "b": 1.0}, 1.0)])
+            return lambda: self.model.absorb(report)
+        return super().prepare(call)
+
+    def go_on(self) -> None:
+        people = self.model._people
+        self.fault(self.model.at_boundary and bool(people._open), "a boundary while users are open")
+        super().go_on()
+        self.fault(people._rows.any(), "a raw record stays in memory")
+        self.spends()
+
+    def spends(self) -> None:
+        for person, releases in self.people.items():
+            if 0 < person <= PEOPLE:  # 0 are records that were overwritten, and larger numbers have no subject
+                spent = self.ledger.spent(SUBJECTS[person - 1]).records
+                self.fault(spent < releases, f"{releases} releases for {spent} spends")
+
+
+class Windows(Users):
+    make = WindowedClassifier
+    calls = Watched.calls
+
+    def __init__(self, **options: Any) -> None:
+        super(Users, self).__init__(method=Plain(), items_per_user=2, window=20, **options)
+
+    def watch(self) -> None:
+        model = self.model
+
+        class Watching(Plain):
+            def run(method, plan: Any, users: Any, start: Any, rng: Any) -> Any:
+                named = [ids(part)[0] for part in np.split(users._X, users._starts[1:-1])]
+                for part in np.split(users._X, users._starts[1:-1]):
+                    self.fault(len(set(ids(part)) - {0}) > 1, "two people in one user")
+                    self.fault(len(part) > 2, "more records than a user gives")
+                counts = Counter(person for person in named if person)
+                self.fault(max(counts.values(), default=0) > 1, "one person is two users of a window")
+                self.people.update(counts.keys())
+                self.fault(not model.guarantee.budgets, "a release without a spend")
+                return super().run(plan, users, start, rng)
+
+        model._method = Watching()
+
+    def go_on(self) -> None:
+        super(Users, self).go_on()
+        self.fault(self.model._gathered._rows.any(), "a raw record stays in memory")
+        self.spends()
+
+
+KINDS: list[type[Watched]] = [Local, Scaled, Pan, PanPlanned, Shuffled, ShuffledPlanned, Users, Windows]
+CASES = [pytest.param(kind, call, id=f"{kind.__name__}-{call}") for kind in KINDS for call in kind.calls]
+
+
+def check(kind: type[Watched], call: str, most: int) -> int:
+    """Interrupt a call at each of its lines, or at `most` of them; return how many interruptions there were."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WindowWarning)
+        kind().prepare(call)()  # imports and compiles
+        lines = lines_of(kind().prepare(call))
+        assert lines
+        at = range(lines) if lines <= most else sorted(np.random.default_rng(lines).choice(lines, most, replace=False))
+        found: Counter[str] = Counter()
+        for after in at:
+            watched = kind()
+            run = watched.prepare(call)
+            interrupted(run, int(after))
+            watched.go_on()
+            found.update(set(watched.faults))
+    assert not found
+    return len(at)
+
+
+@pytest.mark.parametrize(("kind", "call"), CASES)
+def test_an_interruption_at_any_of_some_lines_breaks_no_promise(kind: type[Watched], call: str) -> None:
+    check(kind, call, 15)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize(("kind", "call"), CASES)
+def test_an_interruption_at_any_line_breaks_no_promise(kind: type[Watched], call: str) -> None:
+    check(kind, call, LONG)

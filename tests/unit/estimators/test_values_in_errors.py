@@ -1,0 +1,162 @@
+"""A value of a record is in no error: not in its text, nor in what it was caused by or raised in the middle of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import streamdp
+from streamdp import ApproxDP, ShuffleRegressor
+from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.data.preprocessing import BoundsScaler, CategoryEncoder
+from streamdp.errors import StreamDPError
+from streamdp.estimators.ldp.randomizer import Report
+from streamdp.estimators.user.randomizer import UserReport
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.devices import Device
+from tests.support.shuffle_model import announced
+from tests.support.shuffle_model import model as agreed_model
+
+SECRET = "4711"
+NAMES = ["a", "b"]
+
+
+class Leaky:
+    """A value whose conversion fails with the value in the message."""
+
+    def __float__(self) -> float:
+        raise ValueError(f"HIV {SECRET}")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise KeyError(f"HIV {SECRET}")
+
+    __index__ = __int__ = __hash__ = __float__  # type: ignore[assignment]
+
+
+BAD: dict[str, Any] = {
+    "text": f"HIV {SECRET}",
+    "bytes": f"HIV {SECRET}".encode(),
+    "long": int(SECRET) * 10**400,
+    "nan": float("nan"),
+    "list": [SECRET, SECRET],
+    "nested": {"HIV": [SECRET]},
+    "complex": complex(int(SECRET), 1),
+    "leaky": Leaky(),
+    "decimal": Decimal(SECRET) * Decimal(10) ** 400,
+    "none": None,
+}
+
+
+def estimators() -> Iterator[tuple[str, Callable[[], Any]]]:
+    for name in streamdp.estimators.__all__:
+        if name.endswith(("Regressor", "Classifier")):
+            kind = getattr(streamdp, name)
+            yield name, lambda kind=kind: kind(features=NAMES)
+            if name.startswith("LDP"):
+                yield name + " of raw records", lambda kind=kind: kind(features={"a": (0.0, 1.0), "b": ["u", "v"]})
+
+
+def with_feature(model: Any, good: Any, y: Any, name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """The ways in that take features, with a bad value of one of them."""
+    frame = {k: [v, v] for k, v in good.items()}
+    one = getattr(model, "randomizer", None)
+    yield f"learn_one {name}", lambda v: model.learn_one(good | {name: v}, y, subject="ann")
+    yield f"predict_one {name}", lambda v: model.predict_one(good | {name: v})
+    yield f"learn_many {name}", lambda v: model.learn_many(pd.DataFrame(frame | {name: [v, v]}), pd.Series([y, y]))
+    yield f"predict_many {name}", lambda v: model.predict_many(pd.DataFrame(frame | {name: [v, v]}))
+    if one is not None:
+        if isinstance(one, streamdp.estimators.UserRandomizer):
+            yield f"randomizer {name}", lambda v: one([(good | {name: v}, 1.0)])
+        elif callable(one):
+            yield f"randomizer {name}", lambda v: one(good | {name: v}, 1.0)
+        else:
+            yield f"randomizer {name}", lambda v: one.messages(good | {name: v}, 1.0)
+
+
+def actions(model: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Every way in, with a bad value in each place."""
+    good: Any = {"a": 0.5, "b": 0.5 if isinstance(model.features, list) else "u"}
+    y: Any = 1.0 if hasattr(model, "theta") and not hasattr(model, "classes") else True
+    for name in NAMES:
+        yield from with_feature(model, good, y, name)
+    yield "target", lambda v: model.learn_one(good, v)
+    yield "targets", lambda v: model.learn_many(pd.DataFrame([good, good]), pd.Series([v, v], dtype=object))
+    yield "subject", lambda v: model.learn_one(good, y, subject=v)
+    yield "subjects", lambda v: model.learn_arrays([[0.5, 0.5]], [1.0], subjects=[v])
+    yield "rows", lambda v: model.learn_arrays([[v, 0.5], [0.5, 0.5]], [1.0, 1.0])
+    yield "targets of rows", lambda v: model.learn_arrays([[0.5, 0.5]], [v])
+    yield "all rows", lambda v: model.learn_arrays(v, v)
+    yield "budgets", lambda v: model.learn_arrays([[0.5, 0.5]], [1.0], budgets=[v])
+    yield "predict_arrays", lambda v: model.predict_arrays([[v, 0.5]])
+    if hasattr(model, "predict_proba_arrays"):
+        yield "predict_proba_arrays", lambda v: model.predict_proba_arrays([[v, 0.5]])
+        yield "predict_proba_one", lambda v: model.predict_proba_one(good | {"a": v})
+    if hasattr(model, "randomizer"):
+        one = model.randomizer
+        if isinstance(one, streamdp.estimators.UserRandomizer):
+            yield "randomizer y", lambda v: one([(good, v)])
+            yield "absorb", lambda v: model.absorb(UserReport(v, None, model.batch, model._budget))
+        elif callable(one):
+            yield "randomizer y", lambda v: one(good, v)
+            yield "absorb", lambda v: model.absorb(Report([v, 1.0, 1.0], model._budget))  # type: ignore[arg-type]
+        else:
+            yield "randomizer y", lambda v: one.messages(good, v)
+            yield "absorb", lambda v: model.absorb(Shuffled(v, 1))
+    if hasattr(model, "learn_cohort"):
+        planned = ShuffleRegressor(features=NAMES, method="sgd")
+        yield "learn_cohort", lambda v: planned.learn_cohort([[v, 0.5]], [1.0])  # type: ignore[arg-type, list-item]
+        yield "learn_cohort y", lambda v: planned.learn_cohort([[0.5, 0.5]], [v])  # type: ignore[arg-type, list-item]
+
+
+def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """The ways in that are no estimators."""
+    params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), 1.0, 10, 2)
+    yield "counts", lambda v: LocalRandomizer(params).counts([v, 0.5])  # type: ignore[arg-type]
+    yield "messages", lambda v: LocalRandomizer(params).messages([[v, 0.5]])  # type: ignore[arg-type]
+    yield "collect", lambda v: Shuffler(params).collect(v)
+    yield "device", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": v, "b": 0.5}, 1.0)
+    yield "device y", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": 0.5, "b": 0.5}, v)
+    yield "BoundsScaler", lambda v: BoundsScaler({"a": (0, 1)}).transform_one({"a": v})
+    yield "BoundsScaler many", lambda v: BoundsScaler({"a": (0, 1)}).transform_many(pd.DataFrame({"a": [v, v]}))
+    yield "CategoryEncoder", lambda v: CategoryEncoder({"a": ["u", "v"]}).transform_one({"a": v})
+    yield (
+        "CategoryEncoder many",
+        lambda v: CategoryEncoder({"a": ["u", "v"]}).transform_many(pd.DataFrame({"a": [v, v]})),
+    )
+
+
+def shown(error: BaseException | None) -> str:
+    """All that an error and its causes tell."""
+    if error is None:
+        return ""
+    return (
+        f"{error!s} {error.args!r} {getattr(error, 'object', '')!r}" + shown(error.__cause__) + shown(error.__context__)
+    )
+
+
+def faults(name: str, act: Callable[[Any], Any]) -> list[str]:
+    found = []
+    for kind, value in BAD.items():
+        try:
+            act(value)
+        except StreamDPError as error:
+            if SECRET in shown(error):
+                found.append(f"{name} ({kind}): {shown(error)[:150]}")
+        except Exception as error:  # noqa: BLE001 - it is what the test looks for
+            found.append(f"{name} ({kind}): {type(error).__name__}: {shown(error)[:150]}")
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in estimators()])
+def test_no_error_of_an_estimator_shows_a_value(make: Callable[[], Any]) -> None:
+    assert not [fault for name, act in actions(make()) for fault in faults(name, act)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_error_of_another_way_in_shows_a_value() -> None:
+    assert not [fault for name, act in others() for fault in faults(name, act)]
