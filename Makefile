@@ -80,6 +80,7 @@ trust: $(STAMP)
 
 learning: $(STAMP)
 	$(BIN)/python -m benchmarks.learning --write
+	$(BIN)/python -m benchmarks.least_records --write
 
 batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write

@@ -669,17 +669,17 @@ def main() -> None:
     )
     if write:
         (FOLDER / "theory.md").write_text(text)
-        write_readme(plan)
+        write_readme("records", plan)
         draw(FOLDER / "theory.png", bars, results, found)
     print(f"{time.perf_counter() - started:.0f} s")
 
 
-def write_readme(plan: str) -> None:
-    """Put the table of records into the README, between its marks."""
+def write_readme(mark: str, text: str) -> None:
+    """Put a table into the README, between its marks."""
     path = FOLDER.parent / "README.md"
-    begin, end = "<!-- records:begin -->\n", "<!-- records:end -->"
+    begin, end = f"<!-- {mark}:begin -->\n", f"<!-- {mark}:end -->"
     before, rest = path.read_text().split(begin)
-    path.write_text(before + begin + plan + "\n" + end + rest.split(end)[1])
+    path.write_text(before + begin + text + "\n" + end + rest.split(end)[1])
 
 
 def scale_shift(d: int, noise: float) -> float:

@@ -6,12 +6,16 @@ Two clocks:
   answers all have this length, and noise variance + C0^2 for additive noise. The information of a report is tau_i =
   1/G_i^2, and the clock shows T_i = tau_1 + ... + tau_i. Step i is
 
-      eta (3/4) sqrt(d) tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha,   T_0 = 10/C0^2.
+      eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha,   T_0 = 10/C0^2,
+
+  D being the expected distance from the first theta to the best one. It is sqrt(d) in general, and sqrt(2) where the
+  target is scaled: with uncorrelated columns of spread 1 that explain the share R^2 of a target of spread 1, the
+  squared coefficients add up to R^2 <= 1, and Huber's scale moves from 1 to a number in [0, 1], whatever d is.
 
   So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
   1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The
-  factor 3/4 sqrt(d) and the default alpha = 0.6 were chosen by measurement (`benchmarks/learning.md`): with them eta
-  = 1 is near the best multiplier for both losses, d = 5 and 20. In the code tau is in units of 1/C0^2, so that a report
+  factor 3/4 and the default alpha = 0.6 were chosen by measurement (`benchmarks/learning.md`): with them eta = 1 is
+  near the best multiplier for both losses, d = 5 and 20. In the code tau is in units of 1/C0^2, so that a report
   without noise has at most the information 1, and T_0 = 10.
 * "records". eta i^-alpha, whatever the noise (Shi et al. 2025, eq. 3.2).
 
@@ -22,7 +26,6 @@ are better by an eighth in the limit, and worse before. With "records" all itera
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import dataclass
 
 from streamdp.errors import ConfigError
@@ -47,7 +50,7 @@ class Steps:
 
     Raises `ConfigError` if a number is out of range, or if there is no such clock.
 
-    >>> Steps(0.2, 0.5, "records").numbers(d=6, bound=2.0)
+    >>> Steps(0.2, 0.5, "records").numbers(distance=2.0, bound=2.0)
     (0.2, 0.5, 0.0)
     """
 
@@ -66,16 +69,16 @@ class Steps:
         if self.clock not in CLOCKS:
             raise ConfigError(f"clock: expected {' or '.join(CLOCKS)}, got {self.clock!r}")
 
-    def numbers(self, d: int, bound: float) -> tuple[float, float, float]:
+    def numbers(self, distance: float, bound: float) -> tuple[float, float, float]:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.
 
         Parameters
         ----------
-        d
-            The number of parameters.
+        distance
+            D, the expected distance from the first theta to the best one.
         bound
             C0, the bound of a gradient.
         """
         if self.clock == "records":
             return self.eta, self.alpha, 0.0
-        return self.eta * 0.75 * math.sqrt(d) / bound * _OFFSET ** (self.alpha - 0.5), self.alpha, _OFFSET
+        return self.eta * 0.75 * distance / bound * _OFFSET ** (self.alpha - 0.5), self.alpha, _OFFSET

@@ -194,7 +194,7 @@ def last_steps(
 def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
     """The size of the step at the last of n records, by the formula of `steps`."""
     information = np.broadcast_to(rows[:, samplers.INFORMATION], n)
-    factor, alpha, offset = model._steps.numbers(model._arrays.state.shape[1], model._loss.bound)
+    factor, alpha, offset = model._steps.numbers(model._arrays.state.shape[1] ** 0.5, model._loss.bound)
     return float(factor * information[-1] * (model._arrays.clock[TOTAL] + information.sum() + offset) ** -alpha)
 
 

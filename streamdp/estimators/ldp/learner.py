@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -95,9 +96,10 @@ class LDPLearner(LinearModel):
         spec, box = self._describe(p)
         d = box.shape[1]
         spec[loops.MECHANISM] = mechanism_for(self._kind, self._budget).code
-        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(d, self._loss.bound)
-        spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         scaling, bounds = self._scaling_of(features), self._target_bounds()
+        distance = math.sqrt(d if bounds is None or scaling == "none" else 2)
+        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(distance, self._loss.bound)
+        spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         frame = np.zeros((p + 1, k.FRAME))
         frame[:, [k.SCALE, k.UNIT]], frame[:, k.SLOT] = 1.0, -1
         frame[p, k.UNIT] = np.inf
