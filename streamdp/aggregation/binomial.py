@@ -44,6 +44,23 @@ floor|tau_j|, f the fraction, k_j^2 is m^2 or, with probability f, m^2 + 2m + 1.
 
 and the sum over j is at most theta (T^2 + d/4) + theta^2 (T + sqrt(d)/2)^2 / 2 <= theta s. So E D(||k||^2) <= D(s). QED
 
+**Several rounds** with the same users; each may depend on the rounds before. With R rounds and, for any p > 0, V =
+(T + sqrt(d)/2)^2, the releases together are (epsilon, delta)-DP with
+
+    delta = delta_mu(epsilon) + d R (1 + e^epsilon) tail + (1 + e^epsilon) p,
+    mu^2 = kappa^2 (R (T^2 + d/4) + sqrt(2 R V ln(1/p))),
+
+and with mu^2 = kappa^2 R (T + sqrt d)^2 and without the last term.
+
+**Proof.** Make U public. Given all before, the pair of round r is (kappa ||k_r||)-GDP (steps 1 to 3), where k_r depends
+on U and on all before. Suppose that sum ||k_r||^2 <= B for certain, and add one more Gaussian pair at the end, of the
+square kappa^2 B minus what was spent. In the dominating Gaussian pairs the hockey-stick value of the likelihood ratio
+so far and of the rest, whose square is kappa^2 B minus what was spent, is a martingale, whatever k_r is. So all
+together are (kappa sqrt B)-GDP. The bound ||k_r|| <= T + sqrt d is the second claim. For the first, step 4 bounds ln E
+exp(theta ||k_r||^2) given all before by theta (T^2 + d/4) + theta^2 V/2, so in each of the two worlds the sum passes B
+= R (T^2 + d/4) + t with a probability of at most exp(-t^2 / (2 R V)) = p. Answers that stop before B is passed are
+(kappa sqrt B)-GDP, and each of the two laws differs from theirs by at most p. QED
+
 **Why fair bits.** Privacy needs a variance N p (1-p). A user sends g + b bits for any p, and b is least at p = 1/2.
 The binomial is then symmetric, which brings kappa closest to the Gaussian's 1/sigma = 2/sqrt(N), and b random bits are
 an exact sample. (A protocol that sends only the ones would send half as many with a small p; it is another protocol.)
@@ -108,11 +125,7 @@ def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
 
 
 def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float, rounds: int = 1) -> float:
-    """A delta such that the sums are (epsilon, delta)-DP: that of the theorem, with the better s.
-
-    In several rounds with the same users, in which each round may depend on the rounds before, kappa (T + sqrt d)
-    bounds the mu of every round for every rounding. So mu^2 adds up (adaptive composition, Dong, Roth, Su 2022, Theorem
-    4) and so do the tails.
+    """A delta such that the sums are (epsilon, delta)-DP: the least that is proved at the head of this module.
 
     Parameters
     ----------
@@ -132,9 +145,20 @@ def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float,
     kappa, tail = gaussian_step(trials, _log_cut(d * rounds, epsilon, delta))
     if not math.isfinite(kappa):
         return 1.0
-    square = _effective(kappa, shift, d, epsilon) if rounds == 1 else rounds * (shift + math.sqrt(d)) ** 2
+    square, missed = rounds * (shift + math.sqrt(d)) ** 2, 0.0
+    if rounds == 1:
+        square = _effective(kappa, shift, d, epsilon)
+    else:
+        likely = rounds * (shift**2 + d / 4) + _spread(shift, d, rounds, epsilon, delta)
+        if likely < square:
+            square, missed = likely, _TAIL_SHARE * delta
     spent = gdp_delta(kappa * math.sqrt(square), epsilon)
-    return min(1.0, spent * (1 + 1e-9) + d * rounds * (1 + math.exp(epsilon)) * tail)
+    return min(1.0, spent * (1 + 1e-9) + missed + d * rounds * (1 + math.exp(epsilon)) * tail)
+
+
+def _spread(shift: float, d: int, rounds: int, epsilon: float, delta: float) -> float:
+    """sqrt(2 R V ln(1/p)) for the p that costs its share of delta."""
+    return (shift + math.sqrt(d) / 2) * math.sqrt(-2 * rounds * _log_cut(1, epsilon, delta))
 
 
 def shift_of(g: int, d: int, share: float) -> float:
@@ -206,7 +230,10 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
 
     while users * b <= MOST_TRIALS:
         most = (mu / 2) ** 2 * users * b  # T^2 for Gaussian noise without rounding
-        rounded = most - d / 4 if rounds == 1 else max(0.0, math.sqrt(most) - math.sqrt(d)) ** 2
+        rounded = most - d / 4
+        if rounds > 1:
+            likely = most - d / 4 - _spread(math.sqrt(most), d, rounds, budget.epsilon, budget.delta) / rounds
+            rounded = max(likely, max(0.0, math.sqrt(most) - math.sqrt(d)) ** 2)
         if rounded > 0 and (1 + 1 / b) * most / rounded <= _EXCESS:
             g = _finest(partial(keeps, b), math.ceil(math.sqrt(most) / share))
             if (b + 1) * users * (mu / (2 * share)) ** 2 <= _EXCESS * g**2:

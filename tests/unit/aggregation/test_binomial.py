@@ -218,6 +218,44 @@ def test_fewer_honest_users_mean_less_privacy() -> None:
         VectorSum.calibrated(ApproxDP(8.0, 1e-2), 1.0, 1000, 1).guarantee_for(1)
 
 
+def adaptive_delta(trials: int, g: int, epsilon: float, first: float) -> float:
+    """The exact loss of two rounds of one coordinate: a first shift, and for each answer the worst second one."""
+    masses, grow, worst_of = binomial(trials, g), math.exp(epsilon), 0.0
+    p, q = moved(masses, first), np.pad(masses, (0, math.ceil(first) + 1))
+    for one, other in ((p, q), (q, p)):
+        losses = []
+        for second in (g, g - 0.5, 0.7 * g, 0.5, 0.0):
+            a, b = moved(masses, second), np.pad(masses, (0, math.ceil(second) + 1))
+            for x, y in ((a, b), (b, a)):
+                losses.append(np.maximum(np.multiply.outer(one, x) - grow * np.multiply.outer(other, y), 0).sum(axis=1))
+        worst_of = max(worst_of, float(np.max(losses, axis=0).sum()))
+    return worst_of
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-5])
+@pytest.mark.parametrize("trials", [101, 400, 2000])
+@pytest.mark.parametrize("g", [1, 2, 5, 20])
+def test_no_two_rounds_lose_more_than_is_claimed(trials: int, g: int, delta: float) -> None:
+    """Also where the second vector depends on the first answer; and one round's claim would be caught."""
+    try:
+        epsilon = least_epsilon(trials, shift_of(g, 1, 1.0), 1, delta, rounds=2)
+    except BudgetError:
+        assert trials < 20 * g  # so little noise that the tails alone are too much
+        return
+    exact = max(adaptive_delta(trials, g, epsilon, first) for first in (g, g - 0.5, 0.7 * g, 0.5))
+    assert exact <= delta
+    if g >= 5:  # with few cells rounding is the larger part, and the claim of one round is not exact
+        alone = least_epsilon(trials, shift_of(g, 1, 1.0), 1, delta)
+        assert adaptive_delta(trials, g, alone, g) > delta
+
+
+def test_rounds_cost_little_more_than_without_rounding() -> None:
+    """The roundings of many rounds average out: bits a round hardly depend on how many rounds there are."""
+    bits = [tight_parameters(10_000, 6, USUAL, 1.0, rounds)[1] for rounds in (1, 20, 100)]
+    assert bits[1] < 10 * bits[0]
+    assert bits[2] < 2 * bits[1]
+
+
 def test_several_rounds_cost_what_one_long_vector_does_and_more_for_rounding() -> None:
     """R rounds of d coordinates against one of R d with the same total shift, whose rounding is bounded better."""
     rounds, d, trials, g = 25, 3, 400_000, 30
