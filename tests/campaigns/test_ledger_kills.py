@@ -134,9 +134,9 @@ def spend_and_be_killed(path: Path, commits: int, after_s: float, shared: bool) 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def test_ten_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_five_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(monkeypatch)
-    kill_many(tmp_path / "kills.db", 10, seed=1)
+    kill_many(tmp_path / "kills.db", 5, seed=1)
 
 
 @pytest.mark.campaign

@@ -45,6 +45,7 @@ def test_the_rival_keeps_its_bound_and_is_not_wasteful() -> None:
     assert window.excess(sgd.learn(window, D, SeededEntropy(1, 1 << 16))) < target
 
 
+@pytest.mark.campaign
 def test_queries_grow_slower_than_those_of_sgd() -> None:
     rows = [growth(n, D) for n in GROWTH]
     ours, theirs = (slope(GROWTH, [getattr(row, name) for row in rows]) for name in ("erm", "sgd"))

@@ -123,6 +123,7 @@ def test_second_order_prediction_reduces_to_the_central_limit_theorem():
 # --- the central limit theorem ------------------------------------------------------------------------------
 
 
+@pytest.mark.campaign
 def test_averaged_error_meets_the_central_limit_theorem():
     """Issue 2, section 4, item 4: d = 5, mu = 1, alpha = 1/2, n = 100,000, 100 replications, eta = 0.2 as in the paper.
 

@@ -193,8 +193,8 @@ def kill_and_finish(folder: Path, kills: int, records: tuple[int, ...], seed: in
     assert landed >= kills / 2
 
 
-def test_eight_kills(tmp_path: Path) -> None:
-    kill_and_finish(tmp_path, 8, (3, 7, 20), seed=1)
+def test_four_kills(tmp_path: Path) -> None:
+    kill_and_finish(tmp_path, 4, (3, 7, 20), seed=1)
 
 
 @pytest.mark.campaign
@@ -292,7 +292,9 @@ class InBatches:
             assert model.at_boundary
 
 
-@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier"])
+@pytest.mark.parametrize(
+    "estimator", [pytest.param("PanPrivateClassifier", marks=pytest.mark.campaign), "ShuffleClassifier"]
+)
 def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path, estimator: str) -> None:
     batch = 173
     job = InBatches(tmp_path, estimator, batch, seed=4)

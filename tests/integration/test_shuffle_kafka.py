@@ -173,6 +173,7 @@ def test_three_processes_learn_a_model(make: Callable[..., Parties]) -> None:
         assert text.encode() not in stored
 
 
+@pytest.mark.campaign
 def test_kills_at_random_moments(make: Callable[..., Parties]) -> None:
     """Learner and shuffler are killed again and again: no batch is absorbed twice, or forwarded as two sets."""
     parties = make(batch=100)
@@ -182,7 +183,7 @@ def test_kills_at_random_moments(make: Callable[..., Parties]) -> None:
         running = {name: stack.enter_context(parties.start(name)) for name in ("learn", "mix")}
         devices = stack.enter_context(parties.start("randomize"))
         kills, learned = 0, 0
-        for victim in ("mix", "learn"):
+        for victim in ("mix", "learn") * 5:
             running[victim].until(lambda: running[victim].events or devices.process.poll() is not None)  # noqa: B023
             time.sleep(rng.uniform(0.0, 0.3))
             running[victim].process.send_signal(signal.SIGKILL)
@@ -194,7 +195,7 @@ def test_kills_at_random_moments(make: Callable[..., Parties]) -> None:
         for command in running.values():
             assert stop(command) == 0, command.errors
         learned = parties.snapshot("shy.db").counts.learned
-    assert (kills, learned) == (2, RECORDS)
+    assert (kills, learned) == (10, RECORDS)
     assert parties.snapshot("shy-shuffler.db").counts.learned == RECORDS
     forwarded = parties.forwarded()
     assert len(forwarded) == RECORDS // 100
