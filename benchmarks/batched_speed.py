@@ -16,7 +16,8 @@ from river import linear_model
 
 from benchmarks.speed import FEATURES, README, Row, best_seconds, machine, make_arrays, one_core, table, write_between
 from streamdp import PanPrivateClassifier, PanPrivateRegressor, ShuffleClassifier, ShuffleRegressor
-from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.optim.losses import Logistic
 from streamdp.privacy.guarantees import ApproxDP
 

@@ -1,13 +1,7 @@
 """The shuffled sum and its three parties, for programs that run the protocol themselves."""
 
-from streamdp.aggregation.shuffled_sum import (
-    Analyzer,
-    Calibration,
-    LocalRandomizer,
-    Shuffled,
-    Shuffler,
-    VectorSum,
-)
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
+from streamdp.aggregation.vector_sum import Calibration, VectorSum
 
 __all__ = [
     "Analyzer",

@@ -17,6 +17,7 @@ is the same, the trust is not.
 **Neighbours.** One user's vector is replaced by another. Which users answer is public. A user that takes part in
 several sums spends the budget in each. **Claim and proof.** `binomial`.
 
+>>> from streamdp import ApproxDP
 >>> params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), bound=1.0, users=1000, d=2)
 >>> vectors = np.tile([0.6, -0.8], (1000, 1))
 >>> shuffler = Shuffler(params)
@@ -29,218 +30,15 @@ True
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from streamdp.aggregation import binomial
-from streamdp.data.floats import floats
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
+from streamdp.aggregation.vector_sum import VectorSum, whole
+from streamdp.errors import ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
 
-Calibration = Literal["tight", "paper"]
 Rng = Entropy | SeededEntropy
-
-
-def _whole(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
-
-
-@dataclass(frozen=True)
-class VectorSum:
-    """The parameters on which all parties agree before a sum; public. Make one by `calibrated`.
-
-    Parameters
-    ----------
-    budget
-        What one vector may spend, an `ApproxDP`: the guarantee if all users are honest.
-    bound
-        Delta2, the largest l2 norm of a vector, from 1e-60 to 1e60.
-    users
-        n, the number of users that are expected to answer, from 1 to 10^9.
-    d
-        The number of coordinates, from 1 to 10^6.
-    g, b
-        The cells of the grid on [-bound, bound], and the fair bits that a user adds to each coordinate.
-    calibration
-        "tight" or "paper": the proof of the guarantee (`binomial`).
-    sensitivity
-        The largest l2 distance of two vectors, at most 2 `bound`; None for 2 `bound`. The paper's calibration does not
-        use it.
-    rounds
-        The number of such sums in which the same users take part, one after another; the budget covers all of them.
-        More than one with "tight" only.
-
-    A `VectorSum` that does not keep its budget cannot be made, so a user that receives one may rely on it. Raises
-    `BudgetError` if g and b give too little noise or if the calibration does not serve the budget, and `ConfigError`
-    for other values out of range.
-    """
-
-    budget: ApproxDP
-    bound: float
-    users: int
-    d: int
-    g: int
-    b: int
-    calibration: Calibration = "tight"
-    sensitivity: float | None = None
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        share = _check(self.budget, self.bound, self.users, self.d, self.calibration, self.sensitivity)
-        _whole("g", self.g, 1, 2**40)
-        _whole("b", self.b, 1, 2**40)
-        for name in ("users", "d", "g", "b"):
-            object.__setattr__(self, name, int(getattr(self, name)))
-        object.__setattr__(self, "sensitivity", share * 2 * self.bound)
-        _whole("rounds", self.rounds, 1, 10**6)
-        if self.calibration == "paper":
-            if self.rounds > 1:
-                raise ConfigError("the paper's calibration is for one round: compose several yourself")
-            g, _ = binomial.paper_parameters(self.users, self.d, self.budget, self.bound)
-            kept = self.g >= g and self.b >= binomial.paper_bits(self.g, self.users, self.d, self.budget)
-            if self.users * (self.g + self.b) >= 2**60:
-                raise BudgetError(f"{self.budget} takes more than 2^60 bits for each coordinate in all")
-        else:
-            if self.users * self.b > binomial.MOST_TRIALS:
-                raise BudgetError("the tight calibration serves up to 2^36 bits of noise for each coordinate in all")
-            N, T = self.users * self.b, binomial.shift_of(self.g, self.d, share)
-            spent = binomial.spent_delta(N, T, self.d, self.budget.epsilon, self.budget.delta, self.rounds)
-            kept = spent <= self.budget.delta
-        if not kept:
-            raise BudgetError(f"g={self.g} and b={self.b} do not keep {self.budget} for {self.users} users")
-
-    @classmethod
-    def calibrated(
-        cls,
-        budget: Budget,
-        bound: float,
-        users: int,
-        d: int,
-        calibration: Calibration = "tight",
-        sensitivity: float | None = None,
-        rounds: int = 1,
-    ) -> VectorSum:
-        """Parameters that keep the budget.
-
-        Parameters
-        ----------
-        budget, bound, users, d, sensitivity, rounds
-            As for the class.
-        calibration
-            "tight" takes about the fewest bits for a variance within 5 % of that of the analytic Gaussian mechanism,
-            for epsilon up to 100. "paper" is Theorem A.6, for epsilon up to 15, with 2e5 to 3e5 times that variance.
-
-        Raises `BudgetError` and `ConfigError` as the class does.
-        """
-        share = _check(budget, bound, users, d, calibration, sensitivity)
-        assert isinstance(budget, ApproxDP)
-        if calibration == "paper":
-            g, b = binomial.paper_parameters(int(users), int(d), budget, float(bound))
-        else:
-            g, b = binomial.tight_parameters(int(users), int(d), budget, share, int(rounds))
-        return cls(budget, float(bound), int(users), int(d), g, b, calibration, sensitivity, int(rounds))
-
-    @property
-    def bits_per_user(self) -> int:
-        """The bits that one user sends: d (g + b)."""
-        return self.d * (self.g + self.b)
-
-    @property
-    def message_bytes(self) -> int:
-        """The bytes of one user's packed message, d rows of `row_bytes`."""
-        return self.d * self.row_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of one coordinate of a message: (g + b)/8, rounded up."""
-        return (self.g + self.b + 7) // 8
-
-    @property
-    def cell(self) -> float:
-        """The value of a single one: 2 bound / g."""
-        return 2 * self.bound / self.g
-
-    @property
-    def noise_variance(self) -> float:
-        """The binomial part of E||estimate - sum||^2 if all users answer: d cell^2 n b / 4."""
-        return self.d * self.cell**2 * self.users * self.b / 4
-
-    @property
-    def variance(self) -> float:
-        """The largest E||estimate - sum||^2 if all users answer, noise and rounding: d cell^2 n (b + 1) / 4."""
-        return self.d * self.cell**2 * self.users * (self.b + 1) / 4
-
-    def variance_for(self, vectors: np.ndarray) -> float:
-        """E||estimate - sum||^2 for the sum of certain vectors; it depends on the fractions that are rounded.
-
-        Parameters
-        ----------
-        vectors
-            (m, d), of l2 norm at most `bound`.
-        """
-        places = _places(self, vectors)
-        fractions = places - np.floor(places)
-        noise = places.size * self.b / 4
-        return float(self.cell**2 * (noise + np.sum(fractions * (1 - fractions))))
-
-    def guarantee_for(self, honest: int) -> ApproxDP:
-        """The guarantee of an honest user if only some users followed the protocol.
-
-        The other users may not have answered, or may send anything; delta stays. With "tight", epsilon is solved for
-        with the noise of the honest users. With "paper", it is epsilon n / honest (Cheu et al. 2022, Claim A.8 and
-        Corollary A.9), which holds for epsilon up to 1 and at least a third honest users.
-
-        Parameters
-        ----------
-        honest
-            The number of users that followed the protocol, this user included, from 1 to n.
-
-        Raises `BudgetError` if there is no guarantee, `ConfigError` for a number out of range.
-        """
-        _whole("honest", honest, 1, self.users)
-        if self.calibration == "tight":
-            shift = binomial.shift_of(self.g, self.d, (self.sensitivity or 0.0) / (2 * self.bound))
-            epsilon = binomial.least_epsilon(int(honest) * self.b, shift, self.d, self.budget.delta, self.rounds)
-            return ApproxDP(epsilon, self.budget.delta)
-        if honest == self.users:
-            return self.budget
-        if self.budget.epsilon > 1 or 3 * honest < self.users:
-            raise BudgetError("the paper covers fewer honest users for epsilon up to 1 and at least a third of them")
-        return ApproxDP(self.budget.epsilon * self.users / honest, self.budget.delta)
-
-
-def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, sensitivity: float | None) -> float:
-    """The sensitivity over 2 bound. Raises for what cannot be served."""
-    if not isinstance(budget, ApproxDP):
-        raise BudgetError(f"a shuffled sum serves ApproxDP, got {type(budget).__name__}")
-    check_serviceable(budget)
-    if calibration not in ("tight", "paper"):
-        raise ConfigError(f"calibration must be tight or paper, got {calibration!r}")
-    if calibration == "tight":
-        binomial.check_epsilon(budget)
-    if not 1e-60 <= bound <= 1e60:
-        raise ConfigError(f"bound must be from 1e-60 to 1e60, got {bound}")
-    if sensitivity is not None and not 0 < sensitivity <= 2 * bound * (1 + 1e-12):
-        raise ConfigError(f"sensitivity must be in (0, 2 bound], got {sensitivity}")
-    _whole("users", users, 1, 10**9)
-    _whole("d", d, 1, 10**6)
-    return 1.0 if sensitivity is None else min(1.0, sensitivity / (2 * bound))
-
-
-def _places(params: VectorSum, vectors: np.ndarray) -> np.ndarray:
-    """Vectors (d,) or (m, d) as places (m, d) on the grid, from 0 to g."""
-    V = np.array(floats(f"vectors of {params.d} numbers", vectors), ndmin=2)
-    if V.ndim != 2 or V.shape[1] != params.d:
-        raise SchemaError(f"expected vectors of {params.d} numbers, got an array of shape {V.shape}")
-    with np.errstate(over="ignore"):
-        V /= params.bound
-        short = np.linalg.norm(V, axis=1) <= 1 + 1e-9
-    if not np.all(short):
-        raise ConfigError(f"vectors to sum must be finite and of l2 norm at most {params.bound:g}")
-    return np.clip((V + 1) * (params.g / 2), 0, params.g)
 
 
 class LocalRandomizer:
@@ -277,7 +75,7 @@ class LocalRandomizer:
         """
         from streamdp.aggregation.kernels import noisy_counts
 
-        places = _places(self.params, vectors).ravel()
+        places = self.params.places(vectors).ravel()
         out = np.empty(places.size, dtype=np.int64)
         done = 0
         with self.rng.lock:
@@ -345,7 +143,7 @@ class Shuffler:
     def __init__(self, params: VectorSum, minimum: int | None = None, rng: Rng | None = None) -> None:
         self.params = params
         self.minimum = params.users if minimum is None else minimum
-        _whole("minimum", self.minimum, 1, params.users)
+        whole("minimum", self.minimum, 1, params.users)
         if params.users * (params.g + params.b) >= 2**32:
             raise ConfigError(
                 "a batch of 2^32 bits or more for each coordinate cannot be shuffled: send counts, or use fewer users"
@@ -457,7 +255,7 @@ class Analyzer:
         Raises `SchemaError` if the counts are not whole numbers from 0 to users (g + b), `ConfigError` for a number of
         users out of range.
         """
-        _whole("users", users, 1, self.params.users)
+        whole("users", users, 1, self.params.users)
         total = np.asarray(ones)
         most = users * (self.params.g + self.params.b)
         if total.shape != (self.params.d,) or total.dtype.kind not in "iu" or total.min() < 0 or total.max() > most:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.aggregation.shuffled_sum import VectorSum
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators import ShuffleClassifier, ShuffleRandomizer, ShuffleRegressor
 from streamdp.privacy.guarantees import ApproxDP

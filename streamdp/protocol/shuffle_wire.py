@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.aggregation.shuffled_sum import Shuffled, VectorSum
+from streamdp.aggregation.shuffled_sum import Shuffled
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from streamdp.aggregation.shuffled_sum import Calibration
+from streamdp.aggregation.vector_sum import Calibration
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented
 from streamdp.estimators.shuffle.learner import ShuffleLearner
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor

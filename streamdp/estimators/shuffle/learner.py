@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.aggregation.shuffled_sum import Analyzer, Calibration, LocalRandomizer, Shuffled, VectorSum
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled
+from streamdp.aggregation.vector_sum import Calibration, VectorSum
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.estimators.batched import BatchedModel

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.aggregation.shuffled_sum import LocalRandomizer, VectorSum
+from streamdp.aggregation.shuffled_sum import LocalRandomizer
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.linear import gradients

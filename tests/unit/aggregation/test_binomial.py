@@ -22,7 +22,7 @@ from streamdp.aggregation.binomial import (
     spent_delta,
     tight_parameters,
 )
-from streamdp.aggregation.shuffled_sum import VectorSum
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError
 from streamdp.privacy.guarantees import gdp_delta
 

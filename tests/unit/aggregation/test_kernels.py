@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from streamdp.aggregation import kernels as k
-from streamdp.aggregation.shuffled_sum import LocalRandomizer, VectorSum
+from streamdp.aggregation.shuffled_sum import LocalRandomizer
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.estimators.linear import gradients
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
 from streamdp.privacy.entropy import SeededEntropy

@@ -18,7 +18,8 @@ from scipy import stats
 
 from streamdp import ApproxDP, GaussianDP, PureDP, ShuffleClassifier
 from streamdp.aggregation.kernels import permute
-from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 

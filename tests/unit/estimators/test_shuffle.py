@@ -20,7 +20,8 @@ from streamdp import (
     ShuffleClassifier,
     ShuffleRegressor,
 )
-from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.privacy.entropy import SeededEntropy

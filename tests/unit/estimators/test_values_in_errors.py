@@ -11,7 +11,8 @@ import pytest
 
 import streamdp
 from streamdp import ApproxDP, ShuffleRegressor
-from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled, Shuffler, VectorSum
+from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled, Shuffler
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.errors import StreamDPError
 from streamdp.estimators.ldp.randomizer import Report
