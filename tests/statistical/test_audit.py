@@ -26,7 +26,8 @@ from streamdp import (
     PureDP,
     Quantile,
 )
-from streamdp.optim.local_learning import TOTAL, Arrays, learn
+from streamdp.optim.frame import TOTAL, Arrays
+from streamdp.optim.local_learning import learn
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, with_amount

@@ -11,7 +11,7 @@ from scipy.stats import binomtest, norm
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.ldp.randomizer import Answer, Randomizer
-from streamdp.optim import local_learning as k
+from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy

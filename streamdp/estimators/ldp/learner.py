@@ -23,7 +23,7 @@ from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 
 if TYPE_CHECKING:
-    from streamdp.optim.local_learning import Arrays
+    from streamdp.optim.frame import Arrays
 
 # Within these limits states stay far inside the doubles for 1e18 records, however they are learned, absorbed or loaded:
 # reports are at most 1e15 bounds long.
@@ -36,7 +36,7 @@ _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviati
 
 
 class LDPLearner(LinearModel):
-    """The learner's half, and both halves in one process. `_arrays` holds what was learned (see `local_learning`)."""
+    """The learner's half, and both halves in one process. `_arrays` holds what was learned (see `frame`)."""
 
     trust = (
         "nobody, if the randomizer runs on the person's side; otherwise the process that calls learn_one, "
@@ -88,8 +88,9 @@ class LDPLearner(LinearModel):
         return self.scaling or ("none" if missing else "private")
 
     def _allocate(self, p: int) -> None:
-        from streamdp.optim import local_learning as k
+        from streamdp.optim import frame as k
         from streamdp.optim import location_scale, loops
+        from streamdp.optim.local_learning import learn
 
         features = self._features
         assert features is not None
@@ -129,11 +130,11 @@ class LDPLearner(LinearModel):
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged = False
         self._default_rows = self._mechanism_of(self._budget).rows(d)
-        self._kernel = k.learn
+        self._kernel = learn
 
     def _original(self, theta: np.ndarray) -> np.ndarray:
         """Theta in original units, as a new array."""
-        from streamdp.optim.local_learning import outward
+        from streamdp.optim.frame import outward
 
         out = np.empty(len(theta))
         outward(self._arrays.spec, self._arrays.frame, theta, out)
@@ -193,7 +194,7 @@ class LDPLearner(LinearModel):
 
     def _question(self) -> Question:
         """What the next record is asked."""
-        from streamdp.optim import local_learning as k
+        from streamdp.optim import frame as k
         from streamdp.optim.location_scale import HIGH, LOW
 
         frame, summary = self._arrays.frame, self._arrays.summary
@@ -219,7 +220,8 @@ class LDPLearner(LinearModel):
         scaled, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
-        from streamdp.optim import local_learning as k
+        from streamdp.optim import frame as k
+        from streamdp.optim.local_learning import absorb
         from streamdp.privacy import samplers
 
         arrays = self._arrays
@@ -240,7 +242,7 @@ class LDPLearner(LinearModel):
         with self._rng.lock:
             self._accept(report)
             if report.changes == arrays.clock[k.CHANGES]:
-                k.absorb(arrays, self._seen, g, float(row[samplers.INFORMATION]), keep)
+                absorb(arrays, self._seen, g, float(row[samplers.INFORMATION]), keep)
             else:
                 self._seen[0] += 1
 
@@ -274,7 +276,7 @@ class LDPLearner(LinearModel):
     @property
     def n_asked(self) -> int:
         """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
-        from streamdp.optim.local_learning import BITS
+        from streamdp.optim.frame import BITS
 
         return 0 if self._features is None else int(self._arrays.clock[BITS])
 
@@ -298,14 +300,14 @@ class LDPLearner(LinearModel):
 
     def _model(self) -> dict[str, Any]:
         """See `LinearModel._model`: steps may change between states, units and weights may not."""
-        from streamdp.optim import local_learning as k
+        from streamdp.optim import frame as k
 
         units = self._arrays.frame[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
         weighting = self._loss.weighting or "mallows"
         return super()._model() | {"weighting": weighting, "clock": self.clock, "units": repr(units)}
 
     def _learned(self) -> dict[str, Any]:
-        from streamdp.optim import local_learning as k
+        from streamdp.optim import frame as k
 
         arrays = self._arrays
         return {
@@ -318,7 +320,7 @@ class LDPLearner(LinearModel):
         }
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        from streamdp.optim import local_learning as k
+        from streamdp.optim import frame as k
 
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
@@ -355,19 +357,19 @@ class LDPLearner(LinearModel):
         return np.stack([self._original(self._arrays.state[0]), self._arrays.state[1]])
 
     def _start_from(self, numbers: np.ndarray) -> None:
-        from streamdp.optim.local_learning import inward
+        from streamdp.optim.frame import inward
 
         inward(self._arrays.spec, self._arrays.frame, numbers[0], self._arrays.state[0])
         self._arrays.state[1] = numbers[1]
 
     def _contribution(self) -> tuple[dict[str, Any], dict[str, Any], np.ndarray]:
-        from streamdp.optim.local_learning import TOTAL
+        from streamdp.optim.frame import TOTAL
 
         model, counts, numbers = super()._contribution()
         return model, counts | {"information": float(self._arrays.clock[TOTAL])}, numbers
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
-        from streamdp.optim import local_learning as k
+        from streamdp.optim import frame as k
 
         super()._start_from_average(parts)
         arrays, original = self._arrays, self._numbers()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.optim import local_learning as k
+from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 
 
