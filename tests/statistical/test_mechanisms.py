@@ -80,7 +80,7 @@ def test_tails_are_not_cut(kind: type[Mechanism]) -> None:
     seen = np.bincount(np.searchsorted(edges, noise), minlength=len(edges) + 1)
     expected = n * np.diff(np.concatenate([[0], law.cdf(edges), [1]]))
     assert expected.min() > 25
-    assert stats.chisquare(seen, expected, sum_check=False).pvalue > FALSE_ALARM
+    assert stats.chisquare(seen, expected * (seen.sum() / expected.sum())).pvalue > FALSE_ALARM
 
 
 @pytest.mark.parametrize("kind", [Laplace, Gaussian])
