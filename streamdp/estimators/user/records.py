@@ -79,8 +79,8 @@ class UserRecords(BoundedModel):
         if budget is not None and not self._allowed(parse_budget(budget)):
             self.n_refused += 1
             return
-        if not self._looked:
-            self._look_upstream()
+        if self._looks:
+            self._compare(x)
         with self._rng.lock:
             target = self._encode_target(y)
             record = self._features or self._adopt(x)
