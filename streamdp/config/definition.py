@@ -243,8 +243,12 @@ class StoredDefinition(Definition):
         first = {"cap": self.earlier[0].cap, "earlier": ()}
         return self.model_copy(update=first).fingerprint()
 
-    def changes(self) -> list[str]:
-        """Notes for a statement on what was promised before."""
+    def notes(self) -> list[str]:
+        """Notes for a statement: which subjects are one person, and what was promised before."""
+        whole = "subjects are whole numbers, and 7, +7 and 007 are one person"
+        return [*([] if isinstance(self.schema_.subject, str | None) else [whole]), *self._changes()]
+
+    def _changes(self) -> list[str]:
         notes = [
             f"until {old.learned:,} records were learned, the budget was {old.budget}"
             + ("" if old.cap is None else f" and the cap {old.cap}")

@@ -23,6 +23,7 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
+from streamdp.data.records import SPELLING
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.privacy.composition import widest
@@ -222,7 +223,7 @@ class StreamEstimator(river_base.Estimator):
         budget
             What this record may spend; the estimator's `budget` if None.
         subject
-            The person that the record is about, for the ledger.
+            The person that the record is about, for the ledger: text, bytes or a whole number.
 
         Raises `SchemaError` for a bad record and `BudgetError` for a budget that the mechanism cannot serve (see
         `guarantees.SERVICEABLE`), both before anything is learned or spent. A record over its subject's cap is counted
@@ -425,6 +426,8 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
+        if self.ledger is not None or self.needs_subject:
+            caveats.append(SPELLING)
         caveats += self._caveats()
         caveats.append(
             "it speaks of this model alone and of each record given to it once: further models (streamdp.account), "

@@ -42,7 +42,7 @@ class Model:
 
     def statement(self) -> str:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
-        notes = self.definition.changes()
+        notes = self.definition.notes()
         return "\n".join([self.estimator.statement(), *(f"Note: {note}." for note in notes)])
 
 

@@ -71,7 +71,7 @@ class UserRecords(BoundedModel):
         budget
             What this record may spend at most; None: any budget.
         subject
-            The user, text or bytes.
+            The user: text, bytes or a whole number.
 
         Raises `SchemaError` for a bad record or subject, `BudgetError` for a budget of another kind, and
         `TooFewUsersError` before the first record if a window cannot have the users that its method needs.
@@ -111,5 +111,6 @@ class UserRecords(BoundedModel):
 
 
 def _check_subjects(people: Sequence[Subject | None]) -> None:
-    if not all(issubclass(kind, (str, bytes, type(None))) for kind in set(map(type, people))):
-        raise SchemaError("subject: expected text or bytes, or None for a user of its own")
+    kinds = set(map(type, people))
+    if bool in kinds or not all(issubclass(kind, (str, bytes, int, np.integer, type(None))) for kind in kinds):
+        raise SchemaError("subject: expected text, bytes or a whole number, or None for a user of its own")

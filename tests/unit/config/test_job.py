@@ -177,7 +177,7 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
     assert terms.fingerprint == first.fingerprint()
     stored = read_definition(terms.config)
     assert (stored.fingerprint(), stored.cap) == (first.fingerprint(), "eps=4")
-    assert "until 7 records were learned, the budget was eps=1 and the cap eps=3" in stored.changes()[0]
+    assert "until 7 records were learned, the budget was eps=1 and the cap eps=3" in stored.notes()[0]
     assert raised.continued(terms.config, 9, False) == terms
     terms = lowered.continued(terms.config, 9, False)
     assert terms.fingerprint == first.fingerprint()
@@ -189,7 +189,7 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
 def test_a_promise_that_was_never_used_is_not_in_the_statement(tmp_path: Path) -> None:
     first = load_config(write(tmp_path, JOB))
     raised = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=4")))
-    assert read_definition(raised.continued(first.text(), 0, True).config).changes() == []
+    assert read_definition(raised.continued(first.text(), 0, True).config).notes() == []
 
 
 def test_a_store_on_a_server_is_no_path(tmp_path: Path) -> None:
