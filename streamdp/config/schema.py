@@ -103,6 +103,8 @@ class SchemaConfig(Settings):
     @classmethod
     def _column_or_type(cls, value: Any) -> Any:
         """Text is the type that a column has anyway, and a mapping is checked here, for one error and not two."""
+        if not isinstance(value, str | dict | SubjectConfig | None):
+            raise ValueError("expected the name of a column, or a mapping with column and type")
         found = SubjectConfig.model_validate(value) if isinstance(value, dict) else value
         return found.column if isinstance(found, SubjectConfig) and found.type == "text" else found
 

@@ -189,7 +189,7 @@ class StreamEstimator(river_base.Estimator):
         self._looks -= 1
         record, estimator = getattr(_last, "ids", (0, 0))
         before, self._record = self._record, id(x)
-        _last.ids = (id(x), id(self)) if self._looks else (0, 0)
+        _last.ids = (id(x), id(self)) if self._looks > 0 else (0, 0)
         if record == id(x) != before and estimator != id(self) and sys.getrefcount(x) > _TRANSIENT:
             self._meetings += 1
             if self._meetings == _MEETINGS:
@@ -229,7 +229,7 @@ class StreamEstimator(river_base.Estimator):
         `guarantees.SERVICEABLE`), both before anything is learned or spent. A record over its subject's cap is counted
         in `n_refused` and is not learned.
         """
-        if self._looks:
+        if self._looks > 0:
             self._compare(x)
         with self._rng.lock:
             target = self._encode_target(y)

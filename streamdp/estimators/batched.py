@@ -249,7 +249,7 @@ class BatchedModel(BoundedModel):
         within a batch. Raises `SchemaError` for a bad record that is not refused, and `BudgetError` for a budget of
         another kind.
         """
-        if self._looks:
+        if self._looks > 0:
             self._compare(x)  # in this method, because it counts who holds the record
         member = None if self.ledger is None else subject_bytes(subject)
         with self._rng.lock:

@@ -79,7 +79,7 @@ class UserRecords(BoundedModel):
         if budget is not None and not self._allowed(parse_budget(budget)):
             self.n_refused += 1
             return
-        if self._looks:
+        if self._looks > 0:
             self._compare(x)
         with self._rng.lock:
             target = self._encode_target(y)

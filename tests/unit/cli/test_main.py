@@ -347,7 +347,7 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(
     learned = json.loads(say("status", "data.db", "--json"))["learned"]
     say(*run("eps=2", "eps=5", "--accept-budget", "--max-records", "1000"))
     raised = say("statement", "data.db")
-    assert f"until {learned} records were learned, the budget was eps=1 and the cap eps=2" in raised
+    assert f"until {learned} records were learned, the default budget was eps=1 and the cap eps=2" in raised
     assert "epsilon = 2:" in raised
     assert "would pass eps=5" in raised
     assert "largest cap of all times" in raised
@@ -356,7 +356,7 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(
     say(*run("eps=0.5", "eps=3", "--max-records", "1000"))  # smaller ones need no word, and are kept as well
     said = say("statement", "data.db")
     assert f"until {learned} records" in said
-    assert "the budget was eps=2 and the cap eps=5" in said
+    assert "the default budget was eps=2 and the cap eps=5" in said
     assert "would pass eps=3" in said
     assert json.loads((tmp_path / "model.json").read_text())["statement"] == said.rstrip("\n")
     status = json.loads(say("status", "data.db", "--json"))

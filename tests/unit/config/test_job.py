@@ -177,7 +177,7 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
     assert terms.fingerprint == first.fingerprint()
     stored = read_definition(terms.config)
     assert (stored.fingerprint(), stored.cap) == (first.fingerprint(), "eps=4")
-    assert "until 7 records were learned, the budget was eps=1 and the cap eps=3" in stored.notes()[0]
+    assert "until 7 records were learned, the default budget was eps=1 and the cap eps=3" in stored.notes()[0]
     assert raised.continued(terms.config, 9, False) == terms
     terms = lowered.continued(terms.config, 9, False)
     assert terms.fingerprint == first.fingerprint()
