@@ -165,7 +165,7 @@ def report(console: Console, result: Result) -> None:
         ends = ("not settled", "") if weight.low is None else (f"{weight.low:.4g}", f"{weight.high:.4g}")
         table.add_row(weight.name, f"{weight.value:.4g}", *ends)
     console.print(table)
-    console.print(model.estimator.statement(), highlight=False)
+    console.print(model.statement(), highlight=False)
     counts = first.counts
     console.print(
         f"\n{total(counts):,} records in {first.seconds:.1f} s ({total(counts) / first.seconds:,.0f} a second, with "

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Any
 
+from streamdp.errors import PrivacyWarning
 from streamdp.estimators import (
     LDPASGDClassifier,
     LDPASGDRegressor,
@@ -17,6 +18,7 @@ from streamdp.estimators import (
     WindowedClassifier,
     WindowedRegressor,
 )
+from streamdp.estimators.accounts import Account, account
 from streamdp.optim.domains import Box, L2Ball, RealSpace
 from streamdp.optim.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
@@ -41,6 +43,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Account",
     "ApproxDP",
     "Box",
     "Gaussian",
@@ -59,6 +62,7 @@ __all__ = [
     "PanPrivateClassifier",
     "PanPrivateRegressor",
     "PrivUnit",
+    "PrivacyWarning",
     "PureDP",
     "Quantile",
     "RealSpace",
@@ -73,6 +77,7 @@ __all__ = [
     "WindowedClassifier",
     "WindowedRegressor",
     "Worker",
+    "account",
     "load_snapshot",
     "parse_budget",
 ]

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 
+class PrivacyWarning(UserWarning):
+    """What is done with a private estimator tells more of the records than its statement says."""
+
+
 class StreamDPError(Exception):
     """Base of every error that streamdp raises on purpose."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ def run_worker(
     max_records: int | None = None,
     idle_seconds: float | None = None,
     metrics_port: int | None = None,
+    accept_budget: bool = False,
 ) -> None:
     """Run one worker of the job's group, as `streamdp run` does, until SIGINT or SIGTERM.
 
@@ -41,6 +43,8 @@ def run_worker(
         Stop after this many seconds without records. None: no limit.
     metrics_port
         Serve Prometheus metrics on this port of loopback; 0: any free port. None: no metrics.
+    accept_budget
+        Whether the job may go on with a larger budget or cap than before.
     """
     from streamdp.privacy.guarantees import amount, parse_budget
     from streamdp.runtime.display import WorkerDisplay
@@ -62,6 +66,7 @@ def run_worker(
                 cap=config.cap_budget,
                 config=config.text(),
                 shared=True,
+                continued=partial(config.continued, accept=accept_budget),
             )
         )
         if not config.build_estimator(store.ledger).guarantee.private:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -65,6 +66,12 @@ def run(
             " value is read as YAML.",
         ),
     ] = None,
+    accept_budget: Annotated[
+        bool,
+        typer.Option(
+            "--accept-budget", help="Go on with a larger budget or cap than before; the statement will say both."
+        ),
+    ] = False,
     idle_seconds: IdleSeconds = None,
     on_missing: Annotated[
         Literal["earliest", "latest"] | None,
@@ -111,7 +118,7 @@ def run(
     if isinstance(source := config.source, FileSourceConfig):
         if idle_seconds is not None or on_missing is not None or metrics_port is not None:
             raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
-        _run_file(config, source, max_records, stdin)
+        _run_file(config, source, max_records, stdin, accept_budget)
         return
     from streamdp.cli.collector import rare_collections
     from streamdp.cli.kafka_job import run_worker
@@ -121,10 +128,18 @@ def run(
     if on_missing is not None:
         config = config.model_copy(update={"source": source.model_copy(update={"on_missing": on_missing})})
     with rare_collections():
-        run_worker(config, max_records=max_records, idle_seconds=idle_seconds, metrics_port=metrics_port)
+        run_worker(
+            config,
+            max_records=max_records,
+            idle_seconds=idle_seconds,
+            metrics_port=metrics_port,
+            accept_budget=accept_budget,
+        )
 
 
-def _run_file(config: JobConfig, file: FileSourceConfig, max_records: int | None, stdin: str | None) -> None:
+def _run_file(
+    config: JobConfig, file: FileSourceConfig, max_records: int | None, stdin: str | None, accept_budget: bool
+) -> None:
     from contextlib import ExitStack
 
     from streamdp.runtime.display import RunnerDisplay
@@ -142,7 +157,14 @@ def _run_file(config: JobConfig, file: FileSourceConfig, max_records: int | None
         stack.callback(source.close)
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(
-            Store(config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text())
+            Store(
+                config.store_path,
+                config.job,
+                config.fingerprint(),
+                cap=config.cap_budget,
+                config=config.text(),
+                continued=partial(config.continued, accept=accept_budget),
+            )
         )
         estimator: Any = config.build_estimator(store.ledger)
         if not estimator.guarantee.private:

@@ -57,7 +57,7 @@ def statement(store: StorePath, job: JobName = None) -> None:
     """The privacy statement of the committed model."""
     from streamdp.serving.publish import committed
 
-    typer.echo(committed(store, job).estimator.statement())
+    typer.echo(committed(store, job).statement())
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from hashlib import blake2b
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
@@ -16,10 +17,44 @@ from streamdp.config.settings import Settings
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.base import StreamEstimator
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
+from streamdp.store.identity import Terms
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
+
+
+class Promise(Settings):
+    """What was promised to people until it was changed.
+
+    Parameters
+    ----------
+    learned
+        How many records had been learned when it was changed.
+    budget
+        What a record spent.
+    cap
+        The total that a subject could spend. None: no cap.
+    """
+
+    learned: int
+    budget: str
+    cap: str | None = None
+
+    def exceeded_by(self, other: Promise) -> bool:
+        """Whether another promise, with budgets of the same kinds, is weaker.
+
+        Parameters
+        ----------
+        other
+            The other promise.
+        """
+        return _more(other.budget, self.budget) or (self.cap != other.cap and _more(other.cap, self.cap))
+
+
+def _more(text: str | None, than: str | None) -> bool:
+    new, old = astuple(parse_budget(text or "")), astuple(parse_budget(than or ""))
+    return any(a > b for a, b in zip(new, old, strict=True))
 
 
 class Definition(Settings):
@@ -89,7 +124,7 @@ class Definition(Settings):
     def fingerprint(self) -> str:
         """A digest of everything that must not change between the runs of a job.
 
-        If records may have their own budgets, the amount of the default may change, but not its kind and its delta.
+        If records may have their own budgets, the amount of the default is not in it, but its kind and its delta are.
         All seeds have the same digest, and no seed has another one: a state that was learned without privacy never
         becomes private.
         """
@@ -98,6 +133,52 @@ class Definition(Settings):
         seed = None if self.model.seed is None else 0
         text = self._text(self.model.model_copy(update={"budget": kind, "seed": seed}))
         return blake2b(text.encode(), digest_size=16, person=b"streamdp-job").hexdigest()
+
+    def promise(self, learned: int) -> Promise:
+        """The present promise.
+
+        Parameters
+        ----------
+        learned
+            The number of records learned so far.
+        """
+        return Promise(learned=learned, budget=self.model.budget, cap=self.cap)
+
+    def continued(self, stored: str, learned: int, accept: bool) -> Terms:
+        """Return the terms on which a job goes on that may have another budget or cap than before.
+
+        Parameters
+        ----------
+        stored
+            The text in the job's store.
+        learned
+            How many records the job has learned.
+        accept
+            Whether a larger budget or cap than the last one is accepted.
+
+        Raises `ConfigError` for a larger budget or cap that is not accepted.
+        """
+        mine = Terms(self.fingerprint(), self.text())
+        if not stored:
+            return mine
+        before = read_definition(stored)
+        old, new = before.promise(learned), self.promise(learned)
+        if (type(before.cap_budget), type(parse_budget(old.budget))) != (
+            type(self.cap_budget),
+            type(parse_budget(new.budget)),
+        ):
+            return mine
+        earlier = before.earlier if old == new else (*before.earlier, old)
+        kept = StoredDefinition.model_validate_json(self.text()).model_copy(update={"earlier": earlier})
+        if kept.fingerprint() != before.fingerprint():
+            return mine
+        if old.exceeded_by(new) and not accept:
+            said = f"{learned:,} records were learned with budget {old.budget} and cap {old.cap or 'none'}"
+            raise ConfigError(
+                f"{said}, and this job has budget {new.budget} and cap {new.cap or 'none'}: people would get a weaker "
+                "promise than before; restore the configuration, or say --accept-budget, and the statement keeps both"
+            )
+        return Terms(kept.fingerprint(), kept.text())
 
     def build_schema(self) -> Schema:
         """The encoder of the job's records."""
@@ -138,7 +219,48 @@ class Definition(Settings):
         return estimator
 
 
-def read_definition(text: str) -> Definition:
+class StoredDefinition(Definition):
+    """The definition that a store keeps.
+
+    Parameters
+    ----------
+    schema, model, cap
+        See `Definition`.
+    earlier
+        What was promised before the present budget and cap, oldest first.
+    """
+
+    earlier: tuple[Promise, ...] = ()
+
+    def text(self) -> str:
+        """See `Definition.text`."""
+        return self.model_dump_json(by_alias=True, exclude_none=True) if self.earlier else super().text()
+
+    def fingerprint(self) -> str:
+        """See `Definition.fingerprint`: it is that of the first cap, with which the store was created."""
+        if not self.earlier:
+            return super().fingerprint()
+        first = {"cap": self.earlier[0].cap, "earlier": ()}
+        return self.model_copy(update=first).fingerprint()
+
+    def notes(self) -> list[str]:
+        """Notes for a statement: which subjects are one person, and what was promised before."""
+        whole = "subjects are whole numbers, and 7, +7 and 007 are one person"
+        return [*([] if isinstance(self.schema_.subject, str | None) else [whole]), *self._changes()]
+
+    def _changes(self) -> list[str]:
+        notes = [
+            f"until {old.learned:,} records were learned, the default budget was {old.budget}"
+            + ("" if old.cap is None else f" and the cap {old.cap}")
+            for old in self.earlier
+            if old.learned
+        ]
+        if notes and self.cap is not None:
+            notes.append("the operator changed this: a person's total is bounded by the largest cap of all times only")
+        return notes
+
+
+def read_definition(text: str) -> StoredDefinition:
     """Read a definition.
 
     Parameters
@@ -151,6 +273,6 @@ def read_definition(text: str) -> Definition:
     if not text:
         raise ConfigError("this store holds no model: it belongs to a shuffler, or was made without a configuration")
     try:
-        return Definition.model_validate_json(text)
+        return StoredDefinition.model_validate_json(text)
     except ValidationError as error:
         raise ConfigError(f"the store's configuration: {first_problem(error)[1]}") from None

@@ -14,6 +14,7 @@ from streamdp.config.definition import Definition
 from streamdp.config.file import FileSourceConfig
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.problems import MisfitError, first_problem
+from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.yaml12 import Document
@@ -90,6 +91,15 @@ class JobConfig(Definition):
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if self.cap is not None:
                 raise MisfitError("cap", "a job with a shuffler cannot keep a cap: its messages name no subject")
+        return self
+
+    @model_validator(mode="after")
+    def _keyed_by_text(self) -> Self:
+        keyed = isinstance(self.source, KafkaSourceConfig) and self.source.subject_from == "key"
+        if keyed and isinstance(self.schema_.subject, SubjectConfig):
+            raise MisfitError(
+                "schema", "a subject of type integer needs source.subject_from: value, because keys are text"
+            )
         return self
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -60,6 +60,22 @@ class NumberConfig(Settings):
     typical: tuple[float, float] | None = None
 
 
+class SubjectConfig(Settings):
+    """The column that identifies the person of a record, and which of its values are one person.
+
+    Parameters
+    ----------
+    column
+        The name of the column.
+    type
+        `text`: each text in Unicode's form NFC is a person. `integer`: a whole number is a person; 7, +7 and 007 are
+        one, and other values are dead letters.
+    """
+
+    column: str
+    type: Literal["text", "integer"] = "text"
+
+
 class SchemaConfig(Settings):
     """The declared public schema.
 
@@ -72,15 +88,25 @@ class SchemaConfig(Settings):
     target
         The column to predict.
     subject
-        The column that identifies the person of a record. None: records have no subject.
+        The column that identifies the person of a record, of type text; or a mapping with `column` and `type`. None:
+        records have no subject.
     budget
         The column with the amount that a record may spend. None: every record spends `model.budget`.
     """
 
     features: dict[str, tuple[float, float] | list[str] | NumberConfig] = Field(min_length=1)
     target: TargetConfig
-    subject: str | None = None
+    subject: str | SubjectConfig | None = None
     budget: str | None = None
+
+    @field_validator("subject", mode="before")
+    @classmethod
+    def _column_or_type(cls, value: Any) -> Any:
+        """Text is the type that a column has anyway, and a mapping is checked here, for one error and not two."""
+        if not isinstance(value, str | dict | SubjectConfig | None):
+            raise ValueError("expected the name of a column, or a mapping with column and type")
+        found = SubjectConfig.model_validate(value) if isinstance(value, dict) else value
+        return found.column if isinstance(found, SubjectConfig) and found.type == "text" else found
 
     @field_validator("features", mode="before")
     @classmethod
@@ -114,13 +140,15 @@ class SchemaConfig(Settings):
         """The schema. Raises `SchemaError` for declarations that contradict each other."""
         from streamdp.data.schema import Schema
 
+        subject = SubjectConfig(column=self.subject) if isinstance(self.subject, str) else self.subject
         return Schema(
             self.declared(),
             self.target.column,
             target_bounds=self.target.bounds,
             target_scale=1.0 if self.target.scale is None else self.target.scale,
             classes=self.target.classes,
-            subject=self.subject,
+            subject=subject if subject is None else subject.column,
+            subject_type="text" if subject is None else subject.type,
             budget=self.budget,
         )
 

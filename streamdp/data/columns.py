@@ -136,6 +136,23 @@ def numbers(column: pl.Series, faults: Faults) -> np.ndarray:
     return array
 
 
+def whole_numbers(column: pl.Series, faults: Faults) -> pl.Series:
+    """Return the shortest decimal texts of a column of whole numbers: 7 for 7, +7 and 007. Other values are faults.
+
+    Parameters
+    ----------
+    column
+        A column of n texts. Blanks around a number are ignored.
+    faults
+        The faults of the n records. Changed in place.
+    """
+    text = column.cast(pl.String).str.strip_chars()
+    faults.add(blank(text), "missing", column.name)
+    faults.add(~text.str.contains(r"^[+-]?[0-9]{1,300}$").fill_null(False).to_numpy(), "not_an_integer", column.name)
+    shortest = text.str.replace(r"^\+", "").str.replace(r"^(-?)0+([0-9])", "${1}${2}")
+    return shortest.str.replace(r"^-0$", "0")
+
+
 def scale_number(value: float, low: float, high: float) -> float:
     """As `scale_to_bounds`, bit by bit, for one number.
 

@@ -1,8 +1,7 @@
-"""River transformers that learn nothing from the stream, and a warning for transformers that do."""
+"""River transformers that learn nothing from the stream."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,6 @@ from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class PrivacyWarning(UserWarning):
-    """A pipeline releases statistics of the records that no guarantee covers."""
 
 
 class BoundsScaler(base.MiniBatchTransformer):
@@ -135,55 +130,3 @@ class CategoryEncoder(base.MiniBatchTransformer):
                     raise SchemaError(f"column {name!r}: unknown_category")
                 out = out.assign(**{f"{name}={c}": (X[name] == c).astype(int) for c in listed[1:]})
         return out
-
-
-def warn_data_dependent(pipeline: base.Estimator) -> tuple[str, ...]:
-    """Warn (`PrivacyWarning`) about each step of a River pipeline that learns from the records without noise.
-
-    A step learns if its class overrides `learn_one` of River's Transformer, which does nothing, or if it is a scaler of
-    the target. Unions, groupers and nested pipelines are searched. The last step, the estimator, is not checked.
-    Returns the class names of the steps, in order.
-
-    Parameters
-    ----------
-    pipeline
-        A River pipeline or a single step.
-
-    >>> from river.preprocessing import StandardScaler
-    >>> from river.linear_model import LinearRegression
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")
-    ...     warn_data_dependent(StandardScaler() | LinearRegression())
-    ('StandardScaler',)
-    """
-    names = tuple(type(step).__name__ for step in _data_dependent(pipeline))
-    for name in names:
-        warnings.warn(
-            f"{name} learns statistics of the records without noise, and every prediction and saved state releases "
-            "them; the privacy guarantee does not cover this. Use streamdp.data.preprocessing.BoundsScaler or "
-            "CategoryEncoder, which use declared public constants only.",
-            PrivacyWarning,
-            stacklevel=2,
-        )
-    return names
-
-
-def _data_dependent(step: Any) -> Iterator[Any]:
-    from river import compose, preprocessing  # here, because they take a second to load and only pipelines need them
-
-    if isinstance(step, compose.Pipeline):
-        for inner in step.steps.values():
-            yield from _data_dependent(inner)
-    elif isinstance(step, compose.TransformerUnion):
-        for inner in step.transformers.values():
-            yield from _data_dependent(inner)
-    elif isinstance(step, compose.Grouper):
-        yield from _data_dependent(step.transformer)
-    elif isinstance(step, compose.TargetTransformRegressor):
-        if isinstance(step, preprocessing.TargetStandardScaler | preprocessing.TargetMinMaxScaler):
-            yield step
-        yield from _data_dependent(step.regressor)
-    elif isinstance(step, base.BaseTransformer) and (
-        getattr(type(step), "learn_one", None) is not base.Transformer.learn_one
-    ):
-        yield step

@@ -5,6 +5,7 @@ Connectors depend on this module, and on nothing else of streamdp but its errors
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -16,29 +17,50 @@ from streamdp.errors import SchemaError
 if TYPE_CHECKING:
     import polars as pl
 
-Subject = str | bytes
+Subject = str | bytes | int
+
+SPELLING = (
+    "people are told apart by their subjects, which are compared as text in Unicode's form NFC, a whole number as its "
+    "decimal text; every other spelling is another person"
+)
+"""Which subjects are one person; a phrase for statements."""
 
 
 def subject_bytes(subject: Subject | None) -> bytes | None:
-    """Return the bytes by which the ledger tells subjects apart: text as UTF-8, None for None.
+    """Return the bytes by which the ledger tells subjects apart: text in the form NFC as UTF-8, None for None.
+
+    Bytes that are UTF-8 are that text; other bytes stay as they are. A whole number is its decimal text. ASCII text
+    stays as it is.
 
     Parameters
     ----------
     subject
         The subject; None for a record without one.
 
-    Raises `SchemaError` for a subject that is not str, bytes or None.
+    Raises `SchemaError` for a subject that is not text, bytes, a whole number or None, such as a float or a truth
+    value, whose texts differ between programs.
     """
-    kind = type(subject)
-    if kind is str:
-        return subject.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]
-    if subject is None or kind is bytes:
-        return subject  # type: ignore[return-value]
-    if isinstance(subject, str):  # of a subclass, whose own methods are not asked
-        return str.encode(subject, "utf-8", "surrogatepass")
+    if subject is None:
+        return None
+    if isinstance(subject, str):  # also of a subclass, whose own methods are not asked
+        return _composed(str.encode(subject, "utf-8", "surrogatepass"))
     if isinstance(subject, bytes):
-        return b"".join((subject,))
-    raise SchemaError(f"a subject must be str, bytes or None, got {type(subject).__name__}")
+        return _composed(subject if type(subject) is bytes else b"".join((subject,)))
+    if isinstance(subject, int | np.integer) and not isinstance(subject, bool):
+        number = int.__index__(subject) if isinstance(subject, int) else int(subject)
+        if number.bit_length() < 1024:
+            return b"%d" % number
+    raise SchemaError(f"a subject must be str, bytes, a whole number or None, got {type(subject).__name__}")
+
+
+def _composed(text: bytes) -> bytes:
+    """Text in UTF-8 in Unicode's form NFC; other bytes as they are."""
+    if text.isascii():
+        return text
+    try:
+        return unicodedata.normalize("NFC", text.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return text
 
 
 Position = dict[str, Any]

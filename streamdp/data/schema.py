@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from streamdp.data.columns import Faults, blank, codes, numbers, scale_to_bounds, text_series
+from streamdp.data.columns import Faults, blank, codes, numbers, scale_to_bounds, text_series, whole_numbers
 from streamdp.data.records import Batch, DeadLetter, Position, Subject
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
@@ -118,6 +118,8 @@ class Schema:
         a spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
     subject
         The column with the identifier of the person.
+    subject_type
+        "text": each spelling is a person. "integer": a whole number, and 7, +7 and 007 are one person.
     budget
         The column with what a record may spend: an epsilon or mu within `guarantees.SERVICEABLE`. Blank means the
         job's default.
@@ -140,6 +142,7 @@ class Schema:
         target_scale: float = 1.0,
         classes: Sequence[str] | None = None,
         subject: str | None = None,
+        subject_type: str = "text",
         budget: str | None = None,
     ) -> None:
         self.features = {name: _declared(name, declaration) for name, declaration in features.items()}
@@ -153,9 +156,12 @@ class Schema:
         self.target_scale = float(target_scale)
         self.classes = None if classes is None else declared_categories(target, classes)
         self.subject = subject
+        self.subject_type = subject_type
         self.budget = budget
         if not self.features:
             raise SchemaError("expected at least one feature")
+        if subject_type not in ("text", "integer"):
+            raise SchemaError("subject_type: expected text or integer")
         if not (math.isfinite(self.target_scale) and self.target_scale > 0):
             raise SchemaError(f"expected a positive, finite target_scale, got {self.target_scale:g}")
         if self.classes is not None and (target_bounds is not None or target_scale != 1.0):
@@ -187,8 +193,8 @@ class Schema:
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """As `records.Encoder.encode`. A record that cannot be encoded becomes a dead letter.
 
-        Its reason is `missing`, `not_a_number`, `not_finite`, `unknown_category`, `unknown_class` or `bad_budget`. Its
-        column is the first bad one in the order of `columns`.
+        Its reason is `missing`, `not_a_number`, `not_finite`, `not_an_integer`, `unknown_category`, `unknown_class` or
+        `bad_budget`. Its column is the first bad one in the order of `columns`.
         """
         faults = Faults(frame.height)
         X = self._features(frame, faults)
@@ -196,8 +202,12 @@ class Schema:
         subjects: list[Subject | None] | None = None
         budgets = None
         if self.subject is not None:
-            subjects = frame.get_column(self.subject).to_list()
-            faults.add(blank(frame.get_column(self.subject)), "missing", self.subject)
+            people = frame.get_column(self.subject)
+            if self.subject_type == "integer":
+                people = whole_numbers(people, faults)
+            else:
+                faults.add(blank(people), "missing", self.subject)
+            subjects = people.to_list()
         if self.budget is not None:
             budgets = self._budgets(frame.get_column(self.budget), faults)
         if not faults.found:

@@ -13,7 +13,8 @@ should not learn: the record that it interrupts may be learned as zeros.
 from __future__ import annotations
 
 import copy
-import inspect
+import sys
+import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,7 +23,8 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.data.records import SPELLING
+from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
@@ -51,6 +53,15 @@ NEIGHBOURS = (
 )
 
 
+_LOOKS, _MEETINGS = 64, 3
+"""How many records of an estimator are compared with the last one, and after how many shared ones it warns."""
+_TRANSIENT = 5
+"""The references to a record that a pipeline has made: of the pipeline, its call, two methods here, and the count."""
+_COMPARING = ("_looks", "_meetings", "_record")
+_last = threading.local()
+"""`ids`: of the last compared record of this thread and of the estimator that learned it. It holds no values."""
+
+
 class StreamEstimator(river_base.Estimator):
     """Schema, admission, counts and the guarantee. The public estimators are subclasses."""
 
@@ -71,7 +82,9 @@ class StreamEstimator(river_base.Estimator):
     ledger: Ledger | None
     seed: int | None
     _rng: Entropy | SeededEntropy | FreshWords
-    _looked = False  # whether a pipeline around this estimator was checked for data-dependent steps
+    _looks = _LOOKS  # records that are yet to be compared
+    _meetings = 0  # records that another estimator had learned just before
+    _record = 0  # the address of the last compared record
 
     def _construct(self, arguments: Mapping[str, Any]) -> None:
         """Store the arguments of the constructor, `locals()`, under their own names, as River requires, and set up."""
@@ -103,9 +116,9 @@ class StreamEstimator(river_base.Estimator):
         self._seen[0] = n
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles do without the place in a pipeline."""
+        """Copies and pickles do not know what this estimator has met."""
         with self._rng.lock:
-            return {name: value for name, value in self.__dict__.items() if name != "_looked"}
+            return {name: value for name, value in self.__dict__.items() if name not in _COMPARING}
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return a new estimator with the same parameters.
@@ -163,20 +176,31 @@ class StreamEstimator(river_base.Estimator):
             raise SchemaError(f"X: expected {len(self._names)} columns, got {rows.shape[1]}")
         return rows
 
-    def _look_upstream(self) -> None:
-        """Warn of data-dependent steps if the caller of `learn_one` is a River pipeline.
+    def _compare(self, x: Mapping[Any, Any]) -> None:
+        """Warn if other private estimators learn the same record objects just before, as in River's ensembles.
 
-        A pipeline does not tell a step what precedes it, so the frame of the caller is read, once.
+        Compared are the first records of `learn_one`, by their addresses, because no record and no value is kept. What
+        a pipeline makes of a record is gone after the call, and the next one may have its address. So a record counts
+        only if its address differs from that of the estimator's record before, and if it has more holders than this
+        method, its caller, and a pipeline with its call: then it is there after the call. It takes several to warn.
+        Not always recognised: ensembles behind a transformer or of pipelines. Never: equal records in several objects,
+        and a record that the same estimator learns again. That would need the values.
         """
-        self._looked = True
-        frame = inspect.currentframe()
-        for _ in range(2):  # out of this method and the one that learns
-            frame = None if frame is None else frame.f_back
-        caller = None if frame is None else frame.f_locals.get("self")
-        if caller is not None and type(caller).__module__.startswith("river.compose"):
-            from streamdp.data.preprocessing import warn_data_dependent
-
-            warn_data_dependent(caller)
+        self._looks -= 1
+        record, estimator = getattr(_last, "ids", (0, 0))
+        before, self._record = self._record, id(x)
+        _last.ids = (id(x), id(self)) if self._looks > 0 else (0, 0)
+        if record == id(x) != before and estimator != id(self) and sys.getrefcount(x) > _TRANSIENT:
+            self._meetings += 1
+            if self._meetings == _MEETINGS:
+                self._looks = 0
+                warnings.warn(
+                    "several private estimators learn the same records: each counts its own spends only, and together "
+                    "they spend more. streamdp.account(model).statement() says what. For several classes, one "
+                    "LDPASGDClassifier(classes=[...]) spends once",
+                    PrivacyWarning,
+                    stacklevel=3,
+                )
 
     # -- learning ----------------------------------------------------------------------------------------------
 
@@ -199,14 +223,14 @@ class StreamEstimator(river_base.Estimator):
         budget
             What this record may spend; the estimator's `budget` if None.
         subject
-            The person that the record is about, for the ledger.
+            The person that the record is about, for the ledger: text, bytes or a whole number.
 
         Raises `SchemaError` for a bad record and `BudgetError` for a budget that the mechanism cannot serve (see
         `guarantees.SERVICEABLE`), both before anything is learned or spent. A record over its subject's cap is counted
         in `n_refused` and is not learned.
         """
-        if not self._looked:
-            self._look_upstream()
+        if self._looks > 0:
+            self._compare(x)
         with self._rng.lock:
             target = self._encode_target(y)
             record = self._features or self._adopt(x)
@@ -241,8 +265,6 @@ class StreamEstimator(river_base.Estimator):
 
         Raises `SchemaError` for bad records, before anything is learned or spent.
         """
-        if not self._looked:
-            self._look_upstream()
         with self._rng.lock:
             rows = (self._features or self._adopt(X.columns)).frame(X)
             self._learn_batch(rows, np.array([self._encode_target(v) for v in y], dtype=float), None, None)
@@ -404,7 +426,13 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
+        if self.ledger is not None or self.needs_subject:
+            caveats.append(SPELLING)
         caveats += self._caveats()
+        caveats.append(
+            "it speaks of this model alone and of each record given to it once: further models (streamdp.account), "
+            "further passes, and steps of a pipeline that learn (streamdp.preprocessing.check_pipeline) are not in it"
+        )
         return statement(
             self.guarantee,
             learned=self.n_seen,

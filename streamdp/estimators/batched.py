@@ -249,8 +249,8 @@ class BatchedModel(BoundedModel):
         within a batch. Raises `SchemaError` for a bad record that is not refused, and `BudgetError` for a budget of
         another kind.
         """
-        if not self._looked:
-            self._look_upstream()  # in this method, because its caller is the pipeline
+        if self._looks > 0:
+            self._compare(x)  # in this method, because it counts who holds the record
         member = None if self.ledger is None else subject_bytes(subject)
         with self._rng.lock:
             if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:

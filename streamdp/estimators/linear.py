@@ -265,8 +265,11 @@ class LinearModel(StreamEstimator):
         others
             Estimators of the same model, that is with the same parameters and features.
 
-        Raises `ConfigError` if models differ, and `NotAvailableError` before the features are known.
+        Raises `ConfigError` if models differ or an estimator is given twice (a copy, which has the same records, is not
+        recognised), and `NotAvailableError` before the features are known.
         """
+        if len({id(part) for part in (self, *others)}) <= len(others):
+            raise ConfigError("merged: expected estimators of disjoint records, got one of them twice")
         result = self.clone()
         result._start_from_average((self, *others))  # noqa: SLF001 - the same class
         return result

@@ -188,8 +188,8 @@ class Ledger:
             without one. None if no record has one.
 
         Raises `BudgetError` for a kind that the cap cannot count and for amounts that are not positive and finite,
-        `SchemaError` for a subject that is not str or bytes, and `StoreError` if the database cannot be read. Then
-        nothing was spent.
+        `SchemaError` for a subject that is not text, bytes or a whole number, and `StoreError` if the database cannot
+        be read. Then nothing was spent.
         """
         self._rows.check_process()
         terms = spend_numbers(budget, amounts, len(subjects))
@@ -261,7 +261,7 @@ class Ledger:
 
     def _slot(self, subject: Subject) -> int:
         if subject is None:
-            raise SchemaError("None has no spends and no cap; a subject must be str or bytes")
+            raise SchemaError("None has no spends and no cap; a subject must be str, bytes or a whole number")
         return int(self._rows.find(*hash_subjects([subject], self._key))[0])
 
     def commit(self) -> None:

@@ -29,7 +29,7 @@ KEY_BYTES = 32
 def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Return keyed hashes of subjects.
 
-    A hash is 16 bytes of BLAKE2b under the key, personalised for this use. Text is hashed as its UTF-8 bytes. The
+    A hash is 16 bytes of BLAKE2b under the key, personalised for this use, of `subject_bytes`. The
     result is (n, 2) uint64, the little-endian words of the hashes; and (n,) bool, False for None, whose hash has no
     meaning.
 
@@ -40,7 +40,7 @@ def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.nd
     key
         32 to 64 secret bytes.
 
-    Raises `SchemaError` for a subject that is not str, bytes or None.
+    Raises the errors of `subject_bytes`.
     """
     present = np.array([subject is not None for subject in subjects], dtype=np.bool_)
     keyed = blake2b(digest_size=16, key=key, person=b"streamdp-subject")  # absorbs the key once for all subjects

@@ -105,21 +105,28 @@ def spend_terms(budget: Budget) -> tuple[float, float, float, float]:
     raise BudgetError(f"expected PureDP, ApproxDP or GaussianDP, got {type(budget).__name__}")
 
 
+_LARGEST_EPSILON, _LARGEST_MU = 50.0, 10.0
+
+
 def _mixed_epsilon(spend: Spend, delta: float) -> float:
     """Epsilon at `delta` of the summed epsilon together with the Gaussian spends.
 
-    One randomized response of the summed epsilon dominates these spends (Kairouz, Oh, Viswanath 2015). dp-accounting
-    composes its privacy loss distribution with that of the Gaussian spends.
+    It is at most their sum (basic composition). Where one of them is so large that a distribution of the loss would not
+    fit into memory, the sum is returned; there, little can be gained. Otherwise one randomized response of the summed
+    epsilon dominates these spends (Kairouz, Oh, Viswanath 2015), and dp-accounting composes its privacy loss
+    distribution with that of the Gaussian spends.
     """
+    mu = math.sqrt(spend.mu_squared)
+    added = spend.epsilon + GaussianDP(mu).epsilon(delta)
+    if spend.epsilon > _LARGEST_EPSILON or mu > _LARGEST_MU:
+        return added
     from dp_accounting.pld import common, privacy_loss_distribution
 
     pure = privacy_loss_distribution.from_privacy_parameters(
         common.DifferentialPrivacyParameters(spend.epsilon, 0.0), value_discretization_interval=1e-3
     )
-    gaussian = privacy_loss_distribution.from_gaussian_mechanism(
-        1 / math.sqrt(spend.mu_squared), value_discretization_interval=1e-3
-    )
-    return float(pure.compose(gaussian).get_epsilon_for_delta(delta))
+    gaussian = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-3)
+    return min(added, float(pure.compose(gaussian).get_epsilon_for_delta(delta)))
 
 
 def widest(budgets: Iterable[Budget]) -> tuple[Budget, ...]:

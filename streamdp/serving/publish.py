@@ -122,7 +122,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
             {key: value for key, value in asdict(weight).items() if value is not None}
             for weight in weights(model.estimator)
         ],
-        "statement": model.estimator.statement(),
+        "statement": model.statement(),
     }
     return out if holdout is None else out | {"holdout": holdout}
 

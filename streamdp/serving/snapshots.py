@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from streamdp.config.definition import Definition, read_definition
+from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
 from streamdp.ledger.ledger import Ledger
@@ -36,9 +36,14 @@ class Model:
         The snapshot that it was restored from.
     """
 
-    definition: Definition
+    definition: StoredDefinition
     estimator: StreamEstimator
     snapshot: Snapshot
+
+    def statement(self) -> str:
+        """Return the guarantee in words, with what was promised before budget or cap were changed."""
+        notes = self.definition.notes()
+        return "\n".join([self.estimator.statement(), *(f"Note: {note}." for note in notes)])
 
 
 def restore(snapshot: Snapshot) -> Model:
@@ -86,6 +91,7 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     counts = [s.counts for s in snapshots]
     return replace(
         first,
+        config=max(snapshots, key=lambda s: s.committed_at).config,
         seq=sum(s.seq for s in snapshots),
         committed_at=max(s.committed_at for s in snapshots),
         counts=Counts(sum(c.learned for c in counts), sum(c.refused for c in counts), sum(c.dead for c in counts)),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, insert
 
 from streamdp.database.interface import Database
 from streamdp.errors import StoreMismatchError
@@ -11,25 +14,44 @@ from streamdp.store.snapshot_codec import read_job, read_snapshots
 from streamdp.store.tables import JOBS, STORE_FORMAT
 
 
+class Terms(NamedTuple):
+    """What a job must keep, and the text that says it.
+
+    Parameters
+    ----------
+    fingerprint
+        Stands for everything that must not change between runs.
+    config
+        The job's text for readers, without secrets.
+    """
+
+    fingerprint: str
+    config: str
+
+
+Continued = Callable[[str, int], Terms]
+"""Takes the text in a store and the number of records learned, and returns the terms of a job that goes on."""
+
+
 def create_or_check(
-    database: Database, job: str, fingerprint: str, *, config: str, capped: bool, key: bytes | None
-) -> bytes | None:
+    database: Database, job: str, terms: Terms, *, capped: bool, key: bytes | None, continued: Continued | None
+) -> tuple[bytes | None, Terms]:
     """Create the store; or, if it exists, make every check that can refuse it, without a write to it.
 
-    Returns the subject key; None without a cap.
+    Returns the subject key, None without a cap, and the terms of the job from now on.
 
     Parameters
     ----------
     database
         The database, whose lock the caller holds.
-    job, fingerprint
-        The identity of the store.
-    config
-        The job's text, for a new store.
+    job, terms
+        The identity of the store and the job's text, for a new store.
     capped
         Whether the job has a cap on spends.
     key
         The subject key. If None, it is found or drawn as in `subject_key`.
+    continued
+        Returns the terms for a store that exists. None: they are `terms`.
 
     Raises `StoreMismatchError` for a store of another job, fingerprint or key, and for one with a cap if this job has
     none, or the reverse; `StoreDamagedError` if the database or a snapshot is damaged.
@@ -41,27 +63,29 @@ def create_or_check(
         if capped:
             made.append(found or make_key(database.key_file))
         known = key_fingerprint(made[0]) if made else None
-        row = {"job": job, "fingerprint": fingerprint, "config": config, "key_fingerprint": known}
+        row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "key_fingerprint": known}
         connection.execute(insert(JOBS), row)
 
     if database.create(STORE_FORMAT, fill):
-        return made[0] if made else None
+        return made[0] if made else None, terms
     with database.reading(STORE_FORMAT) as connection:
         database.check(connection)
-        known = _check_job(connection, database.name, job, fingerprint, capped)
-        read_snapshots(connection, database.name)
-        return matching_key(database.name, database.key_file, found, known) if capped else None
+        row = read_job(connection, database.name)
+        if row.job != job:
+            raise StoreMismatchError(f"{database.name} belongs to job {row.job!r}, not to {job!r}")
+        learned = sum(snapshot.counts.learned for snapshot in read_snapshots(connection, database.name))
+        if continued is not None:
+            terms = continued(row.config, learned)
+        known = _check_job(row, database.name, terms.fingerprint, capped)
+        return matching_key(database.name, database.key_file, found, known) if capped else None, terms
 
 
-def _check_job(connection: Connection, name: str, job: str, fingerprint: str, capped: bool) -> bytes | None:
-    """The fingerprint of the store's subject key. Raises `StoreMismatchError` if the store is not this job's."""
-    row = read_job(connection, name)
-    if row.job != job:
-        raise StoreMismatchError(f"{name} belongs to job {row.job!r}, not to {job!r}")
+def _check_job(row: Row[Any], name: str, fingerprint: str, capped: bool) -> bytes | None:
+    """The fingerprint of the store's subject key. Raises `StoreMismatchError` if the job has another configuration."""
     if row.fingerprint != fingerprint:
         raise StoreMismatchError(
-            f"{name} was created by another configuration of job {job!r}; restore that configuration, or use another"
-            " store"
+            f"{name} was created by another configuration of job {row.job!r}; restore that configuration, or use"
+            " another store"
         )
     known: bytes | None = row.key_fingerprint
     if capped != (known is not None):

@@ -24,7 +24,7 @@ from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import FencedError, StoreError
 from streamdp.privacy.guarantees import Budget
-from streamdp.store.identity import create_or_check
+from streamdp.store.identity import Continued, Terms, create_or_check
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.snapshot_codec import (
     commit_columns,
@@ -73,6 +73,9 @@ class Store:
     shared
         Whether workers share the store. Then each claims the shards that it was assigned. Otherwise one process holds
         the store, and its one shard is claimed when it is opened.
+    continued
+        For a store that exists: takes its text and the number of records learned, and returns the fingerprint and the
+        text to go on with, or raises. None: `fingerprint` and `config`.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
     holds it; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another job,
@@ -97,16 +100,18 @@ class Store:
         key: bytes | None = None,
         config: str = "",
         shared: bool = False,
+        continued: Continued | None = None,
     ) -> None:
         self.job = job
-        self.fingerprint = fingerprint
         self._database = database = open_database(url_or_path, job)
         self._claims: dict[Shard, _Claim] = {}
         self._ledger: Ledger | None = None
         self._lock = database.lock(shared)
         try:
             capped = cap is not None
-            subject_key = create_or_check(database, job, fingerprint, config=config, capped=capped, key=key)
+            subject_key, (self.fingerprint, config) = create_or_check(
+                database, job, Terms(fingerprint, config), capped=capped, key=key, continued=continued
+            )
             self._connection = database.open_for_writing(STORE_FORMAT)
             try:
                 with database.errors(), self._connection.begin():

@@ -165,8 +165,9 @@ class ShuffleLearner(BatchedModel):
         It starts at the present estimate and runs in one process. The budget is for all rounds together: with "tight"
         by the sum of mu^2; with "paper" each round gets epsilon / (2 sqrt(2 T ln(1 / delta))) and delta / (T + 1). With
         `strong_convexity` the people are divided into ceil(log2 log2 n) groups that are learned one after another, each
-        from the output of the last. The ledger is not asked: one record is one person. Source: Cheu et al. 2022,
-        Algorithm 5 and Theorem 4.9.
+        from the output of the last. The ledger is not asked: one record is one person. Another call with the same
+        people spends the budget again: the statement says so, and `guarantee` does not count it. Source: Cheu et al.
+        2022, Algorithm 5 and Theorem 4.9.
 
         Parameters
         ----------
@@ -194,6 +195,10 @@ class ShuffleLearner(BatchedModel):
                     convexity = self.strong_convexity
                     away = math.sqrt(2 * excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
                     distance = min(distance, away)
+
+    def _caveats(self) -> list[str]:
+        cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
+        return [*super()._caveats(), *([] if self._method == "newton" else [cohorts])]
 
     def _descend(self, X: np.ndarray, y: np.ndarray, rounds: int, distance: float) -> float:
         """Learn one group, up to the average of the iterates; return the bound on its excess loss over the group."""

@@ -71,7 +71,7 @@ class UserRecords(BoundedModel):
         budget
             What this record may spend at most; None: any budget.
         subject
-            The user, text or bytes.
+            The user: text, bytes or a whole number.
 
         Raises `SchemaError` for a bad record or subject, `BudgetError` for a budget of another kind, and
         `TooFewUsersError` before the first record if a window cannot have the users that its method needs.
@@ -79,8 +79,8 @@ class UserRecords(BoundedModel):
         if budget is not None and not self._allowed(parse_budget(budget)):
             self.n_refused += 1
             return
-        if not self._looked:
-            self._look_upstream()
+        if self._looks > 0:
+            self._compare(x)
         with self._rng.lock:
             target = self._encode_target(y)
             record = self._features or self._adopt(x)
@@ -111,5 +111,6 @@ class UserRecords(BoundedModel):
 
 
 def _check_subjects(people: Sequence[Subject | None]) -> None:
-    if not all(issubclass(kind, (str, bytes, type(None))) for kind in set(map(type, people))):
-        raise SchemaError("subject: expected text or bytes, or None for a user of its own")
+    kinds = set(map(type, people))
+    if bool in kinds or not all(issubclass(kind, (str, bytes, int, np.integer, type(None))) for kind in kinds):
+        raise SchemaError("subject: expected text, bytes or a whole number, or None for a user of its own")

@@ -321,6 +321,52 @@ def test_another_configuration_is_refused(
     assert "another configuration" in err
 
 
+def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.csv").write_text(rows(5000))
+    people = ["--subject", "tail", "--set", "schema.budget=eps", "--publish", "model.json"]
+
+    def say(*arguments: str) -> str:
+        code, out, err = quick(monkeypatch, capsys, tmp_path, *arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    def run(budget: str, cap: str, *more: str) -> list[str]:
+        return ["run", "data.csv", *FLAGS, *people, "--budget", budget, "--cap", cap, *more]
+
+    say(*run("eps=1", "eps=2", "--max-records", "1000"))
+    before = (tmp_path / "data.db").read_bytes()
+    said = say("statement", "data.db")
+    for raised in (run("eps=1", "eps=5"), run("eps=2", "eps=2")):
+        code, _, err = quick(monkeypatch, capsys, tmp_path, *raised)
+        assert code == 2
+        assert "records were learned with budget eps=1 and cap eps=2" in err
+        assert "--accept-budget" in err
+    assert (tmp_path / "data.db").read_bytes() == before
+    learned = json.loads(say("status", "data.db", "--json"))["learned"]
+    say(*run("eps=2", "eps=5", "--accept-budget", "--max-records", "1000"))
+    raised = say("statement", "data.db")
+    assert f"until {learned} records were learned, the default budget was eps=1 and the cap eps=2" in raised
+    assert "epsilon = 2:" in raised
+    assert "would pass eps=5" in raised
+    assert "largest cap of all times" in raised
+    assert "until" not in said
+    say(*run("eps=2", "eps=5", "--max-records", "1000"))  # nothing new to accept, and it is kept
+    say(*run("eps=0.5", "eps=3", "--max-records", "1000"))  # smaller ones need no word, and are kept as well
+    said = say("statement", "data.db")
+    assert f"until {learned} records" in said
+    assert "the default budget was eps=2 and the cap eps=5" in said
+    assert "would pass eps=3" in said
+    assert json.loads((tmp_path / "model.json").read_text())["statement"] == said.rstrip("\n")
+    status = json.loads(say("status", "data.db", "--json"))
+    assert (status["cap"], status["guarantee"]) == ("eps=3", "eps=2")
+    for other in (run("eps=0.5", "mu=3", "--accept-budget"), run("mu=0.5", "mu=3", "--accept-budget")):
+        code, _, err = quick(monkeypatch, capsys, tmp_path, *other)
+        assert code == 4
+        assert "another configuration" in err
+
+
 def follow(folder: Path) -> subprocess.Popen[bytes]:
     """A run that waits for more, after its first commit."""
     (folder / "data.csv").write_text(rows(3000))

@@ -162,6 +162,36 @@ def test_the_stored_text_gives_the_same_model_and_no_paths(tmp_path: Path) -> No
     assert definition.build_schema().feature_names == config.build_schema().feature_names
 
 
+def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
+    first = load_config(write(tmp_path, JOB))
+    raised = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=4")))
+    lowered = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=2")))
+    other = load_config(write(tmp_path, JOB.replace("eta: 0.3", "eta: 0.2")))
+    assert (
+        first.continued("", 7, False) == first.continued(first.text(), 7, False) == (first.fingerprint(), first.text())
+    )
+    assert other.continued(first.text(), 7, True) == (other.fingerprint(), other.text())  # the store refuses it
+    with pytest.raises(ConfigError, match="--accept-budget"):
+        raised.continued(first.text(), 7, False)
+    terms = raised.continued(first.text(), 7, True)
+    assert terms.fingerprint == first.fingerprint()
+    stored = read_definition(terms.config)
+    assert (stored.fingerprint(), stored.cap) == (first.fingerprint(), "eps=4")
+    assert "until 7 records were learned, the default budget was eps=1 and the cap eps=3" in stored.notes()[0]
+    assert raised.continued(terms.config, 9, False) == terms
+    terms = lowered.continued(terms.config, 9, False)
+    assert terms.fingerprint == first.fingerprint()
+    assert [(old.learned, old.cap) for old in read_definition(terms.config).earlier] == [(7, "eps=3"), (9, "eps=4")]
+    with pytest.raises(ConfigError, match="cap eps=2"):
+        first.continued(terms.config, 9, False)
+
+
+def test_a_promise_that_was_never_used_is_not_in_the_statement(tmp_path: Path) -> None:
+    first = load_config(write(tmp_path, JOB))
+    raised = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=4")))
+    assert read_definition(raised.continued(first.text(), 0, True).config).notes() == []
+
+
 def test_a_store_on_a_server_is_no_path(tmp_path: Path) -> None:
     url = "postgresql://host/database"
     assert load_config(write(tmp_path, JOB + f"store: {url}\n")).store_path == url

@@ -1,7 +1,6 @@
 """Encoding depends on public constants and on nothing else, and says why a record does not fit."""
 
 import math
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,10 +8,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from river import checks, compose, feature_extraction, feature_selection, linear_model, preprocessing, stats
+from river import checks, compose, linear_model
 
-from streamdp import PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor
-from streamdp.data.preprocessing import BoundsScaler, CategoryEncoder, PrivacyWarning, warn_data_dependent
+from streamdp.data.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
 
@@ -209,46 +207,3 @@ def test_transformers_work_in_a_pipeline_and_on_frames():
         with pytest.raises(SchemaError, match="city") as caught:
             refused()
         assert "SECRET" not in str(caught.value)
-
-
-def test_every_data_dependent_step_is_named():
-    model = linear_model.LinearRegression()
-    cases = [
-        (preprocessing.StandardScaler() | model, ["StandardScaler"]),
-        (BoundsScaler({"a": (0, 1)}) | preprocessing.MinMaxScaler() | model, ["MinMaxScaler"]),
-        ((preprocessing.MaxAbsScaler() + compose.Select("a")) | model, ["MaxAbsScaler"]),
-        (compose.Grouper(preprocessing.RobustScaler(), by="a") | model, ["RobustScaler"]),
-        (preprocessing.AdaptiveStandardScaler() | model, ["AdaptiveStandardScaler"]),
-        (preprocessing.StatImputer(("a", stats.Mean())) | model, ["StatImputer"]),
-        (feature_extraction.TargetAgg(by="a", how=stats.Mean()) | model, ["TargetAgg"]),
-        (feature_selection.VarianceThreshold() | model, ["VarianceThreshold"]),
-        (preprocessing.OneHotEncoder() | model, ["OneHotEncoder"]),
-        (preprocessing.TargetStandardScaler(preprocessing.StandardScaler() | model),
-         ["TargetStandardScaler", "StandardScaler"]),
-        (feature_selection.SelectKBest(stats.PearsonCorr()) | model, ["SelectKBest"]),
-    ]  # fmt: skip
-    for pipeline, expected in cases:
-        with pytest.warns(PrivacyWarning, match="BoundsScaler") as caught:
-            assert warn_data_dependent(pipeline) == tuple(expected)
-        assert [str(w.message).split()[0] for w in caught] == expected
-
-
-def test_steps_by_public_constants_do_not_warn():
-    scaled = compose.Select("a") | BoundsScaler({"a": (0, 1)})
-    encoded = compose.Select("c") | CategoryEncoder({"c": ["x", "y"]})
-    expanded = compose.FuncTransformer(dict) | feature_extraction.PolynomialExtender()
-    pipeline = (scaled + encoded) | expanded | linear_model.LinearRegression()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert warn_data_dependent(pipeline) == ()
-        assert warn_data_dependent(linear_model.LinearRegression()) == ()
-
-
-@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor])
-def test_estimators_that_learn_in_batches_look_upstream_too(kind: type) -> None:
-    pipeline = preprocessing.StandardScaler() | kind(features=["a"])
-    with pytest.warns(PrivacyWarning, match="StandardScaler"):
-        pipeline.learn_one({"a": 1.0}, 1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pipeline.learn_one({"a": 1.0}, 1.0)  # once

@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from docstring_parser import numpydoc
-from river import preprocessing
 
 import streamdp.estimators
 from streamdp import (
@@ -37,7 +35,6 @@ from streamdp import (
     UserLevelLDPRegressor,
     WindowedRegressor,
 )
-from streamdp.data.preprocessing import PrivacyWarning
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.parameters import documented
@@ -509,19 +506,6 @@ def test_a_kind_of_no_noise_is_not_private() -> None:
     assert not model.private
     assert "NOT PRIVATE" in model.statement()
     assert not model.randomizer({"a": 1.0}, 1.0).private
-
-
-def test_a_resumed_pipeline_warns_of_its_scaler() -> None:
-    first = LDPSGDRegressor(features=["a"])
-    first.learn_one({"a": 1.0}, 1.0)
-    model = LDPSGDRegressor(features=["a"])
-    model.load_state_dict(first.state_dict())
-    pipeline = preprocessing.StandardScaler() | model
-    with pytest.warns(PrivacyWarning):
-        pipeline.learn_one({"a": 3.0}, 1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pipeline.learn_one({"a": 3.0}, 1.0)
 
 
 def test_the_neighbours_say_what_is_public() -> None:

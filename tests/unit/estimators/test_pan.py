@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from river import compose, preprocessing
 from scipy.stats import chi2
 
 from streamdp import (
@@ -32,7 +31,6 @@ from streamdp import (
     Softmax,
     Squared,
 )
-from streamdp.data.preprocessing import PrivacyWarning
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError, StreamDPError
 from streamdp.optim import loops as k
 from streamdp.optim.ac_sa import Phase, plan
@@ -960,12 +958,6 @@ def test_theta_stays_in_the_domain() -> None:
         huber.learn_arrays(*stream(huber, 1))
         assert 0.1 <= huber.theta[-1] <= 0.7
         assert np.linalg.norm(huber.theta[:-1]) <= 0.7 + 1e-12
-
-
-def test_a_data_dependent_step_before_it_is_warned_of() -> None:
-    pipeline = compose.Pipeline(preprocessing.StandardScaler(), regressor())
-    with pytest.warns(PrivacyWarning, match="StandardScaler"):
-        pipeline.learn_one({"a": 1.0, "b": 2.0, "c": 0.0}, 1.0)
 
 
 # --- audits: what an adversary with one sight of memory, and all that is served, can tell

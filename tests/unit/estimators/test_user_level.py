@@ -392,8 +392,8 @@ def test_bad_settings_are_refused_at_once(options: dict[str, Any], error: type[E
 
 
 BAD: list[tuple[str, Callable[[Any], Any], type[Exception]]] = [
-    ("a subject that is a number", lambda m: m.learn_one({"a": 1.0}, True, subject=55512), SchemaError),
-    ("such a one in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], subjects=[55512]), SchemaError),
+    ("a subject that is a float", lambda m: m.learn_one({"a": 1.0}, True, subject=55512.5), SchemaError),
+    ("such a one in arrays", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], subjects=[55512.5]), SchemaError),
     ("too few subjects", lambda m: m.learn_arrays([[1.0, 1.0]], [1.0], subjects=[]), SchemaError),
     ("text in a feature", lambda m: m.learn_one({"a": SECRET, "b": 1.0}, True, subject="u"), SchemaError),
     ("no class", lambda m: m.learn_one({"a": 1.0, "b": 1.0}, SECRET, subject="u"), SchemaError),

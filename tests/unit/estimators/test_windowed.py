@@ -315,7 +315,7 @@ def test_wrong_parameters_are_named(change: dict[str, Any], error: type[Exceptio
 def test_bad_subjects_and_records_change_nothing() -> None:
     learner = made()
     for X, y, subjects in (
-        (np.ones((2, 2)), np.ones(2), ["ann", 7]),
+        (np.ones((2, 2)), np.ones(2), ["ann", 7.5]),
         (np.ones((2, 2)), np.ones(2), ["ann"]),
         (np.full((2, 2), np.nan), np.ones(2), ["ann", "bob"]),
     ):

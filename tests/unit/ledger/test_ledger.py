@@ -173,8 +173,8 @@ def test_bad_amounts_raise_before_anything_changes(amounts: list[float]) -> None
     ledger = Ledger("eps=3")
     with pytest.raises(BudgetError):
         ledger.admit_many(["a", "b"], PureDP(1), np.array(amounts))
-    with pytest.raises(SchemaError, match="int"):
-        ledger.admit_many(["a", 7], PureDP(1))  # type: ignore[list-item]
+    with pytest.raises(SchemaError, match="float"):
+        ledger.admit_many(["a", 7.5], PureDP(1))  # type: ignore[list-item]
     assert ledger.n_subjects == 0
 
 

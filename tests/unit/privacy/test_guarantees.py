@@ -301,6 +301,14 @@ def test_mixed_spends_by_another_route(epsilon: float, mu: float) -> None:
     assert exact(found.epsilon - 0.01) > delta
 
 
+@pytest.mark.parametrize(("epsilon", "mu"), [(50.0, 10.0), (51.0, 1.0), (1e6, 1e3), (1e-6, 1e6)])
+def test_mixed_spends_of_any_size_have_a_total(epsilon: float, mu: float) -> None:
+    found = Spend.of([PureDP(epsilon), GaussianDP(mu)]).guarantee(1e-6)
+    assert isinstance(found, ApproxDP)
+    basic = epsilon + GaussianDP(mu).epsilon(1e-6)
+    assert max(epsilon, GaussianDP(mu).epsilon(1e-6)) * (1 - 1e-9) <= found.epsilon <= basic
+
+
 def test_mixed_spends_take_the_delta_already_spent_off() -> None:
     spend = Spend.of([ApproxDP(1, 1e-6), GaussianDP(1)])
     with pytest.raises(BudgetError):

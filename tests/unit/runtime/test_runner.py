@@ -15,12 +15,12 @@ import pytest
 from connectors.memory import ABORT, BAD, END, MemorySource
 from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
-from streamdp.data.records import DeadLetter
+from streamdp.data.records import DeadLetter, Shard
 from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress, Runner
 from streamdp.serving.publish import Publisher
-from streamdp.serving.snapshots import restore
+from streamdp.serving.snapshots import combined, restore
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 
@@ -258,6 +258,31 @@ def test_a_snapshot_with_another_configuration_is_not_shown() -> None:
     edited = snapshot.config.replace("none", "auto")
     with pytest.raises(StoreDamagedError, match="configuration"):
         restore(replace(snapshot, config=edited))
+
+
+def test_shards_that_were_published_before_and_after_a_larger_cap_keep_both_in_the_statement() -> None:
+    def job(cap: str) -> Any:
+        return make_config(
+            {
+                "job": "r",
+                "source": {"path": "a.csv"},
+                "schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}, "subject": "id"},
+                "model": {"estimator": "LDPASGDRegressor"},
+                "cap": cap,
+            }
+        )
+
+    before, estimator = job("eps=2"), job("eps=2").build_estimator()
+    estimator.learn_one({"x": 0.5}, 1.0)
+    old = Snapshot(
+        "r", before.fingerprint(), before.text(), 1, 1.0, Counts(1), {}, estimator.state_dict(), Shard("t", 1)
+    )
+    fingerprint, text = job("eps=5").continued(before.text(), 1, True)
+    new = replace(old, fingerprint=fingerprint, config=text, committed_at=2.0, shard=Shard("t", 0))
+    for shards in ([old, new], [new, old]):
+        said = restore(combined(shards)).statement()
+        assert "would pass eps=5" in said
+        assert "until 1 records were learned, the default budget was eps=1 and the cap eps=2" in said
 
 
 def test_a_model_that_is_not_finite_is_not_committed(tmp_path: Path) -> None:
