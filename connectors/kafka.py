@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from kafka import ConsumerRebalanceListener, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import MemberState, OffsetAndMetadata
 
 from connectors.jsonrows import encode_json
 from connectors.kafkaclient import connect, kafka_errors, partitions_of
@@ -87,6 +87,7 @@ class KafkaSource:
         self.topic = topic
         self._encoder = encoder
         self._key_is_subject = key_is_subject
+        self._group = group
         self._budget_header = budget_header
         self._budget_column = None if budget_header is None else getattr(encoder, "budget", None)
         self._start = start
@@ -192,7 +193,7 @@ class KafkaSource:
         defect (KAFKA-9815) and the same remedy.
         """
         coordinator = self._consumer._coordinator  # noqa: SLF001 - the client has no public name for it
-        if coordinator.rejoining and not coordinator.need_rejoin():
+        if coordinator.rejoining:
             coordinator.request_rejoin()
 
     def decode(self, shard: Shard, messages: list[Any]) -> Batch:
@@ -217,6 +218,17 @@ class KafkaSource:
     def pause(self) -> None:
         """See `ShardedSource.pause`."""
         self._consumer.pause(*self._consumer.assignment())
+
+    def awaited(self) -> str:
+        """See `ShardedSource.awaited`."""
+        group = f"the group {self._group!r}"
+        match self._consumer.group_metadata().state:
+            case MemberState.UNJOINED:
+                return f"{group}: its broker does not let this worker in yet"
+            case MemberState.STABLE:
+                return f"a partition of {self.topic!r}: other members of {group} have all of them"
+            case _:
+                return f"the rebalance of {group}, which ends when all its members have answered"
 
     def resume(self) -> None:
         """See `ShardedSource.resume`. Shards that wait for `start` stay paused."""

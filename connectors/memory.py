@@ -201,6 +201,10 @@ class MemoryShards:
         new, self._new = self._new, []
         return new
 
+    def awaited(self) -> str:
+        """See `ShardedSource.awaited`."""
+        return "a call of `rebalance`"
+
     def start(self, shard: Shard, position: Position | None) -> Position | None:
         """See `ShardedSource.start`. Raises `SourceError` for a wrong position."""
         if shard not in self._next:

@@ -266,6 +266,9 @@ class ShardedSource(Protocol):
     def assigned(self) -> list[Shard]:
         """Return the shards that were assigned since the last call. Each waits for `start`."""
 
+    def awaited(self) -> str:
+        """What a worker without shards waits for: words that end a sentence. They show no value of a record."""
+
     def start(self, shard: Shard, position: Position | None) -> Position | None:
         """Read a shard from a position, for the first time or after a rollback.
 

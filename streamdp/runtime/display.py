@@ -183,8 +183,10 @@ class WorkerDisplay(_Display, Observer):
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """See `Observer.assigned`."""
         self._lags = {shard: lag for shard, lag in self._lags.items() if shard in shards}
+        if not self._counts:
+            self._fault = ""  # it may say that there was no shard
         self._counts = {shard: self._counts.get(shard, counts) for shard, counts in shards.items()}
-        self._state = "running"
+        self._state = "running" if shards else "waiting for the group"
         self._write("assigned", {"shards": sorted(map(str, shards))})
 
     def on_retry(self, kind: str, message: str) -> None:

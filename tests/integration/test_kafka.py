@@ -438,6 +438,71 @@ def test_two_workers_share_and_hand_over(broker: Broker, make_topic: Callable[..
     assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
 
 
+class Nobody:
+    """Listens to a source without a worker."""
+
+    def revoked(self, shards: set[Shard]) -> None: ...
+
+    def lost(self, shards: set[Shard]) -> None: ...
+
+
+def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(
+    broker: Broker, make_topic: Callable[..., str]
+) -> None:
+    """The leader of a group rejoins because the topic has grown; a poll ends before it collects the new assignment."""
+    topic = make_topic()
+    reader = source(broker.bootstrap, topic, options={"metadata_max_age_ms": 300})
+    coordinator = reader._consumer._coordinator
+    wait_for, left, new = coordinator._manager.wait_for, [], set()
+
+    async def end_too_early(future: Any, timeout_ms: float | None) -> Any:
+        if future is coordinator._join_task and not left:
+            await future
+            left.append(future)
+            raise kafka.errors.KafkaTimeoutError
+        return await wait_for(future, timeout_ms)
+
+    def polled() -> set[Shard]:
+        reader.poll(1, 0.2)
+        new.update(reader.assigned())
+        return new
+
+    with contextlib.closing(reader):
+        assert "its broker does not let this worker in yet" in reader.awaited()
+        reader.subscribe(Nobody())
+        wait_until(polled)
+        client = admin(broker)
+        client.create_partitions({topic: 2})
+        client.close()
+        new.clear()
+        coordinator._manager.wait_for = end_too_early
+        wait_until(lambda: polled() or left)
+        assert not new
+        assert "the rebalance of the group" in reader.awaited()
+        wait_until(polled)
+        assert new == {Shard(topic, 0), Shard(topic, 1)}
+
+
+def test_a_member_without_a_partition_says_that_others_have_them(
+    broker: Broker, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    readers = [source(broker.bootstrap, topic) for _ in range(2)]
+    said = f"a partition of '{topic}': other members of the group 'g-{topic}' have all of them"
+
+    def polled() -> list[bool]:
+        for reader in readers:
+            reader.poll(1, 0.1)
+        return [bool(reader._consumer.assignment()) for reader in readers]
+
+    with contextlib.closing(readers[0]), contextlib.closing(readers[1]):
+        for reader in readers:
+            reader.subscribe(Nobody())
+        wait_until(lambda: sorted(polled()) == [False, True] and any(r.awaited() == said for r in readers))
+        (idle,) = (reader for reader, has in zip(readers, polled(), strict=True) if not has)
+        assert idle.awaited() == said
+
+
 def test_batches_are_closed_where_shards_are_taken_away(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
