@@ -32,7 +32,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, Any]) -> KafkaConsumer:
-    """Make a consumer that commits no offsets by itself.
+    """Make a consumer that commits no offsets by itself, and reads no records of open or aborted transactions.
 
     Parameters
     ----------
@@ -77,6 +77,7 @@ def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]
     ----------
     bootstrap_servers
         See `connect`.
+        "isolation_level": "read_committed",
     options
         Other options of `kafka.KafkaAdminClient`.
     """

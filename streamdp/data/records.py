@@ -304,6 +304,17 @@ class ShardedSource(Protocol):
             What `poll` returned for it.
         """
 
+    def advance(self, shard: Shard, position: Position) -> Position:
+        """The position at which the next record may be, if the source knows that there is none before it.
+
+        Parameters
+        ----------
+        shard
+            A shard that was started.
+        position
+            Where its learner is. If `poll` has returned records after it, the same position is returned.
+        """
+
     def pause(self) -> None:
         """Let `poll` return no records from now on; it only keeps the membership in the group."""
 

@@ -67,7 +67,7 @@ class Worker:
     store
         Opened with `shared=True`.
     commit_records, commit_seconds
-        Commit after about this many records, or after this many seconds with at least one record.
+        Commit after about this many records, or after this many seconds in which a position moved.
     max_bad_in_a_row, max_bad_share
         Stop with `TooManyBadRecordsError` after this many undecodable records of a shard in a row, or above this share
         of all polled records (of at least 1000); None for no limit.
@@ -221,8 +221,8 @@ class Worker:
 
     def _commit_is_due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
-        pending = self._shards.pending
-        return pending >= self._commit_records or (late and pending > 0) or self._shards.unpinned
+        full = self._shards.pending >= self._commit_records
+        return full or (late and self._shards.uncommitted) or self._shards.unpinned
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         try:
@@ -260,6 +260,7 @@ class Worker:
         if (learning := self._learning) is not None:
             self._learning = None
             self._result(learning)
+        self._shards.advance(self._source.advance)
 
     def _end_learning(self) -> None:
         """After the source has failed: wait until the current batch is learned; its failure makes the lanes stale."""

@@ -549,6 +549,24 @@ def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_pa
     check_exact(path, given)
 
 
+def test_what_cannot_be_read_is_passed_and_committed(tmp_path: Path) -> None:
+    """A shard goes on after it; what was polled and not learned yet is no gap."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+
+    class Gap(ScriptedShards):
+        def advance(self, shard: Shard, position: Position) -> Position:
+            return {"index": 507} if (shard, position) == (first, {"index": 500}) else position
+
+    source = Gap(given)
+    with fragile(path) as store:
+        watcher = watched(source, store, idle=10.0, commit_records=10_000, commit_seconds=2.0)
+    assert found(path)[first].position == source.committed[first] == {"index": 507}
+    assert found(path)[second].position == {"index": 500}
+    assert found(path)[first].counts == replay(given[first])[0][-1]
+    assert source.clock() - watcher.committed_at[-1] > 5  # it was not the last commit that passed the gap
+
+
 def test_shards_that_are_lost_take_the_spends_of_all_back(tmp_path: Path) -> None:
     given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, second = given
