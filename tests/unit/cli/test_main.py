@@ -318,7 +318,7 @@ def test_another_configuration_is_refused(
 ) -> None:
     code, _, err = quick(monkeypatch, capsys, trained, "run", "data.csv", *FLAGS, *PEOPLE, "--set", "model.eta=0.7")
     assert code == 4
-    assert "another configuration" in err
+    assert "another configuration of job 'data': model.eta was not set and is 0.7; restore" in err
 
 
 def follow(folder: Path) -> subprocess.Popen[bytes]:
