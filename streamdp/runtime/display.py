@@ -172,10 +172,11 @@ class WorkerDisplay(_Display, Observer):
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
         """See `Observer.committed`."""
         self._fault = ""
-        self._lags |= self._lag({shard: part.position for shard, part in parts.items()})
+        lags = self._lag({shard: part.position for shard, part in parts.items()})
+        self._lags |= lags
         self._counts |= {shard: part.counts for shard, part in parts.items()}
         shards = {
-            str(shard): asdict(part.counts) | {"position": part.position, "lag": self._lags.get(shard)}
+            str(shard): asdict(part.counts) | {"position": part.position, "lag": lags.get(shard)}
             for shard, part in parts.items()
         }
         self._write("commit", {"commit_seconds": round(seconds, 4), "shards": shards})
