@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from kafka import ConsumerRebalanceListener, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import MemberState, OffsetAndMetadata
 
 from connectors.jsonrows import encode_json
 from connectors.kafkaclient import connect, kafka_errors, partitions_of
@@ -28,6 +28,8 @@ from streamdp.data.records import (
     Subject,
 )
 from streamdp.errors import ConfigError, SourceError
+
+LAG_TIMEOUT_S = 0.5
 
 _OnPartitions = Callable[[Iterable[TopicPartition]], None]
 
@@ -85,6 +87,7 @@ class KafkaSource:
         if start not in ("earliest", "latest") or on_missing not in ("stop", "earliest", "latest"):
             raise ConfigError("expected start earliest or latest, and on_missing stop, earliest or latest")
         self.topic = topic
+        self._group = group
         self._encoder = encoder
         self._key_is_subject = key_is_subject
         self._budget_header = budget_header
@@ -96,6 +99,8 @@ class KafkaSource:
         self._listener: RebalanceListener | None = None
         self._new: list[Shard] = []
         self._held: set[TopicPartition] = set()
+        self._read: dict[TopicPartition, int] = {}
+        self._rebalancing = False
         self._consumer = connect(bootstrap_servers, group, options or {})
 
     def subscribe(self, listener: RebalanceListener) -> None:
@@ -126,7 +131,11 @@ class KafkaSource:
 
     def _revoked(self, partitions: Iterable[TopicPartition]) -> None:
         if (shards := self._forget(partitions)) and self._listener is not None:
-            self._listener.revoked(shards)
+            self._rebalancing = True
+            try:
+                self._listener.revoked(shards)
+            finally:
+                self._rebalancing = False
 
     def _lost(self, partitions: Iterable[TopicPartition]) -> None:
         if (shards := self._forget(partitions)) and self._listener is not None:
@@ -134,7 +143,9 @@ class KafkaSource:
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> set[Shard]:
         shards = {Shard(*partition) for partition in partitions}
-        self._held -= {TopicPartition(*shard) for shard in shards}
+        for partition in partitions:
+            self._held.discard(partition)
+            self._read.pop(partition, None)
         self._new = [shard for shard in self._new if shard not in shards]
         return shards
 
@@ -144,23 +155,35 @@ class KafkaSource:
         return new
 
     def start(self, shard: Shard, position: Position | None) -> Position | None:
-        """See `ShardedSource.start`. Raises `SourceError` for an offset that the broker does not have."""
+        """See `ShardedSource.start`. Raises `SourceError` for an offset that the broker does not have.
+
+        If the offset is too large, `poll` raises it: with transactions, only the broker knows where a partition ends.
+        """
         partition = TopicPartition(*shard)
         if partition not in self._consumer.assignment():
             return None  # revoked in the meantime
-        with kafka_errors():
-            first = self._consumer.beginning_offsets([partition])[partition]
-            end = self._consumer.end_offsets([partition])[partition]
+        first, end = self._bounds(partition)
         offset = (first if self._start == "earliest" else end) if position is None else position.get("offset")
         if not isinstance(offset, int):
             raise SourceError(f"{shard}: expected the position of a topic, got another one")
-        if not first <= offset <= end:
+        if offset < first:
             offset = self._missing(shard, offset, first, end)
+        self._read_from(partition, offset)
+        return {"offset": offset}
+
+    def _bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset of the broker, and the one before which all can be read."""
+        with kafka_errors():
+            first = self._consumer.beginning_offsets([partition])[partition]
+            end = self._consumer.end_offsets([partition])[partition]
+        return first, end
+
+    def _read_from(self, partition: TopicPartition, offset: int) -> None:
         with contextlib.suppress(ValueError):  # revoked in the meantime
             self._consumer.seek(partition, offset)
+            self._read[partition] = offset
             self._held.discard(partition)
             self._consumer.resume(partition)
-        return {"offset": offset}
 
     def _missing(self, shard: Shard, offset: int, first: int, end: int) -> int:
         if self._on_missing == "stop":
@@ -178,10 +201,11 @@ class KafkaSource:
             self._finish_rejoin()
             try:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
-            except OffsetOutOfRangeError:  # the broker deleted the next messages
-                for partition in set(self._consumer.assignment()) - self._held:
-                    self.start(Shard(*partition), {"offset": self._consumer.position(partition)})
+            except OffsetOutOfRangeError as error:  # the broker deleted the next messages, or never had them
+                for partition, offset in error.args[0].items():
+                    self._read_from(partition, self._missing(Shard(*partition), offset, *self._bounds(partition)))
                 return []
+        self._read |= {partition: messages[-1].offset + 1 for partition, messages in found.items()}
         return [(Shard(*partition), messages) for partition, messages in found.items()]
 
     def _finish_rejoin(self) -> None:
@@ -192,8 +216,19 @@ class KafkaSource:
         defect (KAFKA-9815) and the same remedy.
         """
         coordinator = self._consumer._coordinator  # noqa: SLF001 - the client has no public name for it
-        if coordinator.rejoining and not coordinator.need_rejoin():
+        if coordinator.rejoining:
             coordinator.request_rejoin()
+
+    def awaited(self) -> str:
+        """See `ShardedSource.awaited`."""
+        group = f"the group {self._group!r}"
+        match self._consumer.group_metadata().state:
+            case MemberState.UNJOINED:
+                return f"{group}: its broker does not let this worker in yet"
+            case MemberState.STABLE:
+                return f"a partition of {self.topic!r}: other members of {group} have all of them"
+            case _:
+                return f"the rebalance of {group}, which ends when all its members have answered"
 
     def decode(self, shard: Shard, messages: list[Any]) -> Batch:
         """See `ShardedSource.decode`."""
@@ -214,6 +249,14 @@ class KafkaSource:
             batch = replace(batch, dead=dead)
         return batch
 
+    def advance(self, shard: Shard, position: Position) -> Position:
+        """See `ShardedSource.advance`. The client passes markers and aborted records without returning them."""
+        partition = TopicPartition(*shard)
+        if self._read.get(partition) != position.get("offset"):
+            return position
+        state = self._consumer._subscription.assignment[partition]  # noqa: SLF001 - the public call may wait and raise
+        return {"offset": state.position.offset}
+
     def pause(self) -> None:
         """See `ShardedSource.pause`."""
         self._consumer.pause(*self._consumer.assignment())
@@ -229,18 +272,23 @@ class KafkaSource:
             self._consumer.commit_async(offsets)
 
     def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
-        """The number of records after these positions, as far as the broker's last answer tells.
+        """The number of offsets after these positions that can be read: not those of open transactions.
 
         Parameters
         ----------
         positions
             The position of each shard.
 
-        Returns no entry for a shard without an answer.
+        Returns no entry for a shard of another worker; none at all within a rebalance, or if the broker does not answer
+        within `LAG_TIMEOUT_S`.
         """
-        ours = self._consumer.assignment()
-        ends = {s: self._consumer.highwater(TopicPartition(*s)) for s in positions if TopicPartition(*s) in ours}
-        return {shard: max(0, end - positions[shard]["offset"]) for shard, end in ends.items() if end is not None}
+        ours = [TopicPartition(*shard) for shard in positions if TopicPartition(*shard) in self._read]
+        if self._rebalancing or not ours:
+            return {}
+        ends: dict[TopicPartition, int] = {}
+        with contextlib.suppress(KafkaError):
+            ends = self._consumer.end_offsets(ours, timeout_ms=int(1000 * LAG_TIMEOUT_S))
+        return {Shard(*p): max(0, end - positions[Shard(*p)]["offset"]) for p, end in ends.items()}
 
     def close(self) -> None:
         """See `ShardedSource.close`."""

@@ -11,13 +11,21 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.errors import (
     AuthorizationError,
-    CorruptRecordError,
+    BrokerNotAvailableError,
+    CommitFailedError,
+    IllegalGenerationError,
     InvalidTopicError,
     KafkaConfigurationError,
     KafkaError,
-    MessageSizeTooLargeError,
+    KafkaProtocolError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
     SaslAuthenticationFailedError,
+    UnknownBrokerIdError,
+    UnknownError,
+    UnknownMemberIdError,
     UnknownTopicOrPartitionError,
+    UnsupportedCodecError,
 )
 
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError
@@ -27,12 +35,25 @@ OURS = {"enable_auto_commit", "auto_offset_reset", "group_id", "key_deserializer
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
+PASSING = (
+    BrokerNotAvailableError,
+    CommitFailedError,
+    IllegalGenerationError,
+    KafkaProtocolError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    UnknownBrokerIdError,
+    UnknownError,
+    UnknownMemberIdError,
+)
+"""Errors after which a call may succeed, although the client does not call them retriable."""
+
 CONNECT_TIMEOUT_S = 6.0
 ANSWER_TIMEOUT_S = 10.0
 
 
 def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, Any]) -> KafkaConsumer:
-    """Make a consumer that commits no offsets by itself.
+    """Make a consumer that commits no offsets by itself, and reads no records of open or aborted transactions.
 
     Parameters
     ----------
@@ -56,6 +77,7 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
         "reconnect_backoff_max_ms": 2000,
         "allow_auto_create_topics": False,
         "max_partition_fetch_bytes": 4 << 20,
+        "isolation_level": "read_committed",
         **options,
         "bootstrap_servers": bootstrap_servers,
         "group_id": group,
@@ -147,7 +169,9 @@ def _try_tls(plain: socket.socket, server: str, host: str, options: Mapping[str,
 
 @contextlib.contextmanager
 def kafka_errors(topic: str = "") -> Iterator[None]:
-    """Turn the client's errors into ours. Messages of the client that may hold a setting's value are not repeated.
+    """Turn the client's errors into ours: `SourceUnavailableError` only where a repeated call may succeed.
+
+    Messages of the client that may hold a setting's value are not repeated.
 
     Parameters
     ----------
@@ -164,11 +188,15 @@ def kafka_errors(topic: str = "") -> Iterator[None]:
         raise SourceError(
             f"the Kafka broker denies access ({type(error).__name__}): see user, password and rights"
         ) from None
-    except (CorruptRecordError, MessageSizeTooLargeError) as error:  # permanent: a retry would fail again
-        raise SourceError(f"Kafka: {type(error).__name__}; see the broker's log and its limits") from None
+    except UnsupportedCodecError as error:
+        raise SourceError(f"Kafka: {error.args[0]}; install it: pip install 'streamdp[kafka]'") from None
     except UnknownTopicOrPartitionError:
         raise SourceError("the topic was deleted") from None
     except KafkaError as error:
         if isinstance(error.__cause__, StreamDPError):  # our error, raised in a rebalance inside the client
             raise error.__cause__ from None
+        if not (error.retriable or isinstance(error, PASSING)):  # it would come again
+            raise SourceError(
+                f"Kafka: {type(error).__name__}; see the client's settings, and the limits and the log of the broker"
+            ) from error
         raise SourceUnavailableError(f"no answer from the Kafka broker ({type(error).__name__})") from error

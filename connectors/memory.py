@@ -201,6 +201,10 @@ class MemoryShards:
         new, self._new = self._new, []
         return new
 
+    def awaited(self) -> str:
+        """See `ShardedSource.awaited`."""
+        return "a call of `rebalance`"
+
     def start(self, shard: Shard, position: Position | None) -> Position | None:
         """See `ShardedSource.start`. Raises `SourceError` for a wrong position."""
         if shard not in self._next:
@@ -242,6 +246,10 @@ class MemoryShards:
         """See `ShardedSource.decode`."""
         items = self._streams[shard]
         return _batch(((place, items[place]) for place in raw), self._features, {"index": raw[-1] + 1})
+
+    def advance(self, shard: Shard, position: Position) -> Position:
+        """See `ShardedSource.advance`; every item is a record."""
+        return position
 
     def pause(self) -> None:
         """See `ShardedSource.pause`."""

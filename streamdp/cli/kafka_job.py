@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.cli.brokers import naming, need_clients
 from streamdp.cli.common import say
 from streamdp.data.records import Position, Shard
-from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
+from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, StoreUnavailableError
 from streamdp.store.snapshot import Snapshot
+
+RETRY_S = 1.0
+"""The time between two attempts to connect at the start."""
+
+T = TypeVar("T")
 
 _UNHEARD = logging.NullHandler()
 
@@ -58,21 +64,24 @@ def run_worker(
     need_clients()
     with ExitStack() as stack:
         holdout = None if config.holdout is None else Holdout(config)
+        given: dict[str, Any] = {
+            "cap": config.cap_budget,
+            "config": config.text(),
+            "shared": True,
+            "continued": partial(config.continued, accept=accept_budget),
+        }
         store = stack.enter_context(
-            Store(
-                config.store_path,
-                config.job,
-                config.fingerprint(),
-                cap=config.cap_budget,
-                config=config.text(),
-                shared=True,
-                continued=partial(config.continued, accept=accept_budget),
-            )
+            _patiently(lambda: Store(config.store_path, config.job, config.fingerprint(), **given))
         )
         if not config.build_estimator(store.ledger).guarantee.private:
             say("warning: this model is NOT private: it has a seed, or no mechanism")
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
-        source = _patiently_built(kafka, config, key_is_subject)
+
+        def connect() -> Any:
+            with naming(kafka.servers):
+                return kafka.build_source(config.job, config.build_schema(), key_is_subject)
+
+        source = _patiently(connect)
         display = stack.enter_context(WorkerDisplay(source.lag))
         observers: list[Any] = [display]
         if metrics_port is not None:
@@ -134,17 +143,14 @@ def kafka_source(config: JobConfig) -> KafkaSourceConfig:
     return config.source
 
 
-def _patiently_built(kafka: KafkaSourceConfig, config: JobConfig, key_is_subject: bool) -> Any:
-    """Connect the source. Retry while the brokers are unavailable."""
-    import time
-
+def _patiently(make: Callable[[], T]) -> T:
+    """What `make` returns. Retry while the brokers or the database are unavailable."""
     while True:
         try:
-            with naming(kafka.servers):
-                return kafka.build_source(config.job, config.build_schema(), key_is_subject)
-        except SourceUnavailableError as error:
+            return make()
+        except (SourceUnavailableError, StoreUnavailableError) as error:
             say(f"{error}; trying again")
-            time.sleep(1.0)
+            time.sleep(RETRY_S)
 
 
 def _to_topic(topic: Any) -> Any:

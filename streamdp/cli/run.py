@@ -112,9 +112,32 @@ def run(
         },
         "source": {"follow": follow, "dead_letters": dead_letters},
     }
+    from streamdp.runtime.signals import ended_by_sigterm
+
+    with ended_by_sigterm():
+        _run(
+            job_config(what, settings, assignments or ()),
+            max_records=max_records,
+            stdin=stdin,
+            idle_seconds=idle_seconds,
+            on_missing=on_missing,
+            metrics_port=metrics_port,
+            accept_budget=accept_budget,
+        )
+
+
+def _run(
+    config: JobConfig,
+    *,
+    max_records: int | None,
+    stdin: str | None,
+    idle_seconds: float | None,
+    on_missing: str | None,
+    metrics_port: int | None,
+    accept_budget: bool,
+) -> None:
     from streamdp.config.file import FileSourceConfig
 
-    config = job_config(what, settings, assignments or ())
     if isinstance(source := config.source, FileSourceConfig):
         if idle_seconds is not None or on_missing is not None or metrics_port is not None:
             raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")

@@ -288,6 +288,9 @@ class ShardedSource(Protocol):
     def assigned(self) -> list[Shard]:
         """Return the shards that were assigned since the last call. Each waits for `start`."""
 
+    def awaited(self) -> str:
+        """What a worker without shards waits for: words that end a sentence. They show no value of a record."""
+
     def start(self, shard: Shard, position: Position | None) -> Position | None:
         """Read a shard from a position, for the first time or after a rollback.
 
@@ -321,6 +324,17 @@ class ShardedSource(Protocol):
             The shard of the records.
         raw
             What `poll` returned for it.
+        """
+
+    def advance(self, shard: Shard, position: Position) -> Position:
+        """The position at which the next record may be, if the source knows that there is none before it.
+
+        Parameters
+        ----------
+        shard
+            A shard that was started.
+        position
+            Where its learner is. If `poll` has returned records after it, the same position is returned.
         """
 
     def pause(self) -> None:

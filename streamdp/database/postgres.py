@@ -6,6 +6,7 @@ Each job has its own PostgreSQL schema, `streamdp_<job>`. Its tables have the sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,10 @@ ANSWER_TIMEOUT_MS = 15_000
 _LOCKED = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
 # Connection exception, shutdown, too many connections, a read-only standby, a name that another process just created.
 _UNAVAILABLE = ("08", "57", "53", "25006", "23505")
+# What the server says to a connection that it will refuse again; it gives no code then.
+_FINAL = re.compile(
+    "authentication failed|no password supplied|does not exist|no pg_hba.conf entry|not permitted to log in"
+)
 _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing table; a missing column
 
 
@@ -186,6 +191,10 @@ class PostgresNamespace:
             code = getattr(error.orig, "sqlstate", None) or ""
             # An error without a code does not come from the server: it was unreachable, or it refused the connection.
             unreachable = isinstance(error, OperationalError | InterfaceError) and not code
+            if unreachable and _FINAL.search(str(error.orig)):
+                raise StoreError(
+                    f"{self.name} refuses the connection ({_refusal(error)}); see user, password and database"
+                ) from error
             if error.connection_invalidated or unreachable or code.startswith(_UNAVAILABLE) or code in _LOCKED:
                 raise StoreUnavailableError(f"{self.name} does not answer ({code or _refusal(error)})") from error
             if code.startswith(_DAMAGED):

@@ -108,9 +108,10 @@ class SQLiteFile:
         if not os.path.exists(self.name):
             raise StoreError(f"cannot read {self.name}: No such file or directory")
         with self.errors():
-            connection = connect(self.name, mode="ro")
+            at_rest = _at_rest(self.name)
+            connection = connect(self.name, mode="ro&immutable=1" if at_rest else "ro")
             try:
-                _check_header(connection, self.name, form)
+                _check_header(connection, self.name, form, at_rest)
                 with connection.begin():
                     yield connection
             finally:
@@ -150,15 +151,23 @@ class SQLiteFile:
         close(connection)
 
 
-def _check_header(connection: Connection, path: str, form: Format) -> None:
+def _at_rest(path: str) -> bool:
+    """Whether nobody has the file open, and SQLite cannot make the files beside it that it reads a WAL file with."""
+    log = f"{path}-wal"
+    empty = not os.path.exists(log) or os.path.getsize(log) == 0
+    return empty and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
+
+
+def _check_header(connection: Connection, path: str, form: Format, at_rest: bool = False) -> None:
     """Refuse a file that is not a database of this format.
 
     The file is read by SQLite alone: if this process opened and closed it in another way, POSIX would drop the locks of
     all its connections, and another process that closes the database would remove the write-ahead log under them
-    (https://www.sqlite.org/howtocorrupt.html, section 2.2). Raises `StoreDamagedError` or `StoreVersionError`.
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2). Without the log, SQLite does not say which mode a file has.
+    Raises `StoreDamagedError` or `StoreVersionError`.
     """
     if pragma(connection, "application_id") != form.application_id:
         raise StoreDamagedError(f"{path} is an SQLite database but not a streamdp {form.name}")
-    if pragma(connection, "journal_mode") != "wal":  # it would be read without its newest commits
+    if not at_rest and pragma(connection, "journal_mode") != "wal":  # it would be read without its newest commits
         raise StoreDamagedError(f"{path} is no longer in write-ahead mode")
     form.check_version(path, pragma(connection, "user_version"))

@@ -34,7 +34,7 @@ def connect(path: str, mode: str = "rw") -> Connection:
     path
         An existing file, or "" for a temporary database that is deleted when the connection is closed.
     mode
-        "rw", or "ro" for a connection that cannot write.
+        "rw", "ro" for a connection that cannot write, or "ro&immutable=1" if nobody writes to the file.
     """
     target = f"file:{quote(os.path.abspath(path))}?mode={mode}" if path else ""
 

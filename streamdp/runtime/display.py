@@ -172,10 +172,11 @@ class WorkerDisplay(_Display, Observer):
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
         """See `Observer.committed`."""
         self._fault = ""
-        self._lags |= self._lag({shard: part.position for shard, part in parts.items()})
+        lags = self._lag({shard: part.position for shard, part in parts.items()})
+        self._lags |= lags
         self._counts |= {shard: part.counts for shard, part in parts.items()}
         shards = {
-            str(shard): asdict(part.counts) | {"position": part.position, "lag": self._lags.get(shard)}
+            str(shard): asdict(part.counts) | {"position": part.position, "lag": lags.get(shard)}
             for shard, part in parts.items()
         }
         self._write("commit", {"commit_seconds": round(seconds, 4), "shards": shards})
@@ -183,8 +184,10 @@ class WorkerDisplay(_Display, Observer):
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """See `Observer.assigned`."""
         self._lags = {shard: lag for shard, lag in self._lags.items() if shard in shards}
+        if not self._counts:
+            self._fault = ""  # it may say that there was no shard
         self._counts = {shard: self._counts.get(shard, counts) for shard, counts in shards.items()}
-        self._state = "running"
+        self._state = "running" if shards else "waiting for the group"
         self._write("assigned", {"shards": sorted(map(str, shards))})
 
     def on_retry(self, kind: str, message: str) -> None:

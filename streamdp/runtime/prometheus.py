@@ -95,6 +95,7 @@ class Metrics(Observer):
         self._retries = Counter(
             "streamdp_troubles", "Transient faults after which the worker retried", ("kind",), registry=registry
         )
+        self._shards = Gauge("streamdp_shards", "Shards that this worker has", registry=registry)
 
     def serve(self, port: int, address: str = "127.0.0.1") -> int:
         """Answer `GET /metrics` from a thread, and return the port.
@@ -140,6 +141,7 @@ class Metrics(Observer):
     def assigned(self, shards: dict[Shard, Counts]) -> None:
         """As `Observer.assigned`: remove the lags, and count new shards from their last commit."""
         self._lags.clear()
+        self._shards.set(len(shards))
         self._seen = dict(shards)
         self._waiting = {shard: learned for shard, learned in self._waiting.items() if shard in shards}
 

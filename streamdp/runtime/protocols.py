@@ -179,7 +179,7 @@ class Observer:
         Parameters
         ----------
         kind
-            `fenced`, `conflict`, `store`, `source` or `publish`.
+            `fenced`, `conflict`, `store`, `source`, `publish`, or `waiting`: the worker has no shard for long.
         message
-            The text of the error. It shows no value of a record.
+            The text of the error, or what the worker waits for. It shows no value of a record.
         """

@@ -42,7 +42,7 @@ class Lane:
 
     @property
     def uncommitted(self) -> bool:
-        """Whether records came after the last commit."""
+        """Whether the position has moved since the last commit."""
         return self.position != self.committed_position
 
     def keep_boundary(self) -> None:
@@ -112,6 +112,23 @@ class ShardTable:
     def pending(self) -> int:
         """The number of records that were learned and not committed."""
         return sum(total(lane.counts) - total(lane.committed) for lane in list(self._lanes.values()))
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether a shard has moved since its last commit."""
+        return any(lane.uncommitted for lane in self._lanes.values())
+
+    def advance(self, move: Callable[[Shard, Position], Position]) -> None:
+        """Pass what cannot be read, so that the broker may delete it and nobody takes it for records to come.
+
+        Parameters
+        ----------
+        move
+            See `ShardedSource.advance`.
+        """
+        for shard, lane in self._lanes.items():
+            if lane.position is not None and shard not in self.to_start:
+                lane.position = move(shard, lane.position)
 
     @property
     def unpinned(self) -> bool:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM stop a run after its next commit."""
+"""SIGINT and SIGTERM stop a run after its next commit; SIGTERM ends one that has not begun."""
 
 from __future__ import annotations
 
@@ -37,3 +37,29 @@ def stopped_by_signals(stop: Callable[[], None], stopping: Callable[[], bool]) -
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM came while no run had its handler."""
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Leave this block on SIGTERM, as if it had ended. A run within it has a handler of its own.
+
+    Outside the main thread this does nothing, because only the main thread may install handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _TerminatedError
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except _TerminatedError:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)

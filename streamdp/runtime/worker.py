@@ -48,6 +48,8 @@ LAST_BATCH_S = 2.0
 """How long a rebalance waits for the current batch."""
 RECLAIM_AFTER_S = 3.0
 """After this time, a shard that another worker has claimed is claimed again if the source still assigns it here."""
+REPORT_AFTER_S = 30.0
+"""A worker without shards says so after this time, and then every time it has passed again."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,7 +67,7 @@ class Worker:
     store
         Opened with `shared=True`.
     commit_records, commit_seconds
-        Commit after about this many records, or after this many seconds with at least one record.
+        Commit after about this many records, or after this many seconds in which a position moved.
     max_bad_in_a_row, max_bad_share
         Stop with `TooManyBadRecordsError` after this many undecodable records of a shard in a row, or above this share
         of all polled records (of at least 1000); None for no limit.
@@ -123,7 +125,7 @@ class Worker:
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
         self._done = 0
-        self._heard = self._committed_at = clock()
+        self._heard = self._committed_at = self._reported_at = clock()
 
     @property
     def stopping(self) -> bool:
@@ -174,7 +176,7 @@ class Worker:
 
     def _rounds(self, max_records: int | None, idle_seconds: float | None) -> None:
         """Poll, learn and commit until there is a reason to stop; the last records may be uncommitted then."""
-        self._heard = self._clock()
+        self._heard = self._reported_at = self._clock()
         timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
         while not self.stopping and (self._shards.stale or not self._reaches(max_records)):
             polled = [
@@ -184,6 +186,7 @@ class Worker:
             ]
             self._finish_learning()  # of the poll before: the store's thread learned while this one polled
             self._follow_group()
+            self._report_waiting()
             if self._commit_is_due():
                 self._commit()
             if polled:
@@ -208,10 +211,18 @@ class Worker:
             self._roll_back()
         self._start_shards()
 
+    def _report_waiting(self) -> None:
+        """Tell the observers, from time to time, that this worker has no shard, and what it waits for."""
+        if len(self._shards):
+            self._reported_at = self._clock()
+        elif self._clock() - self._reported_at >= REPORT_AFTER_S:
+            self._reported_at = self._clock()
+            self._tell("waiting", f"this worker has no shard; it waits for {self._source.awaited()}")
+
     def _commit_is_due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
-        pending = self._shards.pending
-        return pending >= self._commit_records or (late and pending > 0) or self._shards.unpinned
+        full = self._shards.pending >= self._commit_records
+        return full or (late and self._shards.uncommitted) or self._shards.unpinned
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         try:
@@ -249,6 +260,7 @@ class Worker:
         if (learning := self._learning) is not None:
             self._learning = None
             self._result(learning)
+        self._shards.advance(self._source.advance)
 
     def _end_learning(self) -> None:
         """After the source has failed: wait until the current batch is learned; its failure makes the lanes stale."""
@@ -390,7 +402,7 @@ class Worker:
         finally:
             self._store.release(self._shards.lost)
 
-    def _tell(self, kind: str, error: BaseException) -> None:
+    def _tell(self, kind: str, error: BaseException | str) -> None:
         log.warning("%s: %s", kind, error)
         for observer in self._observers:
             observer.on_retry(kind, str(error))

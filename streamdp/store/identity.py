@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, insert
@@ -76,19 +77,39 @@ def create_or_check(
         learned = sum(snapshot.counts.learned for snapshot in read_snapshots(connection, database.name))
         if continued is not None:
             terms = continued(row.config, learned)
-        known = _check_job(row, database.name, terms.fingerprint, capped)
+        known = _check_job(row, database.name, terms, capped)
         return matching_key(database.name, database.key_file, found, known) if capped else None, terms
 
 
-def _check_job(row: Row[Any], name: str, fingerprint: str, capped: bool) -> bytes | None:
+def _check_job(row: Row[Any], name: str, terms: Terms, capped: bool) -> bytes | None:
     """The fingerprint of the store's subject key. Raises `StoreMismatchError` if the job has another configuration."""
-    if row.fingerprint != fingerprint:
+    if row.fingerprint != terms.fingerprint:
         raise StoreMismatchError(
-            f"{name} was created by another configuration of job {row.job!r}; restore that configuration, or use"
-            " another store"
+            f"{name} was created by another configuration of job {row.job!r}{_changes(row.config, terms.config)};"
+            " restore that configuration, or use another store"
         )
     known: bytes | None = row.key_fingerprint
     if capped != (known is not None):
         created, opened = ("without", "with") if capped else ("with", "without")
         raise StoreMismatchError(f"{name} was created {created} a cap on spends, and is opened {opened} one")
     return known
+
+
+def _changes(before: str, now: str) -> str:
+    """Which settings differ between two texts of a configuration, as a part of a sentence; "" if that is unknown."""
+    try:
+        old, new = dict(_settings(json.loads(before))), dict(_settings(json.loads(now)))
+    except ValueError:  # a program's own text
+        return ""
+    differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    said = [f"{key} was {old.get(key, 'not set')} and is {new.get(key, 'not set')}" for key in differ]
+    return f": {', '.join(said)}" if said else ""
+
+
+def _settings(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested objects."""
+    if not isinstance(value, dict):
+        yield key, value
+        return
+    for name, inner in value.items():
+        yield from _settings(inner, f"{key}.{name}" if key else name)

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import kafka
 import pytest
 
 from connectors.kafka import KafkaSource
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
+from streamdp.cli.kafka_job import lags
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StoreDamagedError, TooManyBadRecordsError
@@ -436,6 +438,194 @@ def test_two_workers_share_and_hand_over(broker: Broker, make_topic: Callable[..
     assert first.done + second.done >= 2000
     assert group_offsets(broker, topic) == positions(path)
     assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
+
+
+def other_client(bootstrap: str, **options: Any) -> Any:
+    """A producer of librdkafka, which writes what kafka-python does not."""
+    return confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20} | options)
+
+
+def send(producer: Any, topic: str, numbers: Iterable[int], partition: int = 0) -> None:
+    """Records of subjects s0, s1, ...; returns when the broker has them."""
+    for i in numbers:
+        producer.produce(topic, json.dumps(fields(i)).encode(), f"s{i}".encode(), partition)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_all_that_another_client_writes_is_read(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, codec: str, idempotent: bool
+) -> None:
+    topic = make_topic()
+    options = {"compression.type": codec, "enable.idempotence": idempotent, "message.max.bytes": 10_000_000}
+    writer = other_client(broker.bootstrap, **options)
+    large = json.dumps(fields(0) | {"extra": "x" * 3_000_000}).encode()
+    writer.produce(topic, large, b"large")
+    send(writer, topic, range(300))
+    letters = Letters()
+    assert work(tmp_path / "job.db", source(broker.bootstrap, topic), 301, dead_letters=letters) == 301
+    assert summed(tmp_path / "job.db") == Counts(300, 0, 1)
+    assert [letter.reason for letter in letters.found] == ["too_long"]
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
+def test_a_codec_that_is_not_installed_is_an_error_at_once(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    send(other_client(broker.bootstrap), topic, range(10))
+    send(other_client(broker.bootstrap, **{"compression.type": codec}), topic, range(10, 20))
+    monkeypatch.setattr(f"kafka.codec.has_{codec}", lambda: False)
+    with pytest.raises(SourceError, match=rf"{codec} .* pip install 'streamdp\[kafka\]'") as caught:
+        work(path, source(broker.bootstrap, topic), 20)
+    assert not isinstance(caught.value, SourceUnavailableError)
+    assert (summed(path), positions(path)) == (Counts(10, 0, 0), {0: 10})
+
+
+def test_only_committed_transactions_are_learned(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """And lag is what can be read: no marker, no aborted record, no record of an open transaction."""
+    topic, path = make_topic(), tmp_path / "job.db"
+    shard = Shard(topic, 0)
+    writer = other_client(broker.bootstrap, **{"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(30)
+    for numbers, end in (
+        (range(200), writer.abort_transaction),
+        (range(200, 500), writer.commit_transaction),
+        (range(500, 700), writer.abort_transaction),
+        (range(700, 900), writer.commit_transaction),
+        (range(900, 1000), writer.abort_transaction),
+    ):
+        writer.begin_transaction()
+        send(writer, topic, numbers)
+        end(30)
+    writer.begin_transaction()
+    send(writer, topic, range(1000, 1007))  # stays open
+    reader, seen = source(broker.bootstrap, topic), dict[int, Any]()
+
+    class LagWatcher(Watcher):
+        def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
+            seen[parts[shard].position["offset"]] = reader.lag({shard: parts[shard].position})
+
+    with Colleague(path, reader, LagWatcher(), commit_seconds=0.2) as colleague:
+        wait_until(lambda: 1005 in seen)  # 1000 records and 5 markers
+        assert seen[1005] == {shard: 0}
+        assert positions(path) == {0: 1005}
+        assert summed(path) == Counts(500, 0, 0)
+        assert lags(broker.bootstrap, {}, {shard: {"offset": 1005}}) == {shard: 0}
+        assert lags(broker.bootstrap, {}, {shard: {"offset": 1000}}) == {shard: 5}
+        writer.commit_transaction(30)
+        wait_until(lambda: seen.get(1013) == {shard: 0})
+        assert summed(path) == Counts(507, 0, 0)
+        colleague.leave()
+    assert group_offsets(broker, topic) == {0: 1013}
+
+
+def test_deleted_records_of_aborted_transactions_are_no_loss(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    writer = other_client(broker.bootstrap, **{"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(30)
+    for numbers, end in ((range(10), writer.commit_transaction), (range(10, 120), writer.abort_transaction)):
+        writer.begin_transaction()
+        send(writer, topic, numbers)
+        end(30)
+    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.2) as colleague:
+        wait_until(lambda: path.exists() and positions(path) == {0: 122})
+        colleague.leave()
+    client = admin(broker)
+    client.delete_records({kafka.TopicPartition(topic, 0): 122})
+    client.close()
+    send(other_client(broker.bootstrap), topic, range(5))
+    assert work(path, source(broker.bootstrap, topic), 5) == 5
+    assert (summed(path), positions(path)) == (Counts(15, 0, 0), {0: 127})
+
+
+def test_a_store_that_is_ahead_of_an_open_transaction_waits_for_its_end(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """It has read uncommitted records before; that is no truncated topic."""
+    topic, path = make_topic(), tmp_path / "job.db"
+    writer = other_client(broker.bootstrap, **{"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    send(writer, topic, range(10))
+    uncommitted = source(broker.bootstrap, topic, options={"isolation_level": "read_uncommitted"})
+    assert work(path, uncommitted, 10) == 10
+    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.2) as colleague:
+        wait_until(lambda: colleague.watcher.mine)
+        writer.commit_transaction(30)
+        send(other_client(broker.bootstrap), topic, range(10, 15))
+        wait_until(lambda: positions(path) == {0: 16})
+        colleague.leave()
+    assert summed(path) == Counts(15, 0, 0)
+
+
+class Nobody:
+    """Listens to a source without a worker."""
+
+    def revoked(self, shards: set[Shard]) -> None: ...
+
+    def lost(self, shards: set[Shard]) -> None: ...
+
+
+def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(
+    broker: Broker, make_topic: Callable[..., str]
+) -> None:
+    """The leader of a group rejoins because the topic has grown; a poll ends before it collects the new assignment."""
+    topic = make_topic()
+    reader = source(broker.bootstrap, topic, options={"metadata_max_age_ms": 300})
+    coordinator = reader._consumer._coordinator
+    wait_for, left, new = coordinator._manager.wait_for, [], set()
+
+    async def end_too_early(future: Any, timeout_ms: float | None) -> Any:
+        if future is coordinator._join_task and not left:
+            await future
+            left.append(future)
+            raise kafka.errors.KafkaTimeoutError
+        return await wait_for(future, timeout_ms)
+
+    def polled() -> set[Shard]:
+        reader.poll(1, 0.2)
+        new.update(reader.assigned())
+        return new
+
+    with contextlib.closing(reader):
+        assert "its broker does not let this worker in yet" in reader.awaited()
+        reader.subscribe(Nobody())
+        wait_until(polled)
+        client = admin(broker)
+        client.create_partitions({topic: 2})
+        client.close()
+        new.clear()
+        coordinator._manager.wait_for = end_too_early
+        wait_until(lambda: polled() or left)
+        assert not new
+        assert "the rebalance of the group" in reader.awaited()
+        wait_until(polled)
+        assert new == {Shard(topic, 0), Shard(topic, 1)}
+
+
+def test_a_member_without_a_partition_says_that_others_have_them(
+    broker: Broker, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    readers = [source(broker.bootstrap, topic) for _ in range(2)]
+    said = f"a partition of '{topic}': other members of the group 'g-{topic}' have all of them"
+
+    def told() -> bool:
+        for reader in readers:
+            reader.poll(1, 0.1)
+        idle = [reader.awaited() for reader in readers if not reader._consumer.assignment()]
+        return idle == [said]
+
+    with contextlib.closing(readers[0]), contextlib.closing(readers[1]):
+        for reader in readers:
+            reader.subscribe(Nobody())
+        wait_until(told)
 
 
 def test_batches_are_closed_where_shards_are_taken_away(

@@ -318,7 +318,7 @@ def test_another_configuration_is_refused(
 ) -> None:
     code, _, err = quick(monkeypatch, capsys, trained, "run", "data.csv", *FLAGS, *PEOPLE, "--set", "model.eta=0.7")
     assert code == 4
-    assert "another configuration" in err
+    assert "another configuration of job 'data': model.eta was not set and is 0.7; restore" in err
 
 
 def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(
@@ -546,3 +546,22 @@ def test_an_unexpected_error_does_not_quote_anything(
     assert code == 1
     assert "unexpected ValueError at test_main.py:" in err
     assert SECRET not in err
+
+
+def test_a_store_on_a_read_only_file_system_is_read(trained: Path) -> None:
+    """SQLite cannot make the files there that it reads a write-ahead log with."""
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd "$0"'
+    unshare = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, mount, trained], check=False).returncode:
+        pytest.skip("this system does not let tests mount a folder")
+    done = subprocess.run(
+        [*unshare, f'{mount} && touch new 2>/dev/null; exec "$1" -m streamdp status data.db', trained, sys.executable],
+        env=environment(None),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "learned:" in done.stdout
+    assert not (trained / "new").exists()

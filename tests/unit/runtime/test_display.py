@@ -122,5 +122,12 @@ def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert drawn(display)[0][-2:] == ["no", "answer"]
         display.assigned({B: Counts(7, 0, 0)})
         assert not any(row[:1] == ["t/0"] for row in drawn(display))
+        display.assigned({})
+        display.on_retry("waiting", "no shard")
+        assert drawn(display)[0][:2] == ["waiting", "for"]
+        assert drawn(display)[0][-2:] == ["no", "shard"]
+        display.assigned({B: Counts(7, 0, 0)})
+        assert drawn(display)[0][0] == "running,"
+        assert "shard" not in drawn(display)[0]
     assert "learned" in file.getvalue()
     assert "{" not in file.getvalue()

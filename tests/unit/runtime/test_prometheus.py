@@ -45,3 +45,16 @@ def test_retries_are_counted_by_kind() -> None:
         metrics.on_retry(kind, "no answer")
     assert metrics.registry.get_sample_value("streamdp_troubles_total", {"kind": "store"}) == 2
     assert metrics.registry.get_sample_value("streamdp_troubles_total", {"kind": "conflict"}) == 1
+
+
+def test_a_worker_without_shards_shows_zero() -> None:
+    metrics = Metrics(1.0, lambda positions: {})
+
+    def shards() -> float | None:
+        return metrics.registry.get_sample_value("streamdp_shards")
+
+    assert shards() == 0
+    metrics.assigned({MINE: Counts(), Shard("t", 1): Counts()})
+    assert shards() == 2
+    metrics.assigned({})
+    assert shards() == 0

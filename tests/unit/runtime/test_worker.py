@@ -26,7 +26,7 @@ from streamdp.errors import (
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
 from streamdp.runtime.store_thread import GIVE_UP_S
-from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
+from streamdp.runtime.worker import RECLAIM_AFTER_S, REPORT_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.shards import SIZE, ScriptedShards, found, run_quietly, streams
@@ -516,6 +516,55 @@ def test_a_silent_source_is_asked_again(tmp_path: Path) -> None:
         watcher = watched(source, store)
     assert watcher.retries == ["source"] * 5
     check_exact(path, given)
+
+
+def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source = ScriptedShards(given)
+    source.assigned()  # nobody will claim them
+    told: list[tuple[float, str, str]] = []
+    changed: list[float] = []
+
+    class Listener(Watcher):
+        def on_retry(self, kind: str, message: str) -> None:
+            told.append((source.clock(), kind, message))
+
+    def change(**shards: Any) -> None:
+        changed.append(source.clock())
+        source.rebalance(**shards)
+
+    # A poll without records takes 0.2 seconds.
+    source.events = {
+        350: lambda: change(assigned=given),
+        351: lambda: change(lost=given),
+        600: lambda: change(assigned=given),
+    }
+    with fragile(path) as store:
+        watched(source, store, observers=[Listener(source.clock)])
+    _, lost, _ = changed
+    expected = [REPORT_AFTER_S, 2 * REPORT_AFTER_S, lost + REPORT_AFTER_S]
+    assert [moment for moment, _, _ in told] == pytest.approx(expected, abs=0.5)
+    message = "this worker has no shard; it waits for a call of `rebalance`"
+    assert {(kind, said) for _, kind, said in told} == {("waiting", message)}
+    check_exact(path, given)
+
+
+def test_what_cannot_be_read_is_passed_and_committed(tmp_path: Path) -> None:
+    """A shard goes on after it; what was polled and not learned yet is no gap."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+
+    class Gap(ScriptedShards):
+        def advance(self, shard: Shard, position: Position) -> Position:
+            return {"index": 507} if (shard, position) == (first, {"index": 500}) else position
+
+    source = Gap(given)
+    with fragile(path) as store:
+        watcher = watched(source, store, idle=10.0, commit_records=10_000, commit_seconds=2.0)
+    assert found(path)[first].position == source.committed[first] == {"index": 507}
+    assert found(path)[second].position == {"index": 500}
+    assert found(path)[first].counts == replay(given[first])[0][-1]
+    assert source.clock() - watcher.committed_at[-1] > 5  # it was not the last commit that passed the gap
 
 
 def test_shards_that_are_lost_take_the_spends_of_all_back(tmp_path: Path) -> None:

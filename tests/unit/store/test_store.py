@@ -449,6 +449,31 @@ def test_a_commit_whose_answer_was_lost_happens_once(place: str, when: str) -> N
     wire.close()
 
 
+def test_a_connection_that_is_refused_is_an_error_at_once(fragile: Postgres) -> None:
+    """A retry would be refused again, so it is no `StoreUnavailableError`."""
+    with psycopg.connect(fragile.url, autocommit=True) as admin:
+        (rules,) = admin.execute("SHOW hba_file").fetchone() or ()
+        admin.execute("CREATE ROLE guarded LOGIN PASSWORD 'right'")
+        before = Path(rules).read_text()
+        Path(rules).write_text("host all guarded 127.0.0.1/32 scram-sha-256\n" + before)
+        admin.execute("SELECT pg_reload_conf()")
+    url = make_url(fragile.url)
+    try:
+        for change, said in (
+            ({"username": "guarded", "password": "hush"}, "password authentication failed"),
+            ({"username": "guarded"}, "no password supplied|no connection"),
+            ({"username": "nobody"}, "does not exist"),
+            ({"database": "absent"}, "does not exist"),
+        ):
+            with pytest.raises(StoreError, match=said) as caught:
+                Store(url.set(**change).render_as_string(hide_password=False), "trips", "print", key=b"k" * 32)  # type: ignore[arg-type]
+            assert not isinstance(caught.value, StoreUnavailableError)
+            assert "see user, password and database" in str(caught.value)
+            assert "hush" not in "".join(traceback.format_exception(caught.value))
+    finally:
+        Path(rules).write_text(before)
+
+
 @pytest.mark.parametrize("when", ["idle", "writing"])
 def test_a_server_that_was_killed_loses_no_commit(
     fragile: Postgres, when: str, monkeypatch: pytest.MonkeyPatch
