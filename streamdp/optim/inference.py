@@ -10,13 +10,14 @@ averages of the K others, with lengths L_k, of mean length L, a their average we
 (L_k/L)(a_k - a)^2 over K - 1. If the segments were independent, a +- t s / sqrt(K) would be the interval, t being the
 quantile of Student's law with K - 1 degrees of freedom. But theta forgets slowly, so segments that follow each other
 are correlated. The coefficient rho of an autoregression of first order is estimated for each parameter, without its
-bias of -(1 + 4 rho)/K, and moved halfway to the average of all parameters, downwards by a standard error at most. K
-segments then say as much about a as K/f independent ones, f = (1 + rho)/(1 - rho): s^2 is divided by its bias 1 - (f -
-1)/(K - 1) and multiplied by f, and t has K/f - 1 degrees of freedom.
+bias of -(1 + 4 rho)/K, and moved halfway to the average of all parameters, downwards by a standard error at most. One
+below the average is replaced by the average, so that a parameter with an interval by chance does not have too short a
+one. K segments then say as much about a as K/f independent ones, f = (1 + rho)/(1 - rho): s^2 is divided by its bias 1
+- (f - 1)/(K - 1) and multiplied by f, and t has K/f - 1 degrees of freedom.
 
 Not settled. Where theta needs many records to move, or still moves from its start in one direction, its path is too
-short to say how far it is from theta*, and no correction helps. Where rho, or the average of all parameters, is above
-`MOST_CORRELATION`, the limits are NaN. So an interval is given from about a dozen relaxation times on.
+short to say how far it is from theta*, and no correction helps. Where rho is above `MOST_CORRELATION`, the limits are
+NaN. So an interval is given from about a dozen relaxation times on.
 
 Source: Zhu, Chen, Wu, "Online covariance matrix estimation in stochastic gradient descent", JASA 2023, for batch means
 of SGD; Steiger et al., "ASAP3: a batch means procedure for steady-state simulation analysis", ACM TOMACS 2005, for the
@@ -70,8 +71,8 @@ def batch_means_interval(segments: np.ndarray, level: float) -> np.ndarray:
         moving = squares > 0
         shared = own[moving].sum() / np.count_nonzero(moving)
         error = np.sqrt(np.maximum(1 - own**2, 0) / count)
-        correlation = np.maximum((own + shared) / 2, own - error)
-        settled = np.maximum(correlation, shared) <= MOST_CORRELATION
+        correlation = np.maximum(shared, np.maximum((own + shared) / 2, own - error))
+        settled = correlation <= MOST_CORRELATION
         held = np.clip(correlation, 0, MOST_CORRELATION)
         f = (1 + held) / (1 - held)
         variance = squares / (count - f)  # (count - 1) times the bias of s^2

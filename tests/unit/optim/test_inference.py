@@ -50,7 +50,7 @@ def share_covered(times: float, count: int, narrower: float = 1.0, runs: int = 1
 def test_settled_paths_are_covered(count: int, times: float) -> None:
     """Up to 5,000 intervals: standard error .3 %."""
     share, settled = share_covered(times, count)
-    assert 0.93 <= share <= 0.98
+    assert 0.94 <= share <= 0.99  # careful where the path is short
     assert settled > (0.55 if times == 20 else 0.95)
 
 
