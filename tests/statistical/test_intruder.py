@@ -275,7 +275,11 @@ def learn(model: Any, case: Case, records: list[Record], many: bool = False) -> 
 
 
 def differing(case: Case, taken: int, many: bool = False) -> set[str]:
-    """The reachable values that differ after `taken` records of two neighbouring streams with the same noise."""
+    """The reachable values that differ after `taken` records of two neighbouring streams with the same noise.
+
+    Left out are the addresses of the records' objects, by which an estimator recognises ensembles: the two streams are
+    different objects in one process, and an address does not depend on values.
+    """
     views = []
     for mine in (case.a, case.b):
         model = case.model(seed=3)
@@ -283,7 +287,7 @@ def differing(case: Case, taken: int, many: bool = False) -> set[str]:
         views.append(intruder.contents(model))
     a, b = views
     assert a.keys() == b.keys()
-    return {path for path in a if a[path] != b[path]}
+    return {path for path in a if a[path] != b[path] and path != "._record" and "['_last']" not in path}
 
 
 @pytest.mark.parametrize(("case", "many"), WAYS)

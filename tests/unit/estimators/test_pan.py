@@ -802,7 +802,7 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_happens(what: str) -
     given: dict[str, Any] = {"X": X, "y": y, "budgets": np.array([0.5, 1, 1, 1]), "subjects": list("abcd")}
     wrong: dict[str, list[Any]] = {
         "y": [y[:3], np.append(y, 1.0), np.array([1, 1, np.nan, 1])],
-        "subjects": [list("abc"), list("abcde"), [1, 2, 3, 4]],
+        "subjects": [list("abc"), list("abcde"), [1.0, 2.0, 3.0, 4.0]],
         "budgets": [np.ones(3), np.array([1, 1, 1, 0.0]), np.array([1, 1, 1, np.inf])],
         "X": [X[:, :2], X[:3], np.where(np.arange(12).reshape(4, 3) == 7, np.inf, X)],
     }
