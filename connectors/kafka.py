@@ -143,9 +143,9 @@ class KafkaSource:
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> set[Shard]:
         shards = {Shard(*partition) for partition in partitions}
-        for partition in partitions:
-            self._held.discard(partition)
-            self._read.pop(partition, None)
+        for shard in shards:
+            self._held.discard(TopicPartition(*shard))
+            self._read.pop(TopicPartition(*shard), None)
         self._new = [shard for shard in self._new if shard not in shards]
         return shards
 

@@ -18,7 +18,7 @@ from streamdp.errors import ConfigError
 from streamdp.estimators.base import NEIGHBOURS, StreamEstimator
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Guarantee
-from streamdp.privacy.statement import in_words
+from streamdp.privacy.statement import in_lines
 
 DELTA = 1e-6
 """The delta that the composition of GaussianDP with other budgets adds to the deltas that are spent."""
@@ -151,17 +151,8 @@ class Account:
         """Return the guarantee over all estimators in words."""
         guarantee, learned = self.guarantee, self.learned
         kinds = ", ".join(f"{n} {name}" for name, n in Counter(type(one).__name__ for one in learned).items())
-        lines = [f"Privacy statement over {len(self.estimators)} private estimators, of which {len(learned)} learned."]
-        if not guarantee.private:
-            lines.append("NOT PRIVATE: nothing is guaranteed.")
-        elif not guarantee.budgets:
-            lines.append("Nothing has been learned, so nothing has been spent.")
-        else:
-            lines.append(f"The spend on a single record that each of them learned once ({kinds}) is at most:")
-            lines += [f"  - {in_words(budget)}." for budget in guarantee.budgets]
-        lines.append(f"Neighbours: {guarantee.neighbours}.")
-        lines.append(f"Trusted party: {guarantee.trust}.")
-        lines.append(f"One person, several records: {self._people()}.")
+        head = f"Privacy statement over {len(self.estimators)} private estimators, of which {len(learned)} learned."
+        spend = f"The spend on a single record that each of them learned once ({kinds}) is at most:"
         notes = [
             "a record that one estimator learned several times, as by bagging, oversampling or a second epoch, spent "
             "there each time; the total counts it once",
@@ -172,7 +163,7 @@ class Account:
         if self.uncovered:
             parts = ", ".join(self.uncovered)
             notes.append(f"no guarantee covers what these parts may keep of the records without noise: {parts}")
-        return "\n".join([*lines, *(f"Note: {note}." for note in notes)])
+        return in_lines(head, guarantee, spend, self._people(), notes)
 
     def _people(self) -> str:
         ledgers = {id(estimator.ledger): estimator.ledger for estimator in self.estimators}

@@ -6,8 +6,8 @@ admission, counts, `learn_one`, `learn_many`, `learn_arrays`, `guarantee` and `s
 Threads may share an estimator: whatever learns, absorbs, loads, saves or packs a record holds the lock of its random
 words. An exception at any moment, such as Ctrl-C, leaves a state in which every spend is counted: budgets are counted
 before learning, subjects are noted before their records enter a batch, and the compiled loop counts each record with
-its step or its noise. Records may be lost. A signal handler may read an estimator but
-should not learn: the record that it interrupts may be learned as zeros.
+its step or its noise. Records may be lost. A signal handler may read an estimator but should not learn: the record that
+it interrupts may be learned as zeros.
 """
 
 from __future__ import annotations

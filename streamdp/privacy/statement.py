@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
@@ -97,13 +98,31 @@ def statement(
     unit
         What the guarantee protects.
     """
-    lines = [f"Privacy statement after {learned:,} records learned and {refused:,} refused."]
+    head = f"Privacy statement after {learned:,} records learned and {refused:,} refused."
+    return in_lines(head, guarantee, f"The strongest spend of any {unit.single}:", per_subject, caveats, unit)
+
+
+def in_lines(
+    head: str, guarantee: Guarantee, spend: str, per_subject: str, caveats: Iterable[str], unit: Unit = RECORD
+) -> str:
+    """A statement about what a guarantee covers.
+
+    Parameters
+    ----------
+    head
+        The first line: what the statement is about.
+    guarantee, per_subject, caveats, unit
+        As for `statement`.
+    spend
+        What comes before the budgets; a line.
+    """
+    lines = [head]
     if not guarantee.private:
         lines.append("NOT PRIVATE: nothing is guaranteed.")
     elif not guarantee.budgets:
         lines.append("Nothing has been learned, so nothing has been spent.")
     else:
-        lines.append(f"The strongest spend of any {unit.single}:")
+        lines.append(spend)
         lines += [f"  - {in_words(budget, unit)}." for budget in guarantee.budgets]
     lines.append(f"Neighbours: {guarantee.neighbours}.")
     lines.append(f"Trusted party: {guarantee.trust}.")
