@@ -445,6 +445,13 @@ def other_client(bootstrap: str, **options: Any) -> Any:
     return confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20} | options)
 
 
+def transactional_client(bootstrap: str, topic: str) -> Any:
+    """Another client that writes to this topic in transactions."""
+    writer = other_client(bootstrap, **{"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(30)
+    return writer
+
+
 def send(producer: Any, topic: str, numbers: Iterable[int], partition: int = 0) -> None:
     """Records of subjects s0, s1, ...; returns when the broker has them."""
     for i in numbers:
@@ -489,8 +496,7 @@ def test_only_committed_transactions_are_learned(
     """And lag is what can be read: no marker, no aborted record, no record of an open transaction."""
     topic, path = make_topic(), tmp_path / "job.db"
     shard = Shard(topic, 0)
-    writer = other_client(broker.bootstrap, **{"transactional.id": f"tx-{topic}"})
-    writer.init_transactions(30)
+    writer = transactional_client(broker.bootstrap, topic)
     for numbers, end in (
         (range(200), writer.abort_transaction),
         (range(200, 500), writer.commit_transaction),
@@ -527,8 +533,7 @@ def test_deleted_records_of_aborted_transactions_are_no_loss(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
-    writer = other_client(broker.bootstrap, **{"transactional.id": f"tx-{topic}"})
-    writer.init_transactions(30)
+    writer = transactional_client(broker.bootstrap, topic)
     for numbers, end in ((range(10), writer.commit_transaction), (range(10, 120), writer.abort_transaction)):
         writer.begin_transaction()
         send(writer, topic, numbers)
@@ -549,8 +554,7 @@ def test_a_store_that_is_ahead_of_an_open_transaction_waits_for_its_end(
 ) -> None:
     """It has read uncommitted records before; that is no truncated topic."""
     topic, path = make_topic(), tmp_path / "job.db"
-    writer = other_client(broker.bootstrap, **{"transactional.id": f"tx-{topic}"})
-    writer.init_transactions(30)
+    writer = transactional_client(broker.bootstrap, topic)
     writer.begin_transaction()
     send(writer, topic, range(10))
     uncommitted = source(broker.bootstrap, topic, options={"isolation_level": "read_uncommitted"})
