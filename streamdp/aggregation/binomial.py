@@ -76,7 +76,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 import numpy as np
-from scipy.special import ndtri_exp
+import scipy
 
 from streamdp.errors import BudgetError
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, gdp_delta
@@ -118,7 +118,7 @@ def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
     beyond = float(weights[-1] * r / (1 - r))
     above = np.cumsum(np.concatenate([[beyond], weights[::-1]]))[::-1]  # weight above t, for t = centre - 1, ..., hi
     total = float(above[0] + above[1 - trials % 2])
-    h = -ndtri_exp(np.log(above[1:] / total))
+    h = -scipy.special.ndtri_exp(np.log(above[1:] / total))
     first = h[0] if trials % 2 else 2 * h[0]  # the step over the centre
     # 1e-11 is far above the rounding error of a difference of two h, and at most 1e-5 of a step
     return float(max(first, np.max(np.diff(h)))) + 1e-11, 2 * beyond / total

@@ -57,7 +57,7 @@ from hashlib import shake_256
 from typing import Any
 
 import numpy as np
-from scipy.special import log_ndtr
+import scipy
 
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -90,7 +90,7 @@ def pure_epsilon(budget: Budget) -> float:
     1.5
     """
     if isinstance(budget, GaussianDP):
-        return float(log_ndtr(budget.mu / 2) - log_ndtr(-budget.mu / 2))
+        return float(scipy.special.log_ndtr(budget.mu / 2) - scipy.special.log_ndtr(-budget.mu / 2))
     return budget.epsilon
 
 

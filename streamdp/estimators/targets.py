@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from river import base as river_base
 
 from streamdp.data.floats import number
@@ -205,13 +206,11 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         X
             (n, p) floats, columns in the order of the declared features.
         """
-        from scipy.special import expit, softmax
-
         scores = self._scores(self._matrix(X))
         if scores.shape[1] > 1:
-            shares: np.ndarray = softmax(scores, axis=1)
+            shares: np.ndarray = scipy.special.softmax(scores, axis=1)
             return shares
-        p = expit(scores[:, 0])
+        p = scipy.special.expit(scores[:, 0])
         return np.column_stack([1 - p, p])
 
     def _need_probabilities(self) -> None:

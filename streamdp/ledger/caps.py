@@ -48,7 +48,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import expit, ndtri
+import scipy
 
 from streamdp.errors import BudgetError, StoreMismatchError
 from streamdp.ledger.rows import APPROX, CAP, CAP_DELTA, GAUSSIAN, PURE, CapNumbers
@@ -141,7 +141,9 @@ def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndar
         match budget:
             case PureDP():
                 # mu = -2 Phi^-1(1 / (1 + e^eps)) loses precision near 0. The tangent at 0 is above it.
-                mu = np.where(values < 1e-4, np.sqrt(np.pi / 2) * values, -2 * ndtri(expit(-values)))
+                mu = np.where(
+                    values < 1e-4, np.sqrt(np.pi / 2) * values, -2 * scipy.special.ndtri(scipy.special.expit(-values))
+                )
                 terms[:, 0], terms[:, 3] = values, mu**2
             case ApproxDP(_, delta):
                 terms[:, 0], terms[:, 1], terms[:, 3] = values, delta, np.inf

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import TYPE_CHECKING
 
-from scipy.special import expit, log_expit, log_ndtr, ndtr, ndtri_exp
+import scipy
 
 from streamdp.errors import BudgetError, NotAvailableError
 
@@ -171,10 +171,8 @@ class GaussianDP:
             raise BudgetError(f"delta must be at least {_LEAST_DELTA:g}, got {delta:g}")
         if gdp_delta(self.mu, 0.0) <= delta:
             return 0.0
-        from scipy.optimize import brentq  # imported here because it would double the time of `import streamdp`
-
         high = self.mu**2 / 2 + self.mu * math.sqrt(2 * math.log(1 / delta))  # a Gaussian tail bound
-        return float(brentq(lambda e: gdp_delta(self.mu, e) - delta, 0.0, high + 1.0, xtol=1e-13))
+        return float(scipy.optimize.brentq(lambda e: gdp_delta(self.mu, e) - delta, 0.0, high + 1.0, xtol=1e-13))
 
     def to_approx(self, delta: float) -> ApproxDP:
         """The (epsilon, delta) guarantee that mu-GDP implies at this delta.
@@ -197,14 +195,14 @@ class GaussianDP:
         guarantee
             The (epsilon, delta) to be implied.
         """
-        from scipy.optimize import brentq
-
         low, high = 1e-12, 1.0
         while gdp_delta(low, guarantee.epsilon) > guarantee.delta:
             low /= 2
         while gdp_delta(high, guarantee.epsilon) < guarantee.delta:
             high *= 2
-        root = brentq(lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13)
+        root = scipy.optimize.brentq(
+            lambda mu: gdp_delta(mu, guarantee.epsilon) - guarantee.delta, low, high, xtol=1e-14, rtol=1e-13
+        )
         mu = float(root)
         while gdp_delta(mu, guarantee.epsilon) > guarantee.delta:  # the root may be too high by a rounding error
             mu *= 1 - 1e-13
@@ -223,7 +221,8 @@ class GaussianDP:
         guarantee
             The epsilon-DP that implies the result.
         """
-        return GaussianDP(float(-2 * ndtri_exp(log_expit(-guarantee.epsilon))))  # logarithms: e^eps may overflow
+        logarithm = scipy.special.log_expit(-guarantee.epsilon)  # e^eps may overflow
+        return GaussianDP(float(-2 * scipy.special.ndtri_exp(logarithm)))
 
 
 Budget = PureDP | ApproxDP | GaussianDP
@@ -239,8 +238,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     epsilon
         At least 0. The second term is computed from logarithms, so it never overflows.
     """
-    first = ndtr(-epsilon / mu + mu / 2)
-    second = math.exp(min(0.0, epsilon + log_ndtr(-epsilon / mu - mu / 2)))
+    first = scipy.special.ndtr(-epsilon / mu + mu / 2)
+    second = math.exp(min(0.0, epsilon + scipy.special.log_ndtr(-epsilon / mu - mu / 2)))
     return float(max(0.0, first - second))
 
 
@@ -401,7 +400,7 @@ def _event(budget: Budget) -> DpEvent:
 
     match budget:
         case PureDP(epsilon):
-            return dp_event.RandomizedResponseDpEvent(2 * float(expit(-epsilon)), 2)
+            return dp_event.RandomizedResponseDpEvent(2 * float(scipy.special.expit(-epsilon)), 2)
         case GaussianDP(mu):
             return dp_event.GaussianDpEvent(1 / mu)
     raise NotAvailableError(f"dp-accounting has no event for {budget}: add its epsilon and delta to the others")

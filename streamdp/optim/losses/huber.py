@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.optim.losses.base import Loss
@@ -16,7 +16,7 @@ from streamdp.optim.losses.base import Loss
 @lru_cache(maxsize=256)
 def _kappa(c: float) -> float:
     density = math.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
-    return float(1 - 2 * ndtr(-c) - 2 * c * density + 2 * c**2 * ndtr(-c))
+    return float(1 - 2 * scipy.special.ndtr(-c) - 2 * c * density + 2 * c**2 * scipy.special.ndtr(-c))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +138,6 @@ class Huber(Loss):
         For a given sigma the root along x has a closed form. What remains is the root of a decreasing function of
         sigma.
         """
-        from scipy.optimize import brentq
-
         theta = np.asarray(theta, dtype=float)
         scale, square = step * self.weight(x), float(np.dot(x, x))
         residual = y - float(np.dot(x, theta[:-1]))
@@ -151,5 +149,7 @@ class Huber(Loss):
             return float(theta[-1]) - sigma - scale * (self.kappa - slope(sigma) ** 2) / 2
 
         high = max(float(theta[-1]), 0.0) + scale * self.c**2 + self.sigma_min
-        sigma = self.sigma_min if excess(self.sigma_min) <= 0 else brentq(excess, self.sigma_min, high, xtol=1e-14)
+        sigma = self.sigma_min
+        if excess(sigma) > 0:
+            sigma = scipy.optimize.brentq(excess, sigma, high, xtol=1e-14)
         return np.append(theta[:-1] + scale * slope(sigma) * np.asarray(x), sigma)

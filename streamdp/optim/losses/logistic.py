@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, log_expit, logsumexp, softmax
+import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.optim.losses.base import Loss, check_classes
@@ -45,12 +45,10 @@ class Logistic(Loss):
         return 0.5
 
     def _loss(self, u: float, y: float) -> float:
-        return float(-log_expit(u) if y else -log_expit(-u))
+        return float(-scipy.special.log_expit(u) if y else -scipy.special.log_expit(-u))
 
     def _prox_slope(self, u: float, y: float, t: float) -> float:
-        from scipy.optimize import brentq
-
-        return float(brentq(lambda a: a - (expit(u - t * a) - y), -1.0, 1.0, xtol=1e-15))
+        return float(scipy.optimize.brentq(lambda a: a - (scipy.special.expit(u - t * a) - y), -1.0, 1.0, xtol=1e-15))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ class Softmax(Loss):
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
         """See `Loss.value`."""
         u = np.reshape(theta, (-1, len(x))) @ x
-        return float(logsumexp(u) - u[int(y)]) * self.weight(x)
+        return float(scipy.special.logsumexp(u) - u[int(y)]) * self.weight(x)
 
     def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
         """As `Loss.prox`; K roots along x by a damped Newton iteration on the strongly convex problem in u."""
@@ -122,10 +120,10 @@ class Softmax(Loss):
         u = start.copy()
 
         def objective(v: np.ndarray) -> float:
-            return float(t * (logsumexp(v) - v @ truth) + 0.5 * np.sum((v - start) ** 2))
+            return float(t * (scipy.special.logsumexp(v) - v @ truth) + 0.5 * np.sum((v - start) ** 2))
 
         for _ in range(100):
-            p = softmax(u)
+            p = scipy.special.softmax(u)
             slope = t * (p - truth) + u - start
             if np.max(np.abs(slope)) < 1e-13 * (1 + t):
                 break
@@ -134,4 +132,4 @@ class Softmax(Loss):
             while objective(u - size * move) > objective(u) - 0.25 * size * float(slope @ move) and size > 1e-8:
                 size /= 2
             u = u - size * move
-        return np.ravel(blocks - scale * np.outer(softmax(u) - truth, x))
+        return np.ravel(blocks - scale * np.outer(scipy.special.softmax(u) - truth, x))

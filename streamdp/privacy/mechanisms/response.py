@@ -18,7 +18,7 @@ Source: Warner 1965; Dong, Roth, Su 2022 for the trade-off functions.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit, ndtr
+import scipy
 
 from streamdp.privacy.guarantees import Budget, GaussianDP
 
@@ -35,5 +35,9 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
     amounts
         (n,) the epsilon or mu of each record.
     """
-    p: np.ndarray = ndtr(np.asarray(amounts) / 2) if isinstance(budget, GaussianDP) else expit(np.asarray(amounts))
+    p: np.ndarray = (
+        scipy.special.ndtr(np.asarray(amounts) / 2)
+        if isinstance(budget, GaussianDP)
+        else scipy.special.expit(np.asarray(amounts))
+    )
     return np.asarray(np.maximum(0.5, np.minimum(p * (1 - _ROUNDING), 1 - _ROUNDING)))
