@@ -35,9 +35,6 @@ from streamdp.privacy.guarantees import Budget, parse_budget
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
-PLANNED_ONLY = {"horizon": None, "smoothness": None, "strong_convexity": 0.0}
-"""The parameters that only a planned walk has, with their defaults."""
-
 
 class Vectors(NamedTuple):
     """What a batch sums: the length of the vectors, their largest norm and their largest distance."""
@@ -72,27 +69,12 @@ class BatchedModel(BoundedModel):
         curved = has_curvature(self._loss)
         self._method = self.method if self.method != "auto" else "newton" if curved else "ac-sa"
         if self._method == "newton":
-            self._check_newton(curved)
+            self._check_newton("ac-sa")
             if self.domain is None:
                 self._domain = RealSpace()
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.
         self._members: set[bytes] = set()
         self._joining: set[bytes] = set()
-
-    def _check_newton(self, curved: bool) -> None:
-        if not curved:
-            raise ConfigError(
-                f'method="newton" needs a bounded curvature, which {self._loss!r} does not have: only Huber and '
-                'logistic losses without clip have one; use method="auto" or "ac-sa"'
-            )
-        if self._loss.weighting is not None:
-            raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")
-        for name, default in PLANNED_ONLY.items():
-            if getattr(self, name) != default:
-                raise ConfigError(
-                    f"{name}: only planned steps use it, and Newton's steps are not planned: leave it out, or set "
-                    'method="ac-sa"'
-                )
 
     # -- what subclasses define -------------------------------------------------------------------------------------
 
@@ -358,9 +340,3 @@ class BatchedModel(BoundedModel):
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",
         ]
-
-    def _about_domain(self) -> list[str]:
-        if isinstance(self._domain, RealSpace):
-            return []
-        border = "; theta sits on the border of its domain: a larger domain may hold a better theta"
-        return [f"theta is kept in {self._domain}" + border * self.on_border]

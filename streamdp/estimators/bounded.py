@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError, SchemaError
 from streamdp.estimators.linear import LinearModel
+from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber
 from streamdp.privacy.guarantees import ApproxDP, Budget, amount
@@ -21,6 +22,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, amount
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
+_PLANNED_ONLY = {"horizon": None, "smoothness": None, "strong_convexity": 0.0}  # with their defaults
 _LARGEST = 1e60  # the largest size of a domain; squares of larger numbers could leave the doubles
 
 
@@ -49,6 +51,22 @@ class BoundedModel(LinearModel):
                 f"strong_convexity: expected a number from 0 to {most:g}, the most that bounded gradients allow in"
                 f" {self._domain}, got {self.strong_convexity!r}"
             )
+
+    def _check_newton(self, planned: str) -> None:
+        """Check that Newton's steps can be made; `planned` is the method to use otherwise."""
+        if not has_curvature(self._loss):
+            raise ConfigError(
+                f'method="newton" needs a bounded curvature, which {self._loss!r} does not have: only Huber and '
+                f'logistic losses without clip have one; use method="auto" or "{planned}"'
+            )
+        if self._loss.weighting is not None:
+            raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")
+        for name, default in _PLANNED_ONLY.items():
+            if getattr(self, name, default) != default:
+                raise ConfigError(
+                    f"{name}: only planned steps use it, and Newton's steps are not planned: leave it out, or set "
+                    f'method="{planned}"'
+                )
 
     def _smoothness(self) -> float:
         """The parameter, or the constant of the loss; inf: the loss must be smoothed."""
@@ -141,6 +159,12 @@ class BoundedModel(LinearModel):
         super()._check_theta(theta)
         if isinstance(self._loss, Huber) and theta[-1] > self._highest_scale * (1 + 1e-9):
             raise ConfigError(f"state: expected a scale of at most {self._highest_scale:g}, got {theta[-1]:g}")
+
+    def _about_domain(self) -> list[str]:
+        if isinstance(self._domain, RealSpace):
+            return []
+        border = "; theta sits on the border of its domain: a larger domain may hold a better theta"
+        return [f"theta is kept in {self._domain}" + border * self.on_border]
 
 
 def is_number(value: Any) -> bool:

@@ -101,6 +101,32 @@ def joint_of_rows(spec, theta, X, y, factor, G):
 
 
 @compiled
+def accumulate_averages(factor, spec, theta, X, y, starts, cells, total, room, mean):
+    """Add the average vector of each user to a sum.
+
+    Parameters
+    ----------
+    factor, spec, theta, X, y, cells, total
+        As for `accumulate_joint`, with the records of all users.
+    starts
+        (users + 1,) int: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
+    room, mean
+        (size,) scratch space, set to 0 at the end.
+    """
+    for u in range(starts.shape[0] - 1):
+        mean[:] = 0.0
+        for i in range(starts[u], starts[u + 1]):
+            joint(spec, theta, X, y, i, factor, room)
+            for j in range(total.shape[0]):
+                mean[j] += room[j]
+        share = cells / (starts[u + 1] - starts[u])
+        for j in range(total.shape[0]):
+            total[j] += np.int64(np.rint(mean[j] * share))
+    room[:] = 0.0
+    mean[:] = 0.0
+
+
+@compiled
 def accumulate_joint(factor, spec, theta, X, y, cells, total, room):
     """As `loops.accumulate`, for the vectors of `joint`.
 

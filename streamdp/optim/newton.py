@@ -77,9 +77,43 @@ class Newton:
         d, q = curvature.parameters, curvature.columns
         self._noise = deviation**2 * d
         self._upper = np.triu_indices(q)
-        self.state = np.zeros(2 * d + curvature.size + 3)
+        self.state = np.zeros(self.size(curvature))
         """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2."""
         self.state[:d] = start
+
+    @staticmethod
+    def size(curvature: Curvature) -> int:
+        """The length of `state`.
+
+        Parameters
+        ----------
+        curvature
+            The vectors that are summed.
+        """
+        return 2 * curvature.parameters + curvature.size + 3
+
+    @staticmethod
+    def check(curvature: Curvature, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
+        """Check what is to become `state`.
+
+        Parameters
+        ----------
+        curvature
+            The vectors that are summed.
+        numbers
+            (size,), finite.
+        check
+            Raises `ConfigError` for a vector (d,) that is no parameter.
+
+        Raises `ConfigError` for numbers out of range.
+        """
+        d, (information, weight, noise) = curvature.parameters, numbers[-3:]
+        fits = 0 <= weight <= information and noise >= 0 and np.max(np.abs(numbers)) <= _LARGEST_SUM
+        if not (fits and (weight > 0 or not numbers[d:].any())):
+            raise ConfigError("state: its sums are out of range")
+        check(numbers[:d])
+        if weight > 0:
+            check(numbers[d : 2 * d])
 
     @property
     def middle(self) -> np.ndarray:
@@ -162,22 +196,41 @@ class Newton:
         advance
             The number of records by which the sequence of batches goes on.
         """
+        curvature = self.curvature
+        tau = 1 / (curvature.variance / size + self._noise / size**2)
+        known = self.state[-3] + tau
+        omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
+        self.records += advance
+        self.learn(total, size, tau, omega, self._deviation)
+
+    def learn(self, total: np.ndarray, size: int, information: float, weight: float, deviation: float) -> None:
+        """Add a sum to the averages, and move the query point.
+
+        Parameters
+        ----------
+        total
+            (size,) the noisy sum of vectors at `middle`.
+        size
+            The number of vectors in the sum.
+        information
+            tau, what it adds to T.
+        weight
+            omega > 0, with which it enters the averages.
+        deviation
+            The standard deviation of its noise, on each coordinate.
+        """
         curvature, d = self.curvature, self.curvature.parameters
         state = self.state.copy()
-        point, means, (information, weight, noise) = state[:d], state[d:-3], state[-3:]
+        point, means, (known, weights, noise) = state[:d], state[d:-3], state[-3:]
         sigma = float(point[-1]) if isinstance(curvature.loss, Huber) else 4.0
         unit = 1 / (curvature.factor * sigma)
-        tau = 1 / (curvature.variance / size + self._noise / size**2)
-        information += tau
-        omega = tau * information / (information + _FORGOTTEN * d / curvature.variance)
-        weight += omega
+        weights += weight
         mean = total / size
         mean[d:] *= unit
-        means += omega / weight * (np.concatenate([point, mean]) - means)
-        noise += (omega * unit * self._deviation / size) ** 2
-        state[-3:] = information, weight, noise
-        point[:] = self._next(point, means, noise / weight**2)
-        self.records += advance
+        means += weight / weights * (np.concatenate([point, mean]) - means)
+        noise += (weight * unit * deviation / size) ** 2
+        state[-3:] = known + information, weights, noise
+        point[:] = self._next(point, means, noise / weights**2)
         self.state[:] = state
 
     def _next(self, point: np.ndarray, means: np.ndarray, variance: float) -> np.ndarray:
@@ -218,15 +271,8 @@ class Newton:
 
         Raises `ConfigError` for numbers out of range.
         """
-        d = self.curvature.parameters
         numbers = finite_array(state, "state", self.state.shape)
-        information, weight, noise = numbers[-3:]
-        fits = 0 <= weight <= information and noise >= 0 and np.max(np.abs(numbers)) <= _LARGEST_SUM
-        if not (fits and (weight > 0 or not numbers[d:].any())):
-            raise ConfigError("state: its sums are out of range")
-        check(numbers[:d])
-        if weight > 0:
-            check(numbers[d : 2 * d])
+        self.check(self.curvature, numbers, check)
         epoch, phase, records = (int(number) for number in state["place"])
         records = _records_of((epoch, phase, records))
 

@@ -7,11 +7,16 @@ from importlib import import_module
 from streamdp.errors import ConfigError
 from streamdp.windows.task import Method
 
+NEWTON = "newton"
 METHODS = {
+    NEWTON: "streamdp.windows.newton:NewtonSteps",
     "private-range": "streamdp.windows.ranges:PrivateRange",
     "outlier-removal": "streamdp.windows.outliers:OutlierRemoval",
     "smoothed": "streamdp.windows.smoothed:ConvolutionSmoothing",
 }
+
+
+_MEMBERS = ("plan", "memory", "check", "merge", "least_users", "run", "__hash__")
 
 
 def method_for(choice: str | Method) -> Method:
@@ -26,13 +31,13 @@ def method_for(choice: str | Method) -> Method:
     """
     if isinstance(choice, str):
         if choice not in METHODS:
-            raise ConfigError(f"method: expected one of {', '.join(METHODS)}, or a method object, got {choice!r}")
+            raise ConfigError(f"method: expected auto, {', '.join(METHODS)}, or a method object, got {choice!r}")
         module, name = METHODS[choice].split(":")
         method: Method = getattr(import_module(module), name)()
         return method
-    methods = all(callable(getattr(choice, name, None)) for name in ("plan", "least_users", "run", "__hash__"))
+    methods = all(callable(getattr(choice, name, None)) for name in _MEMBERS)
     if isinstance(choice, type) or not methods or not isinstance(getattr(choice, "name", None), str):
         raise ConfigError(
-            "method: expected a name, or a hashable object (a frozen dataclass) with name, plan, least_users and run"
+            "method: expected a name, or a hashable object (a frozen dataclass) that is a subclass of Method"
         )
     return choice

@@ -50,7 +50,7 @@ from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
-from streamdp.windows.task import Release, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users
 
 Rng = Entropy | SeededEntropy
 
@@ -102,7 +102,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class OutlierRemoval:
+class OutlierRemoval(Method):
     """Means of gradients without outliers, accelerated: (epsilon, delta)-DP at the level of users.
 
     Parameters

@@ -50,7 +50,7 @@ from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
-from streamdp.windows.task import Release, Task, Users
+from streamdp.windows.task import Method, Release, Task, Users
 
 FAILURE = 0.01
 """The largest probability that any centre of a run is outside its range. Only accuracy depends on it."""
@@ -101,7 +101,7 @@ class RangePlan:
 
 
 @dataclass(frozen=True)
-class PrivateRange:
+class PrivateRange(Method):
     """Noisy gradient steps over private ranges of users' gradients.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The records of the users of one window. Methods can ask for average gradients only."""
+"""The records of the users of one window. Methods can ask for averages of each user only."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
 
@@ -45,6 +46,19 @@ class WindowRecords:
         if radius > 0:
             return self._smoothed(theta, chosen, radius)
         return average_gradients(self._spec, self._loss, theta, self._X, self._y, self._starts, chosen)
+
+    def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
+        """As `task.Users.curvatures`."""
+        from streamdp.optim.curvature_loops import accumulate_averages
+
+        total = np.zeros(curvature.size, dtype=np.int64)
+        room, mean = np.zeros(curvature.size), np.zeros(curvature.size)
+        accumulate_averages(
+            curvature.factor, self._spec, theta, self._X, self._y, self._starts, 1 / grid, total, room, mean
+        )
+        exact: np.ndarray = total * grid
+        total[:] = 0
+        return exact
 
     def _smoothed(self, theta: np.ndarray, users: np.ndarray, radius: float) -> np.ndarray:
         from streamdp.optim.loops import INTERCEPT

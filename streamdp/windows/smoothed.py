@@ -99,7 +99,7 @@ from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
 from streamdp.privacy.samplers import GRID
 from streamdp.privacy.subsampling import noise_multiplier, sample
 from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
-from streamdp.windows.task import Release, Rng, Task, Users
+from streamdp.windows.task import Method, Release, Rng, Task, Users
 
 OBJECTIVES = ("erm", "sco")
 
@@ -109,7 +109,7 @@ _CHUNK = 1 << 16  # gradients in memory at once
 
 
 @dataclass(frozen=True)
-class ConvolutionSmoothing:
+class ConvolutionSmoothing(Method):
     """Strongly convex AC-SA on the smoothed loss of sampled users (see the module's text).
 
     Parameters

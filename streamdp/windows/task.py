@@ -6,11 +6,13 @@ runs on the users of one window (`Users`) and releases one theta.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from streamdp.optim.curvature import Curvature
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP
 
@@ -41,6 +43,8 @@ class Task:
         The largest l2 distance of the optimum from the start.
     spread
         The root mean square distance of a user's average gradient from the mean. Only accuracy depends on it.
+    curvature
+        What a record adds to a sum of gradients and curvatures; None if the loss has no bounded curvature.
     """
 
     users: int
@@ -53,6 +57,7 @@ class Task:
     convexity: float
     distance: float
     spread: float
+    curvature: Curvature | None = None
 
 
 class Users(Protocol):
@@ -72,6 +77,21 @@ class Users(Protocol):
             from the loss by at most radius * bound, and it is (bound sqrt(d) / radius)-smooth.
         """
 
+    def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
+        """The sum over all users of the average vectors of their records, which are rounded to a grid; shape (size,).
+
+        The sum is not private: overwrite it after use.
+
+        Parameters
+        ----------
+        curvature
+            The vectors; `Task.curvature`.
+        theta
+            (d,), the query point.
+        grid
+            Each user's average is rounded to multiples of this power of two.
+        """
+
     def project(self, theta: np.ndarray) -> np.ndarray:
         """Project onto the domain.
 
@@ -89,7 +109,7 @@ class Release:
     Parameters
     ----------
     theta
-        (d,), the learned point.
+        (d + k,), the learned point and what the method keeps for the next window.
     queries
         The number of gradients of single users that were asked for; the expected number if users were sampled.
     complete
@@ -103,7 +123,10 @@ class Release:
 
 
 class Method(Protocol):
-    """A way to learn from one window: a frozen dataclass of public parameters, identified by its `repr`."""
+    """A way to learn from one window: a frozen dataclass of public parameters, identified by its `repr`.
+
+    A subclass has defaults for `memory` and `merge`.
+    """
 
     name: ClassVar[str]
 
@@ -120,6 +143,54 @@ class Method(Protocol):
         Raises `TooFewUsersError`, which says how many users are needed, and `ConfigError` for a task that the method
         cannot serve.
         """
+
+    def memory(self, task: Task) -> int:
+        """k, how many private numbers the method keeps from window to window; 0 unless a method says otherwise.
+
+        Parameters
+        ----------
+        task
+            The public numbers of the window; its number of users is ignored.
+        """
+        return 0
+
+    def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
+        """Check a state that was stored.
+
+        Parameters
+        ----------
+        task
+            The public numbers of a window; its number of users is ignored.
+        state
+            (d + k,), finite: what a run released.
+        check
+            Raises `ConfigError` for a vector (d,) that is no parameter.
+
+        Raises `ConfigError` for numbers that no run releases.
+        """
+        check(state[: task.d])
+
+    def merge(
+        self,
+        task: Task,
+        states: Sequence[np.ndarray],
+        average: np.ndarray,
+        project: Callable[[np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """The state (d + k,) from which to go on after several learners of disjoint windows.
+
+        Parameters
+        ----------
+        task
+            The public numbers of a window; its number of users is ignored.
+        states
+            (d + k,) each: what the last runs released, or zeros after theta.
+        average
+            (d,) the average of their thetas, weighted by users; in the domain.
+        project
+            Projects a theta onto the domain.
+        """
+        return average
 
     def least_users(self, task: Task) -> int:
         """The least number of users that `plan` accepts.
@@ -140,7 +211,7 @@ class Method(Protocol):
         users
             The users of the window.
         start
-            (d,), a point of the domain.
+            (d + k,), a point of the domain and what the method kept: what the last run released; zeros if none.
         rng
             The source of randomness.
         """

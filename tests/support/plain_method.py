@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.errors import TooFewUsersError
-from streamdp.windows.task import Release, Rng, Task, Users
+from streamdp.windows.task import Method, Release, Rng, Task, Users
 
 SHOWN: list[tuple[int, np.ndarray]] = []
 """Users of each window that `Plain` learned from, and their gradients at the start."""
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Method):
     """A gradient step without noise: no method of the library, but one whose result can be computed."""
 
     least: int = 3

@@ -6,11 +6,11 @@ Trust: the operator, while a window lasts.
 
 Claim: the release of each window is (epsilon, delta)-DP.
 
-Proof. It follows for one window from the argument of its method (`windows.outliers`, `windows.ranges`,
-`windows.smoothed`). Windows are tumbling, so a user's records in one window are in no other window, and whatever is
-computed from releases is post-processing: disjoint windows compose in parallel. A user with records in two windows
-spends in both; a ledger adds these spends and refuses the user if they would pass the cap. The ledger is asked once for
-each window, when a user's first record comes: the records of a user over its cap are not even collected.
+Proof. It follows for one window from the argument of its method (`windows.newton`, `windows.ranges`,
+`windows.outliers`, `windows.smoothed`). Windows are tumbling, so a user's records in one window are in no other window,
+and whatever is computed from releases is post-processing: disjoint windows compose in parallel. A user with records in
+two windows spends in both; a ledger adds these spends and refuses the user if they would pass the cap. The ledger is
+asked once for each window, when a user's first record comes: the records of a user over its cap are not even collected.
 
 The window (`window_buffer`). It begins with the first record that is taken, and ends after `window` records of the
 stream, including those that are refused for their subject. A user gives up to `items_per_user` of them, and further
@@ -23,8 +23,8 @@ a copy or pickle does not have it. The state holds the last release, so it may b
 (`at_boundary`). A window that was interrupted by a crash or the end of a run is read again from the source, because
 nothing of it was released.
 
-Every window continues from the theta of the last one, which is public by then; steps are planned as from the first
-start.
+Every window continues from what the last one released: theta, and for "newton" the averages of all windows. The steps
+of the other methods are planned as from the first start.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ _PARAMETERS = {
         What a window spends, for each user in it: ApproxDP, or text such as "eps=1,delta=1e-6"; ApproxDP(1, 1e-6) if
         None. Other kinds raise `BudgetError`.""",
     "method": """
-        How to learn from a window: a name, or a method object with parameters of its own.
+        How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where it
+        is possible, otherwise "private-range".
+        "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber and logistic losses without clip; it
+        uses no domain, smoothness or strong convexity, and learns from all windows together.
         "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; if it reduces the
         noise, it first finds the range of the users' gradients and adds noise for that range only; it needs a number of
         users that grows like sqrt(d).
@@ -92,7 +95,7 @@ class WindowedRegressor(WindowLearner, LinearRegressor):
         self,
         loss: str | Loss = "huber",
         budget: Budget | str | None = None,
-        method: str | Method = "private-range",
+        method: str | Method = "auto",
         items_per_user: int = ITEMS,
         window: int = WINDOW,
         spread: float | None = None,
@@ -123,7 +126,7 @@ class WindowedClassifier(WindowLearner, LinearClassifier):
         self,
         loss: str | Loss = "logistic",
         budget: Budget | str | None = None,
-        method: str | Method = "private-range",
+        method: str | Method = "auto",
         items_per_user: int = ITEMS,
         window: int = WINDOW,
         spread: float | None = None,

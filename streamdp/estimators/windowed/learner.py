@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -13,15 +14,20 @@ from streamdp.data.records import subject_bytes
 from streamdp.errors import BudgetError, TooFewUsersError
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.windowed.window_buffer import Gathering
+from streamdp.optim.curvature import Curvature, has_curvature
+from streamdp.optim.domains import RealSpace
 from streamdp.optim.states import finite_array
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.statement import WINDOW, Unit
-from streamdp.windows.methods import method_for
+from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Method, Task
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
+
+
+_PLANNED = "private-range"  # where Newton's steps are not possible
 
 
 class WindowWarning(UserWarning):
@@ -57,7 +63,9 @@ class WindowLearner(UserRecords):
         super()._set_up()
         if not isinstance(self._budget, ApproxDP):
             raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {self._budget}")
-        self._method = method_for(self.method)
+        plain = self.smoothness is None and not self.strong_convexity and self._loss.weighting is None
+        usual = NEWTON if has_curvature(self._loss) and plain else _PLANNED
+        self._use(usual if self.method == "auto" else self.method)
         self._gathered = Gathering(self.items_per_user, self.window)
         self.n_users = 0
         """Users that were learned from; a user counts once for each window."""
@@ -66,10 +74,22 @@ class WindowLearner(UserRecords):
         self.n_stopped = 0
         """Windows whose method stopped early because its private test of the users' agreement failed."""
 
+    def _use(self, method: str | Method) -> None:
+        self._method = method_for(method)
+        self._domain = self._default_domain if self.domain is None else self.domain
+        if self._method.name == NEWTON:
+            self._check_newton(_PLANNED)
+            self._domain = self.domain or RealSpace()
+
     def _allocate(self, p: int) -> None:
         self._spec, box = self._describe(p)
-        self._theta = self._project(self._loss.start(box.shape[1]))
-        self._distance = self._reach(self._theta)
+        start = self._project(self._loss.start(box.shape[1]))
+        self._distance = math.inf if isinstance(self._domain, RealSpace) else self._reach(start)
+        columns = p + bool(self.intercept)
+        self._curvature = Curvature(self._loss, columns) if has_curvature(self._loss) else None
+        self._d = len(start)
+        self._state = np.append(start, np.zeros(self._method.memory(self._task(1))))
+        """Theta (d,), and what the method keeps from window to window."""
         try:
             self._plan(int(self.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
@@ -80,7 +100,7 @@ class WindowLearner(UserRecords):
         return Task(
             users=users,
             items=int(self.items_per_user),
-            d=len(self._theta),
+            d=self._d,
             budget=self._budget,
             bound=self._loss.bound,
             sensitivity=self._sensitivity,
@@ -88,6 +108,7 @@ class WindowLearner(UserRecords):
             convexity=float(self.strong_convexity),
             distance=self._distance,
             spread=self._spread(),
+            curvature=self._curvature,
         )
 
     def _plan(self, users: int) -> Any:
@@ -156,18 +177,38 @@ class WindowLearner(UserRecords):
         X, y, sizes = self._gathered.close()
         users = WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
         try:
-            release = self._method.run(plan, users, self._theta.copy(), self._rng)
+            release = self._method.run(plan, users, self._state.copy(), self._rng)
         finally:
             users.wipe()
-        self._theta = self._project(release.theta)
+        release.theta[: self._d] = self._project(release.theta[: self._d])
+        self._state = release.theta
         self.n_windows += 1
         self.n_users += len(sizes)
         self.n_stopped += not release.complete
 
     def _estimate(self) -> np.ndarray:
-        return self._theta
+        theta: np.ndarray = self._state[: self._d]
+        return theta
 
     # -- state -------------------------------------------------------------------------------------------------------
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As for every estimator. With "auto", a state that was written before there was "newton" keeps its method.
+
+        Parameters
+        ----------
+        state
+            What `state_dict` of an estimator with the same parameters returned.
+
+        Raises what `load_state_dict` of every estimator raises.
+        """
+        with self._rng.lock:
+            if self.method == "auto" and self._method.name == NEWTON and "memory" not in state:
+                self.clone({"method": _PLANNED, "ledger": None}).load_state_dict(state)  # raises what this would
+                self._use(_PLANNED)
+                if self._features is not None:
+                    self._allocate(len(self._features.names))
+            super().load_state_dict(state)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: the open window is not in it."""
@@ -180,26 +221,33 @@ class WindowLearner(UserRecords):
         return super()._model() | {"budget": str(self._budget), "window": repr(planned), "problem": repr(problem)}
 
     def _learned(self) -> dict[str, Any]:
-        return {"theta": self._theta.copy()}
+        return {"theta": self._estimate().copy(), "memory": self._state[self._d :].copy()}
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        theta = finite_array(state, "theta", self._theta.shape)
-        self._check_theta(theta)
+        theta = finite_array(state, "theta", (self._d,))
+        kept = finite_array({"memory": np.zeros(0), **state}, "memory", (len(self._state) - self._d,))
+        released = np.append(theta, kept)
+        self._method.check(self._task(1), released, self._check_theta)
 
         def take_over() -> None:
             self._gathered.discard()
-            self._theta = theta
+            self._state = released
 
         return take_over
 
+    def _start_from_average(self, parts: Sequence[Self]) -> None:
+        super()._start_from_average(parts)
+        states = [part._state for part in parts]  # noqa: SLF001 - the same class
+        self._state = self._method.merge(self._task(1), states, self._estimate().copy(), self._project)
+
     def _start_from(self, numbers: np.ndarray) -> None:
-        self._theta = numbers
+        self._state[: self._d] = numbers
 
     def _caveats(self) -> list[str]:
         return [
             f"{self.n_windows:,} windows of {self.n_users:,} users with up to {self.items_per_user} records each were "
             f"released by {self._method.name}; {self.n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
-            f"theta is kept in {self._domain}",
+            *self._about_domain(),
             "after a crash the open window is read again; nothing of it has left memory",
         ]

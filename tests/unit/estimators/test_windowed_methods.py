@@ -137,7 +137,7 @@ def test_a_last_window_with_too_few_users_is_told(tmp_path: Path) -> None:
     [
         ({"items_per_user": 0}, "items_per_user"),
         ({"window": 3}, "too few|needs"),
-        ({"method": "agd"}, "expected one of private-range"),
+        ({"method": "agd"}, "expected auto, newton, private-range"),
         ({"budget": "mu=1"}, "eps=E,delta=D"),
         ({"horizon": 100}, "has no horizon"),
         ({"budget": "eps=0.5,delta=1e-06", "seed": 3, "method": "outlier-removal"}, None),

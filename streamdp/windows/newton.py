@@ -1,0 +1,178 @@
+"""User-level private Newton steps: several passes over the users of a window, each with gradient and curvature.
+
+A user's vector at a query point is the average over its records of the vectors of `optim.curvature`: the gradient, the
+curvature, and for Huber's loss the curvature of the scale. A round releases the sum of the users' vectors with Gaussian
+noise. `optim.newton` makes a step of the averages of all rounds.
+
+**Neighbours.** All records of one user are replaced by any others; n, m and d are public. **Trust.** The process that
+holds the window. **Claim.** The release is (epsilon, delta)-DP for the task's budget.
+
+**Proof.** The vectors of single records have the diameter S at each theta (`Curvature.sensitivity`). An average of them
+lies in their convex hull, which has the same diameter. So a replaced user changes the sum of a round by at most S,
+times 1 + m 2^-52 for the rounding of an average. Round t has Gaussian noise for S that is mu_t-GDP. Its query point is
+a function of earlier releases and of earlier windows, whose users are other records. So the rounds are sqrt(sum of
+mu_t^2)-GDP together, adaptively (Dong, Roth, Su 2022, Corollary 2). The shares of the rounds are chosen such that this
+is mu, the largest mu whose delta at epsilon is at most delta. What is kept for the next window is a function of the
+noisy sums.
+
+**Rounds.** Round t has the share w_t = g^t / sum of g^s of mu^2, and its sum enters the averages with the weight w_t.
+The variance of the noise of a round is proportional to 1 / w_t, so the weighted average has the same noise for every
+choice of shares. So the first rounds, which are far from the answer, can be cheap and count little.
+
+**Windows.** The weighted sums are kept from window to window, as in the pan-private and shuffle learners: a window
+counts as 1 / (spread^2 / n + z^2 d / n^2), the inverse variance of its mean gradient, where z is the deviation of the
+noise of the whole budget. So the answer is that of all windows together.
+
+**Accuracy only.** Users are too few if the noise of the mean gradient, z sqrt(d) / n, is above a sixteenth of the
+bound: in simulations with more users the mean loss was below that of a constant (benchmarks/windowed.md).
+
+**Source.** streamdp; of the composition, Dong, Roth, Su 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.newton import Newton
+from streamdp.privacy.guarantees import GaussianDP
+from streamdp.privacy.mechanisms import Gaussian
+from streamdp.windows.task import Method, Release, Rng, Task, Users
+
+_LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
+_MOST_ROUNDS = 1024
+
+
+@dataclass(frozen=True)
+class NewtonPlan:
+    """A plan of a run; public.
+
+    Parameters
+    ----------
+    curvature
+        The vectors.
+    users
+        n.
+    shares
+        The share of each round in mu^2; they sum to 1.
+    noises
+        The noise of each round.
+    information
+        What the window counts as: the inverse variance of its mean gradient.
+    """
+
+    curvature: Curvature
+    users: int
+    shares: tuple[float, ...]
+    noises: tuple[Gaussian, ...]
+    information: float
+
+
+@dataclass(frozen=True)
+class NewtonSteps(Method):
+    """The method; its parameters matter for accuracy only.
+
+    Parameters
+    ----------
+    rounds
+        How often the users of a window are asked, from 1 to 1024.
+    growth
+        By which factor the share of the budget grows from round to round, from 1 to 10.
+
+    Raises `ConfigError` for numbers out of range.
+    """
+
+    rounds: int = 16
+    growth: float = 1.5
+
+    name: ClassVar[str] = "newton"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rounds, bool) or not 1 <= self.rounds <= _MOST_ROUNDS:
+            raise ConfigError(f"rounds: expected from 1 to {_MOST_ROUNDS}, got {self.rounds!r}")
+        if not 1 <= self.growth <= 10:
+            raise ConfigError(f"growth: expected from 1 to 10, got {self.growth!r}")
+
+    def memory(self, task: Task) -> int:
+        """As `Method.memory`: the sums of `Newton`."""
+        return Newton.size(_curvature(task)) - task.d
+
+    def plan(self, task: Task) -> NewtonPlan:
+        """As `Method.plan`.
+
+        Raises `TooFewUsersError` for users that the noise would hide, and `ConfigError` for a loss without curvature.
+        """
+        needed = self.least_users(task)
+        if task.users < needed:
+            raise TooFewUsersError(
+                f"{task.users} users are too few to learn {task.d} parameters by {self.name} with {task.budget}: "
+                f"expected at least {needed}",
+                needed,
+            )
+        curvature, whole = _curvature(task), GaussianDP.from_approx(task.budget).mu
+        sizes = self.growth ** np.arange(1.0 - self.rounds, 1.0)
+        shares = tuple((sizes / sizes.sum()).tolist())
+        # The shares sum to 1 up to rounding, which costs less than the factor.
+        noises = tuple(_noise(task, whole * math.sqrt(share) * (1 - 1e-12), task.users) for share in shares)
+        variance = min(curvature.variance, task.spread**2) / task.users
+        noise = (_deviation(task, whole) / task.users) ** 2 * task.d
+        return NewtonPlan(curvature, task.users, shares, noises, 1 / (variance + noise))
+
+    def least_users(self, task: Task) -> int:
+        """As `Method.least_users`: about 16 sqrt(d) z / bound."""
+        deviation = _deviation(task, GaussianDP.from_approx(task.budget).mu)
+        return max(1, math.ceil(deviation * math.sqrt(task.d) / (_LOUDEST * _curvature(task).bound)))
+
+    def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> Release:
+        """As `Method.run`."""
+        walk = Newton(plan.curvature, start[: plan.curvature.parameters], users.project, 0.0)
+        walk.state[:] = start
+        for share, noise in zip(plan.shares, plan.noises, strict=True):
+            deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
+            total = users.curvatures(plan.curvature, walk.middle, grid)
+            try:
+                noisy = noise.randomize(total, rng)
+            finally:
+                total[:] = 0.0
+            information = share * plan.information
+            walk.learn(noisy, plan.users, information, information, deviation)
+        return Release(walk.state, len(plan.shares) * plan.users)
+
+    def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
+        """As `Method.check`."""
+        Newton.check(_curvature(task), state, check)
+
+    def merge(
+        self, task: Task, states: Sequence[np.ndarray], average: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """As `Method.merge`: the sums of all, weighted by what they know."""
+        whole, *walks = (Newton(_curvature(task), average, project, 0.0) for _ in (None, *states))
+        for walk, state in zip(walks, states, strict=True):
+            walk.state[:] = state
+        whole.merge(walks, average)
+        return whole.state
+
+
+def _curvature(task: Task) -> Curvature:
+    if task.curvature is None:
+        raise ConfigError('method="newton" needs a Huber or logistic loss without clip, which has a bounded curvature')
+    return task.curvature
+
+
+def _noise(task: Task, mu: float, users: int) -> Gaussian:
+    """The noise on the sum of the vectors of so many users."""
+    curvature = _curvature(task)
+    sensitivity = curvature.sensitivity * (1 + task.items * 2.0**-52)
+    most = (curvature.bound + curvature.sensitivity) * users  # the second term is more than rounding to the grid adds
+    return Gaussian(GaussianDP(mu), most, sensitivity)
+
+
+def _deviation(task: Task, mu: float) -> float:
+    """z, the standard deviation of the noise on a sum, on each coordinate."""
+    return float(_noise(task, mu, 1).rows(_curvature(task).size)[0, 0])

@@ -1,0 +1,200 @@
+"""Newton's steps over the users of a window: the noise of all rounds, the reach of one user, and an attack on a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from streamdp import ApproxDP, GaussianDP, Huber, Logistic
+from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.loops import INTERCEPT
+from streamdp.optim.newton import Newton
+from streamdp.optim.user_averages import average_gradients
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.windows.newton import NewtonPlan, NewtonSteps
+from streamdp.windows.records import WindowRecords
+from streamdp.windows.task import Task
+from tests.support.audit import mu_lower_bound
+
+BUDGET = ApproxDP(4.0, 1e-3)
+MU = GaussianDP.from_approx(BUDGET).mu
+CURVATURE = Curvature(Huber(), 2)
+RUNS = 2500
+
+
+def task(curvature: Curvature = CURVATURE, users: int = 5000, items: int = 4) -> Task:
+    return Task(
+        users=users,
+        items=items,
+        d=curvature.parameters,
+        budget=BUDGET,
+        bound=curvature.loss.bound,
+        sensitivity=curvature.loss.sensitivity,
+        smoothness=1.0,
+        convexity=0.0,
+        distance=math.inf,
+        spread=curvature.loss.bound / math.sqrt(items),
+        curvature=curvature,
+    )
+
+
+def with_intercept(loss: Any) -> np.ndarray:
+    spec: np.ndarray = loss.spec()
+    spec[INTERCEPT] = 1
+    return spec
+
+
+class Fixed:
+    """Users whose sum is the same at every point."""
+
+    def __init__(self, total: np.ndarray) -> None:
+        self.total = total
+
+    def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
+        return np.rint(self.total / grid) * grid
+
+    def project(self, theta: np.ndarray) -> np.ndarray:
+        return theta
+
+
+def sums(plan: NewtonPlan, total: np.ndarray, runs: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """The noisy sums (runs, rounds, size) of whole runs, of which the method shows less."""
+    found: list[np.ndarray] = []
+    monkeypatch.setattr(Newton, "learn", lambda walk, noisy, *_: found.append(noisy))
+    rng, users, start = SeededEntropy(seed), Fixed(total), np.zeros(Newton.size(plan.curvature))
+    for _ in range(runs):
+        NewtonSteps().run(plan, users, start, rng)  # type: ignore[arg-type]
+    return np.reshape(found, (runs, len(plan.shares), -1))
+
+
+def test_the_rounds_have_this_noise_and_no_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chi-square at 1e-8 for each round and coordinate: N(0, (S / mu_t)^2), with sum of mu_t^2 = mu^2."""
+    plan = NewtonSteps(rounds=4, growth=2.0).plan(task())
+    assert math.isclose(sum(n.budget.mu**2 for n in plan.noises), MU**2, rel_tol=1e-9)  # type: ignore[union-attr]
+    assert sum(n.budget.mu**2 for n in plan.noises) <= MU**2  # type: ignore[union-attr]
+    noise = sums(plan, np.zeros(CURVATURE.size), 500, 1, monkeypatch)
+    for t, share in enumerate((1 / 15, 2 / 15, 4 / 15, 8 / 15)):
+        scale = CURVATURE.sensitivity / (MU * math.sqrt(share))
+        total = np.sum((noise[:, t] / (scale * 1.0005)) ** 2, axis=0)
+        assert np.all(np.minimum(chi2.cdf(total, 500), chi2.sf(total, 500)) > 0.5e-8)
+        assert np.all(chi2.cdf(total / 4, 500) < 1e-8)
+
+
+def test_an_attack_on_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attacker sees every noisy sum of a run, and one user moves each of them by S. Below the claim and close to
+    it; above it with half the noise, and where every round spends the budget of the window."""
+    plan = NewtonSteps(rounds=4).plan(task())
+    direction = np.zeros(CURVATURE.size)
+    direction[0] = 1.0
+    variances = np.array([noise.variance(CURVATURE.size) / CURVATURE.size for noise in plan.noises])
+
+    def found(given: NewtonPlan, seed: int) -> float:
+        scores = [
+            (sums(given, way * CURVATURE.sensitivity / 2 * direction, RUNS, seed + way, monkeypatch) @ direction)
+            @ (1 / variances)
+            for way in (1, -1)
+        ]
+        return mu_lower_bound(scores[0], scores[1])
+
+    def louder(factor: float) -> NewtonPlan:
+        noises = [replace(n, budget=GaussianDP(n.budget.mu * factor)) for n in plan.noises]  # type: ignore[union-attr, type-var]
+        return replace(plan, noises=tuple(noises))
+
+    assert 0.7 * MU < found(plan, 10) <= MU
+    assert found(louder(2.0), 20) > MU
+
+
+EXTREMES: dict[str, Any] = {
+    # As in test_newton: residuals of c and beyond all bounds; certain of the wrong class, in opposite directions.
+    "huber": (Huber(), [0.0, 0.0, 1.0], ([1.0, 1.0], 1.345 * (1 - 1e-9)), ([-1.0, -1.0], 1e6)),
+    "logistic": (Logistic(), [0.0, 1e6], ([1.41414, 0.01], 0.0), ([-1.41414, 0.01], 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_a_user_moves_the_sum_by_no_more_than_the_noise_covers(name: str) -> None:
+    """Users of 1 to 5 random records in place of another one; users of extreme records reach 0.99 of the claim."""
+    loss, point, *extremes = EXTREMES[name]
+    curvature, spec, theta = Curvature(loss, 2), loss.spec(), np.array(point)
+    rng = np.random.default_rng(5)
+
+    def total(X: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
+        return WindowRecords(loss, spec, lambda t: t, X, y, np.array([len(y)])).curvatures(curvature, at, 2.0**-30)
+
+    users = [total(np.tile(x, (n, 1)), np.full(n, y), theta) for n, (x, y) in zip((2, 3), extremes, strict=True)]
+    apart = float(np.linalg.norm(users[0] - users[1]))
+    assert 0.99 * curvature.sensitivity < apart <= curvature.sensitivity * (1 + 1e-6)
+    for _ in range(2000):
+        at = theta + rng.normal(size=len(theta)) * [*np.full(2, 3.0), *np.zeros(len(theta) - 2)]
+        sizes, scale = rng.integers(1, 6, 2), 10 ** rng.uniform(-1, 1.5)
+        users = [total(rng.normal(size=(n, 2)) * scale, np.sign(rng.normal(size=n)).clip(0), at) for n in sizes]
+        assert float(np.linalg.norm(users[0] - users[1])) <= curvature.sensitivity * (1 + 1e-6)
+
+
+def test_the_sum_is_that_of_averages() -> None:
+    """Each user counts once, whatever the number of its records; the first d numbers are average gradients."""
+    loss, curvature = Huber(), CURVATURE
+    rng = np.random.default_rng(7)
+    X, y, sizes = rng.normal(size=(9, 1)) * 0.5, rng.normal(size=9), np.array([2, 4, 3])
+    spec = with_intercept(loss)
+    users = WindowRecords(loss, spec, lambda t: t, X.copy(), y.copy(), sizes)
+    theta = np.array([0.3, -0.1, 0.8])
+    each = curvature.vectors(spec, theta, X, y)
+    averages = np.array([part.mean(axis=0) for part in np.split(each, np.cumsum(sizes)[:-1])])
+    np.testing.assert_allclose(users.curvatures(curvature, theta, 2.0**-40), averages.sum(axis=0), atol=1e-11)
+    near = replace(loss, weighting="norm")
+    gradients = average_gradients(with_intercept(near), near, theta, X, y, np.append(0, np.cumsum(sizes)), np.arange(3))
+    np.testing.assert_allclose(averages[:, :3], gradients, atol=1e-12)
+
+
+def test_windows_add_up_and_so_do_learners_of_disjoint_windows() -> None:
+    """Two windows know twice as much as one, and learners of one window each are merged to the same averages."""
+    steps, plan = NewtonSteps(), NewtonSteps().plan(task())
+    rng, start = np.random.default_rng(3), np.append([0.0, 0.0, 1.0], np.zeros(steps.memory(task())))
+    windows = []
+    for _ in range(2):
+        X = rng.normal(size=(20_000, 1)) * 0.5
+        y = X[:, 0] + 0.5 + 0.1 * rng.normal(size=20_000)
+        windows.append(WindowRecords(Huber(), with_intercept(Huber()), lambda t: t, X, y, np.full(5000, 4)))
+    first = steps.run(plan, windows[0], start, SeededEntropy(1)).theta
+    both = steps.run(plan, windows[1], first, SeededEntropy(2)).theta
+    other = steps.run(plan, windows[1], start, SeededEntropy(2)).theta
+    np.testing.assert_allclose(both[-3:-1], 2 * first[-3:-1])
+    average = (first[:3] + other[:3]) / 2
+    merged = steps.merge(task(), [first, other], average, lambda t: t)
+    np.testing.assert_allclose(merged[-3:-1], both[-3:-1])
+    assert np.linalg.norm(merged[:2] - [1.0, 0.5]) < 0.1
+    assert np.linalg.norm(both[:2] - [1.0, 0.5]) < 0.1
+
+
+def test_the_sum_is_wiped_where_its_noise_fails() -> None:
+    """Nothing of the users is left in the sum that was handed over."""
+    plan = NewtonSteps().plan(task())
+    held: list[np.ndarray] = []
+
+    class Handed(Fixed):
+        def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
+            held.append(np.full(curvature.size, 1e9))  # longer than any sum
+            return held[-1]
+
+    with pytest.raises(ConfigError, match="at most"):
+        NewtonSteps().run(plan, Handed(np.zeros(1)), np.zeros(Newton.size(CURVATURE)), SeededEntropy(1))  # type: ignore[arg-type]
+    assert not held[-1].any()
+
+
+def test_too_few_users_and_bad_settings_are_told() -> None:
+    least = NewtonSteps().least_users(task())
+    with pytest.raises(TooFewUsersError, match=f"at least {least}"):
+        NewtonSteps().plan(task(users=least - 1))
+    assert NewtonSteps().plan(task(users=least)).users == least
+    with pytest.raises(ConfigError, match="bounded curvature"):
+        NewtonSteps().plan(replace(task(), curvature=None))
+    for bad in ({"rounds": 0}, {"rounds": True}, {"growth": 0.5}):
+        with pytest.raises(ConfigError, match=next(iter(bad))):
+            NewtonSteps(**bad)  # type: ignore[arg-type]
