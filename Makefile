@@ -86,6 +86,7 @@ batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write
 
 user-level: $(STAMP)
+	$(BIN)/python -m benchmarks.windowed --write
 	$(BIN)/python -m benchmarks.user_level --write
 	$(BIN)/python -m benchmarks.few_users --write
 	$(BIN)/python -m benchmarks.subquadratic --write

@@ -32,7 +32,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "default multiclass": lambda: WindowedClassifier(
         classes=(False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
     ),
-    "private-range logistic": lambda: WindowedClassifier(window=60, items_per_user=2, budget=AMPLE),
+    "newton logistic": lambda: WindowedClassifier(window=60, items_per_user=2, budget=AMPLE),
+    "private-range logistic": lambda: WindowedClassifier(
+        method="private-range", window=60, items_per_user=2, budget=AMPLE
+    ),
     "outlier-removal squared": lambda: WindowedRegressor(
         loss="squared", smoothness=1.0, method="outlier-removal", window=60, items_per_user=2, budget=AMPLE
     ),
@@ -174,3 +177,54 @@ def test_a_job_without_subjects_is_refused() -> None:
     }
     with pytest.raises(ConfigError, match=r"needs schema\.subject"):
         make_config(settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "newton"),
+        ({"loss": "quantile"}, "private-range"),
+        ({"strong_convexity": 0.1}, "private-range"),
+        ({"smoothness": 2.0}, "private-range"),
+        ({"method": "smoothed"}, "smoothed"),
+    ],
+    ids=str,
+)
+def test_auto_is_newton_where_that_is_possible(options: dict[str, Any], name: str) -> None:
+    assert WindowedRegressor(**options)._method.name == name
+
+
+def test_newton_refuses_what_only_planned_steps_use() -> None:
+    with pytest.raises(ConfigError, match=r'smoothness: .*method="private-range"'):
+        WindowedRegressor(method="newton", smoothness=2.0)
+    with pytest.raises(ConfigError, match="bounded curvature"):
+        WindowedRegressor(method="newton", loss="quantile")
+
+
+def test_a_default_state_of_before_newton_goes_on_with_its_method() -> None:
+    X, y, subjects = people(3000, 8, 1)
+    options: dict[str, Any] = {"items_per_user": 8, "window": 24_000, "budget": ApproxDP(4, 1e-6), "seed": 1}
+    old = WindowedClassifier(method="private-range", features=["a", "b", "c"], **options)
+    old.learn_arrays(X, y, subjects=subjects)
+    state = {name: value for name, value in old.state_dict().items() if name != "memory"}
+    for features in (["a", "b", "c"], None):
+        model = WindowedClassifier(features=features, **options)
+        model.load_state_dict(state)
+        assert (model._method.name, model.n_windows) == ("private-range", 1)
+        np.testing.assert_array_equal(model.theta, old.theta)
+        model.learn_arrays(X, y, subjects=subjects)
+        assert model.n_windows == 2
+
+
+def test_a_state_keeps_what_windows_have_told_and_a_forged_one_is_refused() -> None:
+    X, y, subjects = people(3000, 8, 1)
+    options: dict[str, Any] = {"items_per_user": 8, "window": 24_000, "features": ["a", "b", "c"], "seed": 1}
+    whole, part = WindowedClassifier(**options), WindowedClassifier(**options)
+    part.learn_arrays(X, y, subjects=subjects)
+    state = part.state_dict()
+    whole.load_state_dict(state)
+    np.testing.assert_array_equal(whole._state, part._state)
+    for forged in (np.full_like(state["memory"], -1.0), state["memory"][1:], np.full_like(state["memory"], 1e200)):
+        with pytest.raises(ConfigError, match="state"):
+            whole.load_state_dict(state | {"memory": forged})
+    np.testing.assert_array_equal(whole._state, part._state)
