@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.zygote import Forked
 
 Quick = Callable[..., tuple[int, str, str]]
 """The fixture `quick`: runs a command in this process; returns exit code, standard output, standard error."""
@@ -27,31 +27,20 @@ def environment(bootstrap: str | None, **more: str) -> dict[str, str]:
 
 def streamdp(folder: Path, *arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
     """Run the command in a process of its own: exit code, standard output, standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdp", *arguments],
-        cwd=folder,
-        env=environment(None),
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode()
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(stdin.encode() if isinstance(stdin, str) else stdin)
+        given.seek(0)
+        code = Forked(list(arguments), cwd=folder, env=environment(None), stdin=given, stdout=out, stderr=err).wait()
+        out.seek(0)
+        err.seek(0)
+        return code, out.read().decode(errors="surrogateescape"), err.read().decode()
 
 
 class Command:
     """A `streamdp` command in a process of its own; its lines are read as they come."""
 
     def __init__(self, folder: Path, bootstrap: str | None, *arguments: str, **more: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "streamdp", *arguments],
-            cwd=folder,
-            env=environment(bootstrap, **more),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = Forked(list(arguments), cwd=folder, env=environment(bootstrap, **more))
         self.events: list[dict[str, Any]] = []
         self.errors: list[str] = []
         self._threads = [

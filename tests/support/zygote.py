@@ -1,0 +1,179 @@
+"""Processes of the command line without their start: a process that has loaded the library forks one for each command.
+
+Loading the library and its compiled code takes two seconds of processor, which each of some hundred commands would
+need. A forked command is a process of its own in every other respect: memory, signals, descriptors, end. It becomes a
+child of the test's process, which Linux offers (`PR_SET_CHILD_SUBREAPER`). polars is not loaded before the fork,
+because it starts threads, and a fork has none of them. Tests of the start itself use `sys.executable`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import IO
+
+from tests.support.paths import ROOT
+
+_SUBREAPER = 36
+_LOADED = (
+    "cryptography.hazmat.primitives.ciphers",
+    "kafka",
+    "orjson",
+    "prometheus_client",
+    "psycopg",
+    "pydantic.fields",
+    "scipy.special",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.sqlite",
+    "streamdp.cli.main",
+    "streamdp.config.kafka",
+    "streamdp.runtime.runner",
+    "streamdp.store.store",
+    "typer._adapters",
+)
+
+
+class Forked:
+    """`python -m streamdp ARGUMENTS`, forked: what tests use of `subprocess.Popen`.
+
+    `stdout` and `stderr` are written to; None: a pipe, which is read from the attribute of that name.
+    """
+
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: IO[bytes] | None = None,
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None,
+    ) -> None:
+        self.returncode: int | None = None
+        with open(os.devnull, "rb") as nothing:
+            mine, theirs = zip(*(os.pipe() for _ in range(2)), strict=True)
+            given = [
+                (stdin or nothing).fileno(),
+                *(end if file is None else file.fileno() for file, end in zip((stdout, stderr), theirs, strict=True)),
+            ]
+            request = {"arguments": ["streamdp", *arguments], "cwd": str(cwd), "env": dict(env)}
+            self.pid = _fork(json.dumps(request).encode(), given)
+        for end in theirs:
+            os.close(end)
+        self.stdout, self.stderr = (open(end, encoding="utf-8") for end in mine)  # noqa: SIM115 - the readers close them
+
+    def poll(self) -> int | None:
+        """The exit code, None while the process runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float = 120.0) -> int:
+        """Wait for the end; returns the exit code."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("streamdp", timeout)
+            time.sleep(0.005)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _fork(request: bytes, descriptors: list[int]) -> int:
+    """Ask for a process; returns its number."""
+    line = _zygote()
+    socket.send_fds(line, [len(request).to_bytes(4, "big")], descriptors)
+    line.sendall(request)
+    return int.from_bytes(line.recv(4), "big")
+
+
+@cache
+def _zygote() -> socket.socket:
+    """The line to the zygote of this process, which ends when the line is closed."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+    mine, its = socket.socketpair()
+    subprocess.Popen(
+        [sys.executable, "-m", "tests.support.zygote", str(its.fileno())],
+        pass_fds=[its.fileno()],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+    )
+    its.close()
+    return mine
+
+
+def _load() -> None:
+    for name in _LOADED:
+        import_module(name)
+    import streamdp
+
+    for kind in (streamdp.LDPASGDRegressor, streamdp.LDPASGDClassifier):
+        model = kind(features=["a"])
+        model.learn_one({"a": 0.0}, False)
+        model.predict_one({"a": 0.0})
+    assert "polars" not in sys.modules
+
+
+def _serve(line: socket.socket) -> list[str]:
+    """Fork for each request; returns the arguments in each forked process."""
+    while True:
+        size, descriptors, _, _ = socket.recv_fds(line, 4, 3)
+        if not size:
+            sys.exit()
+        request = json.loads(line.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
+        reads, writes = os.pipe()
+        if not os.fork():
+            if child := os.fork():
+                os.write(writes, child.to_bytes(4, "big"))
+                os._exit(0)
+            line.close()
+            for own, given in enumerate(descriptors):
+                os.dup2(given, own)
+            os.closerange(3, max(*descriptors, reads, writes) + 1)
+            os.chdir(request["cwd"])
+            os.environ.clear()
+            os.environ.update(request["env"])
+            arguments: list[str] = request["arguments"]
+            return arguments
+        child_number = os.read(reads, 4)
+        os.wait()  # then the process belongs to whoever asked
+        for descriptor in (*descriptors, reads, writes):
+            os.close(descriptor)
+        line.sendall(child_number)
+
+
+def main() -> None:
+    line = socket.socket(fileno=int(sys.argv[1]))
+    _load()
+    sys.argv = _serve(line)
+    runpy.run_module("streamdp", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
