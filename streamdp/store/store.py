@@ -74,8 +74,11 @@ class Store:
         Whether workers share the store. Then each claims the shards that it was assigned. Otherwise one process holds
         the store, and its one shard is claimed when it is opened.
     continued
-        For a store that exists: takes its text and the number of records learned, and returns the fingerprint and the
-        text to go on with, or raises. None: `fingerprint` and `config`.
+        For a store that exists: takes its text, the number of records learned and `losses`, and returns the
+        fingerprint and the text to go on with, or raises. None: `fingerprint` and `config`.
+    accept_loss
+        Whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The spends of the
+        lost commits are not counted, and their records are learned again.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
     holds it; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another job,
@@ -101,9 +104,11 @@ class Store:
         config: str = "",
         shared: bool = False,
         continued: Continued | None = None,
+        accept_loss: bool = False,
     ) -> None:
         self.job = job
         self._database = database = open_database(url_or_path, job)
+        database.accept_loss = accept_loss
         self._claims: dict[Shard, _Claim] = {}
         self._ledger: Ledger | None = None
         self._lock = database.lock(shared)
@@ -134,6 +139,11 @@ class Store:
     def ledger(self) -> Ledger | None:
         """The spends of subjects, which `commit` commits; None without a cap."""
         return self._ledger
+
+    @property
+    def losses(self) -> int:
+        """How often a loss of commits was accepted: every spend and every cap may hold once more for each."""
+        return self._database.losses
 
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
         """Give subjects their own caps (see `Ledger.set_cap`), for all workers. They are on disk when this returns.
