@@ -43,11 +43,13 @@ class SQLiteFile:
         self._lost = False
 
     def lock(self, shared: bool) -> FileLock:
-        """See `Database.lock`.
+        """See `Database.lock`. Raises `StoreError` for a file with two names, because each would have a lock of its own.
 
         A process that finds no file takes the lock alone, even if `shared`, until `create` has made the file. The
         others wait for it up to `BUSY_TIMEOUT_S`.
         """
+        if os.path.exists(self.name) and os.stat(self.name).st_nlink > 1:
+            raise StoreError(f"{self.name} is a hard link: the file has another name, which has another lock; copy it")
         deadline = time.monotonic() + (BUSY_TIMEOUT_S if shared else 0.0)
         while True:
             try:

@@ -779,3 +779,15 @@ def test_reading_a_store_keeps_the_locks_of_the_connection_that_writes(tmp_path:
             done = subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, check=True)
             assert done.stdout == "locked\n"
             Store.snapshot(path)
+
+
+def test_a_file_with_two_names_is_refused(tmp_path: Path) -> None:
+    """Each name has a lock of its own, and SQLite would keep two write-ahead logs."""
+    path, other = tmp_path / "job.db", tmp_path / "other.db"
+    make(path)
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(StoreError, match="hard link"):
+            make(name)
+    other.unlink()
+    make(path)
