@@ -43,7 +43,7 @@ class SQLiteFile:
         self._lost = False
 
     def lock(self, shared: bool) -> FileLock:
-        """See `Database.lock`. Raises `StoreError` for a file with two names, because each would have a lock of its own.
+        """See `Database.lock`. A file with two names is refused, because each name has a lock of its own.
 
         A process that finds no file takes the lock alone, even if `shared`, until `create` has made the file. The
         others wait for it up to `BUSY_TIMEOUT_S`.

@@ -45,8 +45,8 @@ def crashed(folder: Path, checkpointed: int | None = None) -> Path:
     with open_store(live) as store:
         learn(store, checkpointed or 0)
         if checkpointed is not None:
-            store._connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")  # noqa: SLF001
-            store._connection.rollback()  # noqa: SLF001
+            store._connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+            store._connection.rollback()
         learn(store, COMMITS - (checkpointed or 0))
         shutil.copytree(live.parent, folder / "crashed")
     return folder / "crashed" / "job.db"
@@ -198,7 +198,7 @@ def test_a_commit_that_failed_leaves_no_number(tmp_path: Path) -> None:
     with open_store(path) as store:
         learn(store, 1)
         before = LastCommitFile(str(path)).read()
-        driver: Any = store._connection.connection.driver_connection  # noqa: SLF001
+        driver: Any = store._connection.connection.driver_connection
         driver.execute("PRAGMA max_page_count = 1")
         with pytest.raises(StoreError, match="full"):
             store.commit({"theta": [1.0] * 100_000}, {"row": 2}, Counts(2))
