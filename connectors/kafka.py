@@ -254,6 +254,11 @@ class KafkaSource:
         if coordinator.rejoining:
             coordinator.request_rejoin()
 
+    @property
+    def settled(self) -> bool:
+        """See `ShardedSource.settled`."""
+        return self._consumer.group_metadata().state is MemberState.STABLE
+
     def awaited(self) -> str:
         """See `ShardedSource.awaited`."""
         group = f"the group {self._group!r}"

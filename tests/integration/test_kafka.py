@@ -701,9 +701,11 @@ def test_a_member_without_a_partition_says_that_others_have_them(
         return idle == [said]
 
     with contextlib.closing(readers[0]), contextlib.closing(readers[1]):
+        assert not any(reader.settled for reader in readers)
         for reader in readers:
             reader.subscribe(Nobody())
         wait_until(told)
+        assert all(reader.settled for reader in readers)
 
 
 def test_batches_are_closed_where_shards_are_taken_away(

@@ -519,8 +519,11 @@ def test_a_silent_source_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_path: Path) -> None:
+    class Forming(ScriptedShards):
+        settled = property(lambda self: self.polls >= 600)
+
     given, path = streams(2, 500, 0), tmp_path / "a.db"
-    source = ScriptedShards(given)
+    source = Forming(given)
     source.assigned()  # nobody will claim them
     told: list[tuple[float, str, str]] = []
     changed: list[float] = []
@@ -616,3 +619,19 @@ def test_a_run_of_some_records_ends_with_them(tmp_path: Path) -> None:
 def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
     with fragile(tmp_path / "a.db") as store, pytest.raises(ConfigError, match="ledger"):
         Worker(ScriptedShards({}), lambda: LDPASGDRegressor(features=["a", "b"], budget="mu=1"), store)
+
+
+def test_a_worker_without_a_shard_is_idle_once_the_group_has_settled(tmp_path: Path) -> None:
+    """Until now it counted no time, and a worker that got no partition never ended."""
+
+    class Forming(ScriptedShards):
+        settled = property(lambda self: self.polls >= forming)
+
+    def fail() -> None:
+        raise AssertionError("it does not end")
+
+    for forming, least in ((0, 1.0), (100, 21.0)):
+        source = Forming({})
+        source.events[1000] = fail
+        assert work(tmp_path / "a.db", source) == 0
+        assert least <= source.clock() < least + 3.0
