@@ -161,7 +161,7 @@ def _to_topic(topic: Any) -> Any:
     from streamdp.serving.snapshots import snapshot_to_json
 
     def publish(snapshots: list[Snapshot]) -> None:
-        topic.publish(snapshots[0].job, {s.shard: snapshot_to_json(s) for s in snapshots})
+        topic.publish(snapshots[0].job, {(s.shard, s.epoch): snapshot_to_json(s) for s in snapshots})
 
     return publish
 
