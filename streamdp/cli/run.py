@@ -204,6 +204,8 @@ def _run_file(
                 accept_loss=accept_loss,
             )
         )
+        if store.source_key is not None:
+            source.recognise(store.source_key)
         estimator: Any = config.build_estimator(store.ledger)
         if not estimator.guarantee.private:
             say("warning: this model is NOT private: it has a seed, or no mechanism")
@@ -244,7 +246,7 @@ def _resume(path: str, stdin: str | None) -> Any:
     def replay(source: Source, position: Position) -> None:
         while source.position["row"] < position["row"] and not source.finished:
             source.poll(max(1, position["row"] - source.position["row"] - 1), 1.0)  # 1 less: the header is a row
-        if source.position != position:
+        if any(source.position.get(name) != value for name, value in position.items()):
             raise SourceError("standard input is not the input that this job has read so far; nothing was learned")
 
     if path != "-":

@@ -23,6 +23,7 @@ from sqlalchemy import Connection, and_, delete, insert, select, update
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import FencedError, StoreError
+from streamdp.ledger.subject_key import source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
@@ -80,6 +81,11 @@ class Store:
         Whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The spends of the
         lost commits are not counted, and their records are learned again.
 
+    Attributes
+    ----------
+    source_key
+        A secret from which a source makes keyed digests of its records; None without a cap.
+
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
     holds it; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another job,
     fingerprint or key; `ConfigError` for a malformed key; `StoreUnavailableError` if the database does not answer, and
@@ -117,6 +123,7 @@ class Store:
             subject_key, (self.fingerprint, config) = create_or_check(
                 database, job, Terms(fingerprint, config), capped=capped, key=key, continued=continued
             )
+            self.source_key = None if subject_key is None else source_key(subject_key)
             self._connection = database.open_for_writing(STORE_FORMAT)
             try:
                 with database.errors(), self._connection.begin():

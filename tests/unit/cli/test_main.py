@@ -335,6 +335,19 @@ def test_a_store_that_lost_commits_goes_on_only_if_the_user_says_so(
     assert "lost commits" in json.loads((tmp_path / "model.json").read_text())["statement"]
 
 
+def test_a_replaced_file_is_refused(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the same header and more records, so that its positions are all there."""
+    for file in trained.glob("data.*"):
+        shutil.copy(file, tmp_path)
+    header, first, *others = (tmp_path / "data.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "data.csv").write_text("".join([header, *others, first, *others]))
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
+    assert code == 3
+    assert "data.csv begins with other records" in err
+
+
 def test_another_configuration_is_refused(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
