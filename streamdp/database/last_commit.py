@@ -60,11 +60,13 @@ class LastCommitFile:
     def read(self) -> LastCommit | None:
         """Return the newest commit in the file; None if there is no file, or nothing was written to it yet.
 
+        None also for a user who may read the database and not this file. A writer would fail at its first commit.
+
         Raises `StoreDamagedError` if no place of the file is whole, and `StoreError` if it cannot be read.
         """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return None
         except OSError as error:
             raise StoreError(f"cannot read {self.path}: {error.strerror}") from None

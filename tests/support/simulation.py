@@ -418,7 +418,9 @@ class Simulation:
         try:
             worker.run()
         except Exception as error:  # noqa: BLE001 - `run` raises it
-            self._errors.append(error)
+            # A worker that was stopped waits for the store for some seconds only.
+            if not (worker.stopping and isinstance(error, StoreUnavailableError)):
+                self._errors.append(error)
         finally:
             store.close()
             self._running.pop(number, None)
