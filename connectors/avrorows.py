@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.jsonrows import Given, encode_objects
+from connectors.jsonrows import FRAME_BYTES, Given, encode_objects
 from connectors.recordblocks import MAX_RECORD_BYTES
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 from streamdp.errors import ConfigError
@@ -34,7 +34,6 @@ except ImportError:
     raise ConfigError("Avro needs the package fastavro: pip install 'streamdp[avro]'") from None
 
 FRAMINGS = ("none", "confluent")
-_HEADER_BYTES = 5
 
 _MALFORMED = (EOFError, IndexError, ValueError, RecursionError)
 """Raised for bytes that are no value of the schema."""
@@ -72,7 +71,7 @@ class AvroDecoder:
         if framing not in FRAMINGS:
             raise ConfigError(f"expected one of {', '.join(FRAMINGS)} as framing, got {framing!r}")
         self._schema, self._named = _read_schema(os.fspath(path))
-        self._header_bytes = _HEADER_BYTES if framing == "confluent" else 0
+        self._header_bytes = FRAME_BYTES if framing == "confluent" else 0
 
     def __call__(
         self,

@@ -23,6 +23,9 @@ from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 
 Given = Mapping[str, Sequence[str | None]]
 
+FRAME_BYTES = 5
+"""A zero byte and the number of a schema, before each value that Confluent's serializers write."""
+
 
 def encode_json(
     raw: Sequence[bytes | None],
@@ -61,6 +64,31 @@ def encode_json(
     flaws |= dict.fromkeys(np.flatnonzero(lengths > MAX_RECORD_BYTES).tolist(), "too_long")
     records = Records(b"\n".join([*texts, b""]), np.cumsum(lengths + 1), flaws)
     return _encode(records, lambda rows: [texts[i] for i in rows], positions, position, encoder, given or {})
+
+
+def encode_framed_json(
+    raw: Sequence[bytes | None],
+    positions: np.ndarray,
+    position: Position,
+    encoder: Encoder,
+    given: Given | None = None,
+) -> Batch:
+    """As `encode_json`, for values that begin with a zero byte and the 4 bytes of a schema's number.
+
+    Confluent's serializers write this header. The number is ignored: the encoder's columns are the schema.
+
+    Parameters
+    ----------
+    raw, positions, position, encoder, given
+        See `encode_json`. A value without the header is a dead letter with the reason `not_framed`.
+    """
+    good = [i for i, value in enumerate(raw) if not value or (value[0] == 0 and len(value) >= FRAME_BYTES)]
+    part = {name: [values[i] for i in good] for name, values in (given or {}).items()}
+    kept = np.array(good, dtype=np.int64)
+    texts = [value[FRAME_BYTES:] if (value := raw[i]) else value for i in good]
+    batch = encode_json(texts, positions[kept], position, encoder, part)
+    bad = np.delete(positions, kept).tolist()
+    return replace(batch, dead=by_position([*batch.dead, *(DeadLetter(place, "not_framed") for place in bad)]))
 
 
 def encode_json_lines(records: Records, rows: np.ndarray, encoder: Encoder) -> Batch:

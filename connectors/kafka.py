@@ -17,7 +17,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import MemberState, OffsetAndMetadata
 
 from connectors.jsonrows import encode_json
-from connectors.kafkaclient import connect, kafka_errors, partitions_of
+from connectors.kafkaclient import connect, kafka_errors, partitions_of, topic_id
 from streamdp.data.records import (
     Batch,
     DeadLetter,
@@ -27,7 +27,7 @@ from streamdp.data.records import (
     Shard,
     Subject,
 )
-from streamdp.errors import ConfigError, SourceError
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 
 LAG_TIMEOUT_S = 0.5
 
@@ -55,8 +55,8 @@ class KafkaSource:
     start
         Where to begin a partition without a position in the store: `earliest` or `latest`.
     on_missing
-        If the broker does not have the offset at which to continue: `stop` with a `SourceError`, or continue at the
-        `earliest` or `latest` offset of the broker.
+        If the broker does not have the offset at which to continue, or the topic was deleted and created again: `stop`
+        with a `SourceError`, or continue at the `earliest` or `latest` offset of the broker.
     keep_payload
         Put the raw values of bad messages into their dead letters. They are personal data.
     decode
@@ -66,7 +66,9 @@ class KafkaSource:
 
     Raises the errors of `kafkaclient.connect`, and `ConfigError` for another value of `start` or `on_missing`.
 
-    A position is {"offset": the offset of the next message}.
+    A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The brokers give each
+    topic an id, so that another topic of the same name is recognised. Brokers before Kafka 2.8 do not, and positions of
+    earlier versions have none.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class KafkaSource:
         self._held: set[TopicPartition] = set()
         self._read: dict[TopicPartition, int] = {}
         self._rebalancing = False
+        self._topic_id: str | None = None
         self._consumer = connect(bootstrap_servers, group, options or {})
 
     def subscribe(self, listener: RebalanceListener) -> None:
@@ -115,6 +118,7 @@ class KafkaSource:
         """
         try:
             partitions_of(self._consumer, self.topic)
+            self._topic_id = topic_id(self._consumer, self.topic)
         except SourceError:
             self._consumer.close(timeout_ms=1000)
             raise
@@ -166,10 +170,16 @@ class KafkaSource:
         offset = (first if self._start == "earliest" else end) if position is None else position.get("offset")
         if not isinstance(offset, int):
             raise SourceError(f"{shard}: expected the position of a topic, got another one")
-        if offset < first:
+        before = None if position is None else position.get("topic_id")
+        if before is not None and self._topic_id is not None and before != self._topic_id:
+            offset = self._missing(shard, offset, first, end, "the topic was deleted and created again")
+        elif offset < first:
             offset = self._missing(shard, offset, first, end)
         self._read_from(partition, offset)
-        return {"offset": offset}
+        return self._position(offset)
+
+    def _position(self, offset: int) -> Position:
+        return {"offset": offset} if self._topic_id is None else {"offset": offset, "topic_id": self._topic_id}
 
     def _bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset of the broker, and the one before which all can be read."""
@@ -185,9 +195,10 @@ class KafkaSource:
             self._held.discard(partition)
             self._consumer.resume(partition)
 
-    def _missing(self, shard: Shard, offset: int, first: int, end: int) -> int:
+    def _missing(self, shard: Shard, offset: int, first: int, end: int, what: str = "") -> int:
         if self._on_missing == "stop":
-            what = f"{first - offset} records are lost" if offset < first else "the topic was truncated or recreated"
+            lost = f"{first - offset} records are lost" if offset < first else "the topic was truncated or recreated"
+            what = what or lost
             raise SourceError(
                 f"{shard}: the store continues at offset {offset}, but the broker has {first} to {end}: {what}."
                 " Use --on-missing earliest to continue with the oldest record, or --on-missing latest to continue"
@@ -202,11 +213,35 @@ class KafkaSource:
             try:
                 found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
             except OffsetOutOfRangeError as error:  # the broker deleted the next messages, or never had them
+                self._check_topic()
                 for partition, offset in error.args[0].items():
                     self._read_from(partition, self._missing(Shard(*partition), offset, *self._bounds(partition)))
                 return []
+        if found:
+            try:
+                self._check_topic()
+            except SourceUnavailableError:  # the next poll returns these messages again
+                for partition, messages in found.items():
+                    self._read_from(partition, messages[0].offset)
+                raise
         self._read |= {partition: messages[-1].offset + 1 for partition, messages in found.items()}
         return [(Shard(*partition), messages) for partition, messages in found.items()]
+
+    def _check_topic(self) -> None:
+        """Raise `SourceError` if what was polled may be of another topic of the same name.
+
+        The client fetches by name and does not notice it. Ids are never used again, so all that was fetched before the
+        answer is of the topic with this id.
+        """
+        now = self._topic_id and topic_id(self._consumer, self.topic)
+        if now is None and self._topic_id is not None:
+            raise SourceUnavailableError(f"the broker does not know the topic {self.topic!r} at present")
+        if now != self._topic_id:
+            raise SourceError(
+                f"the topic {self.topic!r} was deleted and created again while it was read; start again with"
+                " --on-missing earliest to continue with its oldest record, or --on-missing latest to continue with"
+                " new records"
+            )
 
     def _finish_rejoin(self) -> None:
         """Mark an unfinished rebalance as needed, so that the next poll continues it.
@@ -218,6 +253,11 @@ class KafkaSource:
         coordinator = self._consumer._coordinator  # noqa: SLF001 - the client has no public name for it
         if coordinator.rejoining:
             coordinator.request_rejoin()
+
+    @property
+    def settled(self) -> bool:
+        """See `ShardedSource.settled`."""
+        return self._consumer.group_metadata().state is MemberState.STABLE
 
     def awaited(self) -> str:
         """See `ShardedSource.awaited`."""
@@ -233,7 +273,7 @@ class KafkaSource:
     def decode(self, shard: Shard, messages: list[Any]) -> Batch:
         """See `ShardedSource.decode`."""
         offsets = np.array([m.offset for m in messages], dtype=np.int64)
-        position = {"offset": messages[-1].offset + 1}
+        position = self._position(messages[-1].offset + 1)
         given: dict[str, list[str | None]] = {}
         if self._budget_column is not None:
             given[self._budget_column] = [_header(m.headers, self._budget_header) for m in messages]
@@ -255,7 +295,7 @@ class KafkaSource:
         if self._read.get(partition) != position.get("offset"):
             return position
         state = self._consumer._subscription.assignment[partition]  # noqa: SLF001 - the public call may wait and raise
-        return {"offset": state.position.offset}
+        return self._position(state.position.offset)
 
     def pause(self) -> None:
         """See `ShardedSource.pause`."""

@@ -27,6 +27,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
+from kafka.protocol.metadata import MetadataRequest
 
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError
 
@@ -123,6 +124,32 @@ def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:
     if not partitions:
         raise SourceError(f"there is no topic {topic!r}, or this login has no right to it; create the topic first")
     return partitions
+
+
+def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
+    """The id that the brokers gave a topic when it was created: another topic of the same name has another id.
+
+    Parameters
+    ----------
+    consumer
+        Any consumer of the cluster.
+    topic
+        The topic's name.
+
+    Returns None if the brokers know no such topic, or if they are older than Kafka 2.8. The brokers are asked, because
+    the consumer's own metadata may be minutes old. Raises the errors of `kafka_errors`.
+    """
+    asked = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    manager: Any = consumer._manager  # noqa: SLF001 - the public calls ask for all topics, or answer from the cache
+    with kafka_errors():
+        answer = consumer._net.run(manager.wait_for, manager.send(asked), int(1000 * ANSWER_TIMEOUT_S))  # noqa: SLF001
+    found = [t.topic_id for t in answer.topics if t.name == topic and not t.error_code]
+    return str(found[0]) if found and found[0] else None
 
 
 def _explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:

@@ -152,9 +152,11 @@ class DeadLetterTopic:
 
 
 class SnapshotTopic:
-    """Writes committed snapshots for other services, one message for each shard of a job.
+    """Writes committed snapshots for other services, one message for each shard of a job and claim of the shard.
 
-    The topic should be compacted. `streamdp.load_snapshot` reads the snapshots.
+    The topic should be compacted. `streamdp.load_snapshot` reads the snapshots and takes those of the last claim. The
+    epoch of the claim is in the key, so that compaction cannot keep a late message of an earlier owner instead of a
+    newer model. A new owner deletes the snapshot of the claim before.
 
     Parameters
     ----------
@@ -166,8 +168,9 @@ class SnapshotTopic:
         self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
     ) -> None:
         self._writer = TopicWriter(topic, bootstrap_servers, options)
+        self._owned: set[tuple[str, Shard, int]] = set()
 
-    def publish(self, job: str, texts: Mapping[Shard, str]) -> None:
+    def publish(self, job: str, texts: Mapping[tuple[Shard, int], str]) -> None:
         """Send snapshots, and wait until the broker has them.
 
         Parameters
@@ -175,13 +178,19 @@ class SnapshotTopic:
         job
             The job's name.
         texts
-            The JSON text of each shard's snapshot.
+            The JSON text of each shard's snapshot, by shard and epoch.
 
         Raises `SourceUnavailableError` if the broker does not acknowledge them.
         """
-        for shard, text in texts.items():
-            self._writer.send(f"{job}/{shard}".encode(), text.encode())
+        for (shard, epoch), text in texts.items():
+            self._writer.send(f"{job}/{shard}/{epoch}".encode(), text.encode())
         self._writer.flush()
+        new = {(job, shard, epoch) for shard, epoch in texts} - self._owned
+        for _, shard, epoch in new:
+            for old in (f"{job}/{shard}/{epoch - 1}", f"{job}/{shard}"):  # the second is of earlier versions
+                self._writer.send(old.encode(), None)
+        self._writer.flush()
+        self._owned |= new
 
     def close(self) -> None:
         """Close the connection."""

@@ -201,6 +201,11 @@ class MemoryShards:
         new, self._new = self._new, []
         return new
 
+    @property
+    def settled(self) -> bool:
+        """See `ShardedSource.settled`."""
+        return not self._rebalances
+
     def awaited(self) -> str:
         """See `ShardedSource.awaited`."""
         return "a call of `rebalance`"

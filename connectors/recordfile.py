@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,9 @@ import polars as pl
 from connectors.recordblocks import Grammar, RecordBlocks, Records
 from streamdp.data.records import Batch, Encoder, Position
 from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError
+
+FIRST = 64
+"""How many records of a file are in its digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class RecordFile(ABC):
     """A file of records, one after another; a `records.Source`. Subclasses know the format.
 
     A position is {"row": records so far (a header is one), "bad": dead letters so far by reason, "head": fingerprint
-    of the header}.
+    of the header, "first": keyed digest of the first records, if `recognise` was called}.
 
     Parameters
     ----------
@@ -72,7 +76,20 @@ class RecordFile(ABC):
             pl.DataFrame(schema=dict.fromkeys(encoder.columns, pl.String)), np.zeros(0, np.int64), {}
         )
         self._closed = False
+        self._key: bytes | None = None
         self._open()
+
+    def recognise(self, key: bytes) -> None:
+        """Tell this file from others with the same header: positions get a digest of its first `FIRST` records.
+
+        Without the key, nobody can compare the digest with a guess of the records.
+
+        Parameters
+        ----------
+        key
+            32 to 64 secret bytes, the same in every run. Call this before the first poll or seek.
+        """
+        self._key = key
 
     def _open(self) -> None:
         self._blocks = RecordBlocks(self.path, self._grammar, follow=self._follow)
@@ -80,6 +97,7 @@ class RecordFile(ABC):
         self._polled = 0  # 0 until a record was polled; more than `_blocks.row` while records are passed over
         self._passed: Counter[str] = Counter()  # flaws of the records passed over
         self._bad: Counter[str] = Counter()
+        self._digests = [b""]  # of the first records, none to all
 
     @property
     def _row(self) -> int:
@@ -89,7 +107,11 @@ class RecordFile(ABC):
     def position(self) -> Position:
         """The position after the last polled record."""
         head = self._grammar.head if self._blocks.has_header else ""
-        return {"row": self._row, "bad": dict(self._bad), "head": head}
+        position = {"row": self._row, "bad": dict(self._bad), "head": head}
+        if self._key is not None:
+            # The last record may have no line end yet, and its rest may still come.
+            position["first"] = self._digests[max(0, min(self._records - 1, len(self._digests) - 1))].hex()
+        return position
 
     @property
     def finished(self) -> bool:
@@ -138,6 +160,11 @@ class RecordFile(ABC):
                 )
             self._polled, self._bad = row, Counter(bad)
             if self._pass_over():
+                if self._key is not None and position.get("first", now := self.position["first"]) != now:
+                    raise SourceError(
+                        f"{self.path} begins with other records than the file this job has read so far: it was"
+                        " replaced. Give the original file, or start a new job."
+                    )
                 return
         raise SourceError(
             f"{self.path} does not hold the {row - self._grammar.header_rows} records this job has read so far: it was "
@@ -180,6 +207,7 @@ class RecordFile(ABC):
     def _decoded(self, records: Records) -> _Block | None:
         """The block that was read last, without the records to pass over; None if there is no other."""
         last = self._blocks.row
+        self._digest(records)
         behind = min(max(self._row - (last - len(records.ends)), 0), len(records.ends))
         if behind:
             self._passed.update(reason for i, reason in records.flaws.items() if i < behind)
@@ -197,6 +225,16 @@ class RecordFile(ABC):
             ]
             batch = replace(batch, dead=dead)
         return _Block(batch, np.array([letter.position for letter in batch.dead], dtype=np.int64), last)
+
+    def _digest(self, records: Records) -> None:
+        """Continue the digests of the first records of the file."""
+        if self._key is None or (rest := FIRST + 1 - len(self._digests)) <= 0:
+            return
+        for i, raw in enumerate(records.raw(range(min(rest, len(records.ends))))):
+            known = b"" if i in records.flaws else raw  # of these, the bytes may depend on the size of a block
+            state = blake2b(self._digests[-1], digest_size=16, key=self._key, person=b"streamdp-file")
+            state.update(known)
+            self._digests.append(state.digest())
 
     def _slice(self, max_records: int) -> Batch:
         block = self._block

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka.errors import AuthorizationError, KafkaError, OffsetOutOfRangeError
 
 from connectors.kafkaclient import ANSWER_TIMEOUT_S, connect, connect_admin, kafka_errors, partitions_of
 from connectors.kafkasink import TopicWriter
 from streamdp.errors import SourceError
+
+NO_RIGHT = "this login may not delete records; give it the right, or set the topic's retention"
 
 
 class TopicLog:
@@ -26,6 +28,11 @@ class TopicLog:
         Other options of `kafka.KafkaConsumer`.
     admin_options
         Other options of `kafka.KafkaAdminClient`, which deletes messages in `forget`.
+
+    Attributes
+    ----------
+    kept
+        Why messages that `forget` should have deleted are still there; None if they are not.
 
     Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceError` for a topic of several
     partitions.
@@ -42,7 +49,7 @@ class TopicLog:
         self._partition = TopicPartition(topic, 0)
         self._admin_options = dict(admin_options or {})
         self._admin: KafkaAdminClient | None = None
-        self._may_forget = True
+        self.kept: str | None = None
         self._waiting_since: float | None = None
         self._consumer = connect(bootstrap_servers, None, options or {})
         try:
@@ -91,27 +98,31 @@ class TopicLog:
         return list(found)
 
     def forget(self, before: int) -> None:
-        """See `Log.forget`. After the first refusal, it does not try again."""
-        if not self._may_forget:
+        """See `Log.forget`. The next call makes up for one that fails; without the right to it, no more are made."""
+        if self.kept == NO_RIGHT:
             return
         try:
             if self._admin is None:
                 self._admin = connect_admin(self._servers, self._admin_options)
             self._admin.delete_records({self._partition: before}, timeout_ms=int(1000 * ANSWER_TIMEOUT_S))
-        except KafkaError:
-            self._may_forget = False
-
-    @property
-    def forgets(self) -> bool:
-        """Whether the broker allows to delete messages, as far as is known."""
-        return self._may_forget
+            self.kept = None
+        except AuthorizationError:
+            self.kept = NO_RIGHT
+        except KafkaError as error:
+            self.kept = f"the last deletion failed ({type(error).__name__}), and the next run repeats it"
+            admin, self._admin = self._admin, None
+            _close(admin)
 
     def close(self) -> None:
         """Close the connections."""
-        for client in (self._consumer, self._admin):
-            with contextlib.suppress(KafkaError):
-                if client is not None:
-                    client.close()
+        _close(self._consumer)
+        _close(self._admin)
+
+
+def _close(client: Any) -> None:
+    with contextlib.suppress(KafkaError):
+        if client is not None:
+            client.close()
 
 
 class TopicOutlet(TopicWriter):

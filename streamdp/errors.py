@@ -77,6 +77,10 @@ class StoreDamagedError(StoreError):
     """The store fails its integrity checks. It was not changed."""
 
 
+class StoreLostError(StoreDamagedError):
+    """The store has lost commits that it had acknowledged. It was not changed."""
+
+
 class StoreMismatchError(StoreError):
     """The store belongs to another job, another model or another subject key. It was not changed."""
 

@@ -36,6 +36,7 @@ def run_worker(
     idle_seconds: float | None = None,
     metrics_port: int | None = None,
     accept_budget: bool = False,
+    accept_loss: bool = False,
 ) -> None:
     """Run one worker of the job's group, as `streamdp run` does, until SIGINT or SIGTERM.
 
@@ -51,6 +52,8 @@ def run_worker(
         Serve Prometheus metrics on this port of loopback; 0: any free port. None: no metrics.
     accept_budget
         Whether the job may go on with a larger budget or cap than before.
+    accept_loss
+        Whether the job may go on with a store that has lost commits.
     """
     from streamdp.privacy.guarantees import amount, parse_budget
     from streamdp.runtime.display import WorkerDisplay
@@ -69,6 +72,7 @@ def run_worker(
             "config": config.text(),
             "shared": True,
             "continued": partial(config.continued, accept=accept_budget),
+            "accept_loss": accept_loss,
         }
         store = stack.enter_context(
             _patiently(lambda: Store(config.store_path, config.job, config.fingerprint(), **given))
@@ -157,7 +161,7 @@ def _to_topic(topic: Any) -> Any:
     from streamdp.serving.snapshots import snapshot_to_json
 
     def publish(snapshots: list[Snapshot]) -> None:
-        topic.publish(snapshots[0].job, {s.shard: snapshot_to_json(s) for s in snapshots})
+        topic.publish(snapshots[0].job, {(s.shard, s.epoch): snapshot_to_json(s) for s in snapshots})
 
     return publish
 

@@ -72,6 +72,12 @@ def run(
             "--accept-budget", help="Go on with a larger budget or cap than before; the statement will say both."
         ),
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss", help="Go on with a store that has lost commits by damage; the statement will say so."
+        ),
+    ] = False,
     idle_seconds: IdleSeconds = None,
     on_missing: Annotated[
         Literal["earliest", "latest"] | None,
@@ -123,6 +129,7 @@ def run(
             on_missing=on_missing,
             metrics_port=metrics_port,
             accept_budget=accept_budget,
+            accept_loss=accept_loss,
         )
 
 
@@ -135,13 +142,14 @@ def _run(
     on_missing: str | None,
     metrics_port: int | None,
     accept_budget: bool,
+    accept_loss: bool,
 ) -> None:
     from streamdp.config.file import FileSourceConfig
 
     if isinstance(source := config.source, FileSourceConfig):
         if idle_seconds is not None or on_missing is not None or metrics_port is not None:
             raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
-        _run_file(config, source, max_records, stdin, accept_budget)
+        _run_file(config, source, max_records, stdin, accept_budget, accept_loss)
         return
     from streamdp.cli.collector import rare_collections
     from streamdp.cli.kafka_job import run_worker
@@ -157,11 +165,17 @@ def _run(
             idle_seconds=idle_seconds,
             metrics_port=metrics_port,
             accept_budget=accept_budget,
+            accept_loss=accept_loss,
         )
 
 
 def _run_file(
-    config: JobConfig, file: FileSourceConfig, max_records: int | None, stdin: str | None, accept_budget: bool
+    config: JobConfig,
+    file: FileSourceConfig,
+    max_records: int | None,
+    stdin: str | None,
+    accept_budget: bool,
+    accept_loss: bool,
 ) -> None:
     from contextlib import ExitStack
 
@@ -187,8 +201,11 @@ def _run_file(
                 cap=config.cap_budget,
                 config=config.text(),
                 continued=partial(config.continued, accept=accept_budget),
+                accept_loss=accept_loss,
             )
         )
+        if store.source_key is not None:
+            source.recognise(store.source_key)
         estimator: Any = config.build_estimator(store.ledger)
         if not estimator.guarantee.private:
             say("warning: this model is NOT private: it has a seed, or no mechanism")
@@ -229,7 +246,7 @@ def _resume(path: str, stdin: str | None) -> Any:
     def replay(source: Source, position: Position) -> None:
         while source.position["row"] < position["row"] and not source.finished:
             source.poll(max(1, position["row"] - source.position["row"] - 1), 1.0)  # 1 less: the header is a row
-        if source.position != position:
+        if any(source.position.get(name) != value for name, value in position.items()):
             raise SourceError("standard input is not the input that this job has read so far; nothing was learned")
 
     if path != "-":

@@ -172,8 +172,8 @@ def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
                 shuffled = stack.enter_context(closing(_outlet(source, source.shuffled)))
                 mixer = Mixer(agreed, messages, shuffled, store, wait_seconds=wait, tell=_tell)
                 mixer.run(stopping, idle_seconds)
-                if not messages.forgets:
-                    say("the broker does not let us delete forwarded messages: set the topic's retention")
+                if messages.kept is not None:
+                    say(f"forwarded messages are still in the topic {source.messages!r}: {messages.kept}")
                 last.update(waiting=mixer.waiting, late=mixer.counts.refused, dead=mixer.counts.dead)
 
         last: dict[str, int] = {}

@@ -144,7 +144,7 @@ class Definition(Settings):
         """
         return Promise(learned=learned, budget=self.model.budget, cap=self.cap)
 
-    def continued(self, stored: str, learned: int, accept: bool) -> Terms:
+    def continued(self, stored: str, learned: int, accept: bool, *, losses: int = 0) -> Terms:
         """Return the terms on which a job goes on that may have another budget or cap than before.
 
         Parameters
@@ -155,12 +155,15 @@ class Definition(Settings):
             How many records the job has learned.
         accept
             Whether a larger budget or cap than the last one is accepted.
+        losses
+            How often a loss of commits was accepted.
 
         Raises `ConfigError` for a larger budget or cap that is not accepted.
         """
         mine = Terms(self.fingerprint(), self.text())
+        now = StoredDefinition.model_validate_json(self.text()).model_copy(update={"losses": losses or None})
         if not stored:
-            return mine
+            return Terms(now.fingerprint(), now.text())
         before = read_definition(stored)
         old, new = before.promise(learned), self.promise(learned)
         if (type(before.cap_budget), type(parse_budget(old.budget))) != (
@@ -169,7 +172,7 @@ class Definition(Settings):
         ):
             return mine
         earlier = before.earlier if old == new else (*before.earlier, old)
-        kept = StoredDefinition.model_validate_json(self.text()).model_copy(update={"earlier": earlier})
+        kept = now.model_copy(update={"earlier": earlier})
         if kept.fingerprint() != before.fingerprint():
             return mine
         if old.exceeded_by(new) and not accept:
@@ -228,13 +231,17 @@ class StoredDefinition(Definition):
         See `Definition`.
     earlier
         What was promised before the present budget and cap, oldest first.
+    losses
+        How often a loss of commits was accepted. None: never.
     """
 
     earlier: tuple[Promise, ...] = ()
+    losses: int | None = None
 
     def text(self) -> str:
         """See `Definition.text`."""
-        return self.model_dump_json(by_alias=True, exclude_none=True) if self.earlier else super().text()
+        changed = self.earlier or self.losses
+        return self.model_dump_json(by_alias=True, exclude_none=True) if changed else super().text()
 
     def fingerprint(self) -> str:
         """See `Definition.fingerprint`: it is that of the first cap, with which the store was created."""
@@ -244,9 +251,23 @@ class StoredDefinition(Definition):
         return self.model_copy(update=first).fingerprint()
 
     def notes(self) -> list[str]:
-        """Notes for a statement: which subjects are one person, and what was promised before."""
+        """Notes for a statement: which subjects are one person, what was lost, and what was promised before."""
         whole = "subjects are whole numbers, and 7, +7 and 007 are one person"
-        return [*([] if isinstance(self.schema_.subject, str | None) else [whole]), *self._changes()]
+        subjects = [] if isinstance(self.schema_.subject, str | None) else [whole]
+        return [*subjects, *self._lost(), *self._changes()]
+
+    def _lost(self) -> list[str]:
+        """What holds after losses: before and after each one, a run of its own kept the guarantee and the caps."""
+        if not self.losses:
+            return []
+        times = "once" if self.losses == 1 else f"{self.losses} times"
+        cap = "" if self.cap is None else " and every cap"
+        return [
+            f"the store lost commits, and the operator went on, {times}: what was learned in them may have been shown,"
+            f" their spends are not counted, and their records may have been learned again. Every spend{cap} above may"
+            f" hold {self.losses + 1} times over: what is guaranteed is the sum of {self.losses + 1} such budgets, if"
+            " budget and cap were not larger in what was lost"
+        ]
 
     def _changes(self) -> list[str]:
         notes = [

@@ -10,7 +10,8 @@ from streamdp.config.settings import Settings
 
 if TYPE_CHECKING:
     from connectors.files import DeadLetterFile
-    from streamdp.data.records import Encoder, Source
+    from connectors.recordfile import RecordFile
+    from streamdp.data.records import Encoder
 
 
 def file_type(path: str) -> Literal["csv", "jsonl"]:
@@ -84,7 +85,7 @@ class FileSourceConfig(Settings):
         """
         return self.model_copy(update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False})
 
-    def build(self, encoder: Encoder) -> Source:
+    def build(self, encoder: Encoder) -> RecordFile:
         """Open the source.
 
         Parameters

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamdp.data.records import Encoder, Source
     from streamdp.data.schema import Schema
 
-_STORE_ENDINGS = ("", ".key", ".lock", "-journal", "-shm", "-wal")
+_STORE_ENDINGS = ("", ".key", ".last", ".lock", "-journal", "-shm", "-wal")
 """Suffixes of the store's path in the names of its files."""
 
 

@@ -113,6 +113,8 @@ class KafkaSourceConfig(KafkaClientConfig):
     avro_framing
         What precedes an Avro value: nothing, or the 5 bytes that Confluent's serializers write. See
         `connectors.avrorows`.
+    json_framing
+        The same for a JSON value. See `connectors.jsonrows`.
     """
 
     type: Literal["kafka"]
@@ -131,6 +133,7 @@ class KafkaSourceConfig(KafkaClientConfig):
     format: Literal["json", "avro"] = "json"
     avro_schema: str | None = Field(default=None, min_length=1, validate_default=True)
     avro_framing: Literal["none", "confluent"] = "none"
+    json_framing: Literal["none", "confluent"] = "none"
 
     @field_validator("dead_letter_topic")
     @classmethod
@@ -156,11 +159,12 @@ class KafkaSourceConfig(KafkaClientConfig):
             raise ValueError("needs format: avro")
         return value
 
-    @field_validator("avro_framing")
+    @field_validator("avro_framing", "json_framing")
     @classmethod
     def _framed(cls, value: str, info: ValidationInfo) -> str:
-        if value != "none" and info.data.get("format") == "json":
-            raise ValueError("needs format: avro")
+        form = str(info.field_name).partition("_")[0]
+        if value != "none" and info.data.get("format", form) != form:
+            raise ValueError(f"needs format: {form}")
         return value
 
     def build_source(self, job: str, encoder: Encoder, key_is_subject: bool) -> KafkaSource:
@@ -184,6 +188,10 @@ class KafkaSourceConfig(KafkaClientConfig):
             from connectors.avrorows import AvroDecoder
 
             other["decode"] = AvroDecoder(self.avro_schema, framing=self.avro_framing)
+        if self.json_framing == "confluent":
+            from connectors.jsonrows import encode_framed_json
+
+            other["decode"] = encode_framed_json
         return KafkaSource(
             self.topic,
             encoder,

@@ -288,6 +288,10 @@ class ShardedSource(Protocol):
     def assigned(self) -> list[Shard]:
         """Return the shards that were assigned since the last call. Each waits for `start`."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether this worker has been told which shards it has, or that it has none; not while a group forms."""
+
     def awaited(self) -> str:
         """What a worker without shards waits for: words that end a sentence. They show no value of a record."""
 

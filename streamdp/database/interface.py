@@ -96,6 +96,13 @@ class Database(Protocol):
     def name(self) -> str:
         """The name for messages, without any password."""
 
+    accept_loss: bool
+    """Whether a database that has lost commits is opened all the same. Set it before `lock`."""
+
+    @property
+    def losses(self) -> int:
+        """How often a user accepted a loss of commits. Known after `create` has made the database, or `reading`."""
+
     @property
     def key_file(self) -> str | None:
         """The path of the subject key beside the database; None if the database is on a server."""
@@ -122,6 +129,8 @@ class Database(Protocol):
             The format to create.
         fill
             Writes the first rows, inside the transaction that creates the tables.
+
+        Raises `StoreLostError` if there was a database, unless `accept_loss` is set.
         """
 
     def reading(self, form: Format) -> AbstractContextManager[Connection]:
@@ -132,8 +141,9 @@ class Database(Protocol):
         form
             The format that the database must have, in this version or an older one.
 
-        Raises `StoreError` if there is no such database, `StoreDamagedError` if it has another format, and
-        `StoreVersionError` if it has a newer version.
+        Raises `StoreError` if there is no such database, `StoreDamagedError` if it has another format,
+        `StoreVersionError` if it has a newer version, and `StoreLostError` if it has lost commits, unless `accept_loss`
+        is set.
         """
 
     def check(self, connection: Connection) -> None:

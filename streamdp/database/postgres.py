@@ -95,6 +95,8 @@ class PostgresNamespace:
     """
 
     key_file: str | None = None
+    accept_loss = False
+    losses = 0  # the server recognises damage to its own log
 
     def __init__(self, url: URL, job: str) -> None:
         self._schema = PREFIX + job

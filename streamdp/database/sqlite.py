@@ -6,14 +6,16 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
 from streamdp.database.interface import Format
+from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_connection import BUSY_TIMEOUT_S, close, connect, pragma, store_errors
-from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError
+from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError
 
 CHECKPOINT_PAGES = 8192
 """Pages in SQLite's write-ahead log before a checkpoint: 32 MB.
@@ -34,13 +36,20 @@ class SQLiteFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.path.realpath(path)
         self.key_file: str | None = self.name + ".key"
+        self.accept_loss = False
+        self.losses = 0
+        self._file = LastCommitFile(self.name)
+        self._known = LastCommit()
+        self._lost = False
 
     def lock(self, shared: bool) -> FileLock:
-        """See `Database.lock`.
+        """See `Database.lock`. A file with two names is refused, because each name has a lock of its own.
 
         A process that finds no file takes the lock alone, even if `shared`, until `create` has made the file. The
         others wait for it up to `BUSY_TIMEOUT_S`.
         """
+        if os.path.exists(self.name) and os.stat(self.name).st_nlink > 1:
+            raise StoreError(f"{self.name} is a hard link: the file has another name, which has another lock; copy it")
         deadline = time.monotonic() + (BUSY_TIMEOUT_S if shared else 0.0)
         while True:
             try:
@@ -56,6 +65,7 @@ class SQLiteFile:
         """See `Database.create`."""
         new = self._is_new()
         if new:
+            self._check_absent()
             with self.errors():
                 try:
                     self._create(form, fill)
@@ -82,13 +92,54 @@ class SQLiteFile:
             raise StoreDamagedError(f"{path} is missing but {path}-wal exists; restore the former or remove the latter")
         return True
 
+    def _check_absent(self) -> None:
+        """Raise `StoreLostError` if there was a database at this path: a file beside it is left.
+
+        A draft is left by a crash in `_create`, which may have made the key before.
+        """
+        last = self._last()
+        if last is not None:
+            self._lose(f"{self.name} is missing but {self._file.path} exists")
+        elif os.path.exists(self.name + ".key") and not os.path.exists(self._draft):
+            self._lose(
+                f"{self.name} is missing but its key exists (if there never was a database, move {self.name}.key"
+                " away and give the key by the environment)"
+            )
+        self._set_known(last or LastCommit())
+
+    def _last(self) -> LastCommit | None:
+        try:
+            return self._file.read()
+        except StoreDamagedError as error:
+            self._lose(str(error))
+            return None
+
+    def _lose(self, what: str) -> None:
+        """Go on without the lost commits, or raise `StoreLostError`."""
+        if not self.accept_loss:
+            raise StoreLostError(
+                f"{what}; restore the newest copies of these files together. To go on without what is lost, say"
+                " `streamdp run --accept-loss`: its spends are not counted, its records are learned again, and the"
+                " statement says so"
+            )
+        self._lost = True
+
+    def _set_known(self, last: LastCommit) -> None:
+        self.losses = last.losses + self._lost
+        self._known = LastCommit(last.number, self.losses)
+
+    @property
+    def _draft(self) -> str:
+        return self.name + ".new"
+
     def _create(self, form: Format, fill: Callable[[Connection], object]) -> None:
         # Not `durable.write_durably`: SQLite writes the draft itself, flushes it to disk and has files beside it.
-        draft = self.name + ".new"
-        for suffix in ("", "-journal", "-wal", "-shm"):
+        draft = self._draft
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+        for suffix in ("-journal", "-wal", "-shm"):
             if os.path.exists(draft + suffix):
                 os.unlink(draft + suffix)
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        sync_directory(draft)  # before `fill` makes a key
         connection = connect(draft)
         try:
             with connection.begin():
@@ -108,14 +159,32 @@ class SQLiteFile:
         if not os.path.exists(self.name):
             raise StoreError(f"cannot read {self.name}: No such file or directory")
         with self.errors():
+            last = self._last()  # before the database, because it is written after each commit
             at_rest = _at_rest(self.name)
             connection = connect(self.name, mode="ro&immutable=1" if at_rest else "ro")
             try:
                 _check_header(connection, self.name, form, at_rest)
                 with connection.begin():
+                    self._check_complete(connection, last)
                     yield connection
             finally:
                 close(connection)
+
+    def _check_complete(self, connection: Connection, last: LastCommit | None) -> None:
+        """Raise `StoreLostError` if the database is older than the file that holds its last commit."""
+        found = LastCommit()
+        if inspect(connection).has_table("last_commit"):  # older versions of this program did not make it
+            rows = connection.exec_driver_sql("SELECT number, losses FROM last_commit").all()
+            if len(rows) != 1 or not all(isinstance(value, int) for value in rows[0]):
+                raise StoreDamagedError(f"{self.name} is damaged: its last commit has no number")
+            found = LastCommit(*rows[0])
+        last = last or LastCommit()
+        if found.number < last.number:
+            self._lose(
+                f"{self.name} has {found.number:,} of {last.number:,} commits: its write-ahead log is damaged or"
+                " missing, or it is an older copy"
+            )
+        self._set_known(LastCommit(max(found.number, last.number), max(found.losses, last.losses)))
 
     def check(self, connection: Connection) -> None:
         """See `Database.check`. SQLite reads the whole file."""
@@ -128,10 +197,12 @@ class SQLiteFile:
     def open_for_writing(self, form: Format) -> Connection:
         """See `Database.open_for_writing`."""
         with self.errors():
-            connection = connect(self.name)
+            connection = connect(self.name, factory=CountingConnection)
             try:
                 pragma(connection, "synchronous = FULL")
                 pragma(connection, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
+                driver: Any = connection.connection.driver_connection
+                driver.count_commits(self._file, self._known)
                 with connection.begin():
                     version = pragma(connection, "user_version")
                     form.migrate(connection, version)

@@ -26,7 +26,7 @@ _LOCKED = {5, 6}
 _ENVIRONMENT = {3, 7, 8, 10, 13, 14, 22, 23}
 
 
-def connect(path: str, mode: str = "rw") -> Connection:
+def connect(path: str, mode: str = "rw", factory: type[sqlite3.Connection] = sqlite3.Connection) -> Connection:
     """Open a plain connection. Transactions begin when SQLAlchemy begins one, also for DDL.
 
     Parameters
@@ -35,12 +35,19 @@ def connect(path: str, mode: str = "rw") -> Connection:
         An existing file, or "" for a temporary database that is deleted when the connection is closed.
     mode
         "rw", "ro" for a connection that cannot write, or "ro&immutable=1" if nobody writes to the file.
+    factory
+        The class of the driver's connection.
     """
     target = f"file:{quote(os.path.abspath(path))}?mode={mode}" if path else ""
 
     def creator() -> sqlite3.Connection:
         return sqlite3.connect(
-            target, uri=bool(path), timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            target,
+            uri=bool(path),
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=factory,
         )
 
     engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)

@@ -63,6 +63,17 @@ def key_fingerprint(key: bytes) -> bytes:
     return blake2b(digest_size=16, key=key, person=b"streamdp-key-id").digest()
 
 
+def source_key(key: bytes) -> bytes:
+    """Return a key for digests of a source's records, from which the subject key cannot be computed.
+
+    Parameters
+    ----------
+    key
+        32 to 64 secret bytes.
+    """
+    return blake2b(digest_size=32, key=key, person=b"streamdp-source").digest()
+
+
 def check_key(key: bytes) -> bytes:
     """Return the key if its length is right.
 

@@ -151,6 +151,7 @@ class Mixer:
             self._forward_again(decided, position["answered"])
         else:
             self._offset = self._next = self._messages.seek(self._offset)
+            self._messages.forget(self._offset)  # a crash or a fault may have come before the deletion
 
     def _forward_again(self, decided: int, answered: int) -> None:
         """Forward the batch that was decided on: a crash came before or after it was forwarded."""

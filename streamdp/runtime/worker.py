@@ -147,7 +147,8 @@ class Worker:
         max_records
             Stop after about this many records; None for no end.
         idle_seconds
-            Stop if no record came for this long; None for no end.
+            Stop if no record came for this long, also because this worker has no shard; None for no end. The time to
+            join the group does not count.
 
         Raises `SourceError`, `TooManyBadRecordsError` and `StoreError`, after it has committed what it could.
         """
@@ -195,7 +196,9 @@ class Worker:
                 size = sum(len(raw) for _, _, raw in polled)
                 if self._reaches(max_records, size):
                     self._finish_learning()  # this may be the last batch: do not wait for more in a poll
-            if idle_seconds is not None and len(self._shards) and self._clock() - self._heard > idle_seconds:
+            if not len(self._shards) and not self._source.settled:
+                self._heard = self._clock()  # to join the group may take longer than `idle_seconds`
+            if idle_seconds is not None and self._clock() - self._heard > idle_seconds:
                 break
         self._finish_learning()
 
@@ -206,7 +209,7 @@ class Worker:
         """Claim the shards that were assigned, read again what is stale, and start what waits for it."""
         if new := [*self._source.assigned(), *self._shards.take_reclaimable(self._clock())]:
             self._claim(new)
-            self._heard = self._clock()  # to join the group may take longer than `idle_seconds`
+            self._heard = self._clock()
         if self._shards.stale:
             self._roll_back()
         self._start_shards()

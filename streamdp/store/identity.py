@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection, Row, insert
 
@@ -30,8 +30,21 @@ class Terms(NamedTuple):
     config: str
 
 
-Continued = Callable[[str, int], Terms]
-"""Takes the text in a store and the number of records learned, and returns the terms of a job that goes on."""
+class Continued(Protocol):
+    """Says on which terms a job goes on."""
+
+    def __call__(self, stored: str, learned: int, *, losses: int) -> Terms:
+        """Return the terms.
+
+        Parameters
+        ----------
+        stored
+            The text in the store; "" for a new store.
+        learned
+            The number of records learned.
+        losses
+            How often a loss of commits was accepted.
+        """
 
 
 def create_or_check(
@@ -52,7 +65,7 @@ def create_or_check(
     key
         The subject key. If None, it is found or drawn as in `subject_key`.
     continued
-        Returns the terms for a store that exists. None: they are `terms`.
+        Returns the terms for a store that exists, or of which commits were lost. None: they are `terms`.
 
     Raises `StoreMismatchError` for a store of another job, fingerprint or key, and for one with a cap if this job has
     none, or the reverse; `StoreDamagedError` if the database or a snapshot is damaged.
@@ -64,11 +77,15 @@ def create_or_check(
         if capped:
             made.append(found or make_key(database.key_file))
         known = key_fingerprint(made[0]) if made else None
+        terms = created()
         row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "key_fingerprint": known}
         connection.execute(insert(JOBS), row)
 
+    def created() -> Terms:
+        return terms if continued is None or not database.losses else continued("", 0, losses=database.losses)
+
     if database.create(STORE_FORMAT, fill):
-        return made[0] if made else None, terms
+        return made[0] if made else None, created()
     with database.reading(STORE_FORMAT) as connection:
         database.check(connection)
         row = read_job(connection, database.name)
@@ -76,7 +93,7 @@ def create_or_check(
             raise StoreMismatchError(f"{database.name} belongs to job {row.job!r}, not to {job!r}")
         learned = sum(snapshot.counts.learned for snapshot in read_snapshots(connection, database.name))
         if continued is not None:
-            terms = continued(row.config, learned)
+            terms = continued(row.config, learned, losses=database.losses)
         known = _check_job(row, database.name, terms, capped)
         return matching_key(database.name, database.key_file, found, known) if capped else None, terms
 

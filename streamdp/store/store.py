@@ -23,6 +23,7 @@ from sqlalchemy import Connection, and_, delete, insert, select, update
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import FencedError, StoreError
+from streamdp.ledger.subject_key import source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
@@ -74,8 +75,16 @@ class Store:
         Whether workers share the store. Then each claims the shards that it was assigned. Otherwise one process holds
         the store, and its one shard is claimed when it is opened.
     continued
-        For a store that exists: takes its text and the number of records learned, and returns the fingerprint and the
-        text to go on with, or raises. None: `fingerprint` and `config`.
+        For a store that exists: takes its text, the number of records learned and `losses`, and returns the
+        fingerprint and the text to go on with, or raises. None: `fingerprint` and `config`.
+    accept_loss
+        Whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The spends of the
+        lost commits are not counted, and their records are learned again.
+
+    Attributes
+    ----------
+    source_key
+        A secret from which a source makes keyed digests of its records; None without a cap.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
     holds it; `StoreVersionError` for a newer format; `StoreDamagedError`; `StoreMismatchError` for another job,
@@ -101,9 +110,11 @@ class Store:
         config: str = "",
         shared: bool = False,
         continued: Continued | None = None,
+        accept_loss: bool = False,
     ) -> None:
         self.job = job
         self._database = database = open_database(url_or_path, job)
+        database.accept_loss = accept_loss
         self._claims: dict[Shard, _Claim] = {}
         self._ledger: Ledger | None = None
         self._lock = database.lock(shared)
@@ -112,6 +123,7 @@ class Store:
             subject_key, (self.fingerprint, config) = create_or_check(
                 database, job, Terms(fingerprint, config), capped=capped, key=key, continued=continued
             )
+            self.source_key = None if subject_key is None else source_key(subject_key)
             self._connection = database.open_for_writing(STORE_FORMAT)
             try:
                 with database.errors(), self._connection.begin():
@@ -134,6 +146,11 @@ class Store:
     def ledger(self) -> Ledger | None:
         """The spends of subjects, which `commit` commits; None without a cap."""
         return self._ledger
+
+    @property
+    def losses(self) -> int:
+        """How often a loss of commits was accepted: every spend and every cap may hold once more for each."""
+        return self._database.losses
 
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
         """Give subjects their own caps (see `Ledger.set_cap`), for all workers. They are on disk when this returns.

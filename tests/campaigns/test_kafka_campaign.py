@@ -557,7 +557,7 @@ class Campaign:
         total = Counts()
         for snapshot in snapshots:
             p, counts = snapshot.shard.partition, snapshot.counts
-            assert snapshot.position == {"offset": len(messages[p])}
+            assert snapshot.position["offset"] == len(messages[p])
             assert counts == replay.counts[p][-1]
             assert snapshot.state["n_seen"] == counts.learned
             assert np.array_equal(snapshot.state["state"], replay.state(p, counts.learned))

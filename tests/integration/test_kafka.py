@@ -340,11 +340,85 @@ def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], t
     time.sleep(0.5)
     create_topic(broker.bootstrap, topic)
     client.close()
-    with pytest.raises(SourceError, match="has 0 to 0: the topic was truncated or recreated"):
+    with pytest.raises(SourceError, match="has 0 to 0: the topic was deleted and created again"):
         work(path, source(broker.bootstrap, topic))
     produce(broker.bootstrap, topic, [(f"w{i}", fields(i)) for i in range(5)])
     assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 5) == 5
     assert (summed(path), positions(path)) == (Counts(160, 0, 0), {0: 5})
+
+
+def create_again(broker: Broker, topic: str, records: int) -> None:
+    """Another topic of the same name."""
+    client = admin(broker)
+    client.delete_topics([topic])
+
+    def created() -> bool:
+        with contextlib.suppress(kafka.errors.TopicAlreadyExistsError):  # until the brokers have forgotten the first
+            create_topic(broker.bootstrap, topic)
+            return True
+        return False
+
+    wait_until(created)
+    client.close()
+    produce(broker.bootstrap, topic, [(f"n{i}", fields(i)) for i in range(records)])
+
+
+def test_another_topic_of_the_same_name_is_recognised(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """It is longer than the stored offset. Without the topic's id, its first records are skipped in silence."""
+    topic, path = make_topic(), tmp_path / "job.db"
+    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
+    work(path, source(broker.bootstrap, topic), 100)
+    create_again(broker, topic, 250)
+    with pytest.raises(SourceError, match="deleted and created again"):
+        work(path, source(broker.bootstrap, topic), 50)
+    assert (summed(path), positions(path)) == (Counts(100), {0: 100})
+    assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 250) == 250
+    assert (summed(path), positions(path)) == (Counts(350), {0: 250})
+    produce(broker.bootstrap, topic, [(f"m{i}", fields(i)) for i in range(10)])
+    assert work(path, source(broker.bootstrap, topic), 10) == 10  # the position has the new topic's id
+
+
+def test_a_position_without_an_id_gets_the_topics_at_the_first_start(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    shard = Shard(topic, 0)
+    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(20)])
+    with Store(path, "job", "f", cap=CAP, shared=True) as store:
+        store.claim([shard])
+        store.commit_parts({shard: Part(model(store).state_dict(), {"offset": 20}, Counts(20))})
+    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.1) as colleague:
+        wait_until(lambda: "topic_id" in Store.snapshots(path, "job")[0].position)
+        colleague.leave()
+    create_again(broker, topic, 30)
+    with pytest.raises(SourceError, match="deleted and created again"):
+        work(path, source(broker.bootstrap, topic), 10)
+    assert summed(path) == Counts(20)
+
+
+@pytest.mark.parametrize("on_missing", ["stop", "earliest"])
+def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_missing: str
+) -> None:
+    topic, path = make_topic(), tmp_path / "job.db"
+    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
+    reader = source(broker.bootstrap, topic, on_missing=on_missing)
+    turn, poll = threading.Lock(), reader.poll
+
+    def poll_in_turn(max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
+        with turn:
+            return poll(max_records, timeout_s)
+
+    monkeypatch.setattr(reader, "poll", poll_in_turn)
+    with Colleague(path, reader, commit_seconds=0.2) as colleague:
+        wait_until(lambda: path.exists() and positions(path) == {0: 100})
+        with turn:  # between two fetches: the client sees a topic that has grown
+            create_again(broker, topic, 250)
+        wait_until(lambda: colleague.error)
+        assert "deleted and created again while it was read" in str(colleague.error)
+    assert (summed(path), positions(path)) == (Counts(100), {0: 100})
 
 
 @pytest.mark.parametrize("on_missing", ["stop", "earliest"])
@@ -627,9 +701,11 @@ def test_a_member_without_a_partition_says_that_others_have_them(
         return idle == [said]
 
     with contextlib.closing(readers[0]), contextlib.closing(readers[1]):
+        assert not any(reader.settled for reader in readers)
         for reader in readers:
             reader.subscribe(Nobody())
         wait_until(told)
+        assert all(reader.settled for reader in readers)
 
 
 def test_batches_are_closed_where_shards_are_taken_away(

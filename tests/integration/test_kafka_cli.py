@@ -24,10 +24,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kafka import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.engine import make_url
 
-from connectors.kafkasink import read_topic
+from connectors.kafkaclient import connect
+from connectors.kafkasink import SnapshotTopic, read_topic
 from servers.broker import Broker, create_topic
 from servers.process import free_ports
 from streamdp import load_snapshot
@@ -36,7 +38,7 @@ from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.errors import NotAvailableError
 from streamdp.runtime.prometheus import Metrics
 from streamdp.serving.publish import committed, weights
-from streamdp.serving.snapshots import newest
+from streamdp.serving.snapshots import newest, snapshot_from_json, snapshot_to_json
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 from tests.support.commands import Command, Quick, environment
@@ -274,6 +276,32 @@ def test_a_published_model_is_the_stores(trained: Trained) -> None:
     assert "accuracy" in published["holdout"]
     with pytest.raises(NotAvailableError):
         load_snapshot(trained.bootstrap, trained.models, "another")
+
+
+def test_a_late_snapshot_of_an_earlier_owner_does_not_survive_the_newer_model(
+    broker: Any, make_topic: Callable[..., str]
+) -> None:
+    """The topic is compacted: of all messages with one key, the last one stays."""
+    name, shard = make_topic(), Shard("t", 0)
+    old, new = (SnapshotTopic(name, broker.bootstrap) for _ in range(2))
+    for topic, epoch, seq, at in ((old, 1, 1, 10.0), (new, 2, 1, 11.0), (new, 2, 2, 12.0), (old, 1, 1, 10.0)):
+        topic.publish("j", {(shard, epoch): snapshot_to_json(snapshot(epoch, seq, at))})
+    old.close()
+    new.close()
+    consumer = connect(broker.bootstrap, None, {})
+    partition = TopicPartition(name, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    kept: dict[bytes, bytes | None] = {}
+    deleted = []
+    while consumer.position(partition) < consumer.end_offsets([partition])[partition]:
+        for message in consumer.poll(timeout_ms=1000).get(partition, []):
+            kept[message.key] = message.value
+            deleted += [message.key] * (message.value is None)
+    consumer.close()
+    assert b"j/t/0/1" in deleted
+    (left,) = newest([snapshot_from_json(value) for value in kept.values() if value], "j")
+    assert (left.epoch, left.seq) == (2, 2)
 
 
 def test_dead_letters_say_where_and_why_and_never_what(trained: Trained) -> None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 from connectors.memory import BAD, Entry, MemoryShards
+from streamdp import GaussianDP
 from streamdp.data.records import Shard
 from streamdp.runtime.worker import Worker
-from streamdp.store.snapshot import Snapshot
+from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 
 SIZE = 37
 """Records of a batch."""
+CAP = GaussianDP(2.0)
+"""Four records of mu = 1."""
+MOST = 4
 
 
 class ScriptedShards(MemoryShards):
@@ -68,3 +73,38 @@ def streams(shards: int, records: int, seed: int) -> dict[Shard, list[Entry]]:
 def found(path: Path) -> dict[Shard, Snapshot]:
     """The last commit of each shard."""
     return {snapshot.shard: snapshot for snapshot in Store.snapshots(path, "job")}
+
+
+def replay(stream: Sequence[Entry]) -> tuple[list[Counts], Counter[str]]:
+    """Counts after each record, and the records that each subject may have learned."""
+    spent: Counter[str] = Counter()
+    now, counts = Counts(), [Counts()]
+    for item in stream:
+        if item is BAD:
+            now = Counts(now.learned, now.refused, now.dead + 1)
+        elif spent[item[2]] < MOST:
+            spent[item[2]] += 1
+            now = Counts(now.learned + 1, now.refused, now.dead)
+        else:
+            now = Counts(now.learned, now.refused + 1, now.dead)
+        counts.append(now)
+    return counts, spent
+
+
+def spends(path: Path, subjects: Sequence[str]) -> dict[str, int]:
+    with Store(path, "job", "f", cap=CAP, shared=True) as store:
+        assert store.ledger is not None
+        return {subject: store.ledger.spent(subject).records for subject in subjects}
+
+
+def check_exact(path: Path, given: Mapping[Shard, Sequence[Entry]]) -> None:
+    """All was counted once, and each commit is what plain Python has there."""
+    last = found(path)
+    for shard, stream in given.items():
+        counts, spent = replay(stream)
+        assert last[shard].position == {"index": len(stream)}
+        assert last[shard].counts == counts[-1]
+        assert last[shard].state["n_seen"] == counts[-1].learned
+        assert spends(path, list(spent)) == dict(spent)
+    for commit in Store.history(path, 10_000, job="job"):
+        assert commit.counts == replay(given[commit.shard])[0][commit.position["index"]]

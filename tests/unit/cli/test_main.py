@@ -176,7 +176,8 @@ def test_status_says_that_theta_is_on_the_border(
     (tmp_path / "data.csv").write_text(rows(3000))
     for radius, found in ((0.01, "theta sits on the border of its domain"), (100, None)):
         flags = [*PAN, *PEOPLE[:4], "--set", f"model.domain={{ball: {radius}}}", "--set", "model.method=newton"]
-        (tmp_path / "data.db").unlink(missing_ok=True)
+        for old in tmp_path.glob("data.db*"):
+            old.unlink()
         assert quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)[0] == 0
         status = json.loads(quick(monkeypatch, capsys, tmp_path, "status", "data.db", "--json")[1])
         assert status.get("domain") == found
@@ -311,6 +312,40 @@ def test_a_damaged_store_is_refused_and_left_alone(
     assert code == 4
     assert "data.db" in err
     assert (tmp_path / "data.db").read_bytes() == damaged
+
+
+def test_a_store_that_lost_commits_goes_on_only_if_the_user_says_so(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("data.csv", "data.db.key", "data.db.last"):
+        shutil.copy(trained / name, tmp_path)
+    run = ["run", "data.csv", *FLAGS, *PEOPLE]
+    for arguments in (run, [*run, "--accept-budget"]):
+        code, _, err = quick(monkeypatch, capsys, tmp_path, *arguments)
+        assert code == 4
+        assert "data.db is missing but" in err
+        assert "--accept-loss" in err
+    assert not (tmp_path / "data.db").exists()
+    assert quick(monkeypatch, capsys, tmp_path, *run, "--accept-loss", "--publish", "model.json")[0] == 0
+    for _ in range(2):
+        said = quick(monkeypatch, capsys, tmp_path, "statement", "data.db")[1]
+        assert "the store lost commits, and the operator went on, once" in said
+        assert "Every spend and every cap above may hold 2 times over" in said
+        assert quick(monkeypatch, capsys, tmp_path, *run)[0] == 0  # a later run does not forget it
+    assert "lost commits" in json.loads((tmp_path / "model.json").read_text())["statement"]
+
+
+def test_a_replaced_file_is_refused(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the same header and more records, so that its positions are all there."""
+    for file in trained.glob("data.*"):
+        shutil.copy(file, tmp_path)
+    header, first, *others = (tmp_path / "data.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "data.csv").write_text("".join([header, *others, first, *others]))
+    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
+    assert code == 3
+    assert "data.csv begins with other records" in err
 
 
 def test_another_configuration_is_refused(

@@ -452,6 +452,10 @@ JOB: dict[str, Any] = {
         ({"format": "avro"}, "source.avro_schema: format avro needs"),
         ({"avro_schema": "s.avsc"}, "source.avro_schema: needs format: avro"),
         ({"avro_framing": "confluent"}, "source.avro_framing: needs format: avro"),
+        (
+            {"format": "avro", "avro_schema": "s", "json_framing": "confluent"},
+            "json_framing: needs format: json",
+        ),
         ({"format": "xml"}, "source.format"),
         ({"format": "avro", "avro_schema": "s.avsc", "avro_framing": "other"}, "source.avro_framing"),
         ({"format": "avro", "avro_schema": "d.log", "dead_letters": "d.log"}, "same as source.avro_schema"),

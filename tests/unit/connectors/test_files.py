@@ -273,6 +273,44 @@ def test_a_file_that_was_cut_or_replaced_is_refused(tmp_path, kind, packed):
         FORMATS[kind](write(tmp_path / "f", data), SCHEMA).seek({"index": 3})
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("polled", [1, 2, 30, 500])
+def test_another_file_with_the_same_header_is_recognised(tmp_path, kind, polled):
+    """By a keyed digest of its first records: positions are shown, and must not confirm a guess of a record."""
+
+    def opened(key=b"k" * 32):
+        source = open_lenient(kind, path)
+        if key is not None:
+            source.recognise(key)
+        return source
+
+    def lines(first, n):
+        return as_bytes(kind, rows(1000)[first : first + n])
+
+    path = write(tmp_path / "f", lines(0, 600))
+    source = opened()
+    for part in (1, polled - 1):
+        batch = source.poll(part, 0.0)
+        assert len(batch) + len(batch.dead) == part
+    position = source.position
+    unkeyed = {name: value for name, value in position.items() if name != "first"}
+    write(tmp_path / "f", lines(0, 900))  # it has grown
+    for stored in (position, unkeyed):  # the second is of an earlier version
+        later = opened()
+        later.seek(stored)
+        assert later.position == position
+    write(tmp_path / "f", lines(1, 600))
+    if polled > 1:
+        with pytest.raises(SourceError, match="begins with other records"):
+            opened().seek(position)
+    opened(None).seek(position)  # a job without a key does not look
+    write(tmp_path / "f", lines(0, 600))
+    for key in (b"l" * 32, None):
+        other = opened(key)
+        other.poll(polled, 0.0)
+        assert (other.position.get("first") == position["first"]) is (polled == 1 and key is not None)
+
+
 @pytest.mark.parametrize("more", [b"\n", b"\r\n", b""])
 def test_a_last_line_without_an_end_may_get_one_later(tmp_path, more):
     path = write(tmp_path / "f", HEADER + b"e,s1,x,5,,1")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from connectors import encode_json, jsonrows, jsonscan
 from connectors.recordblocks import MAX_RECORD_BYTES, cut_lines
+from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
 
@@ -244,6 +245,25 @@ def test_given_columns_stand_in_for_keys():
     numbers = encode([GOOD, b'{"z": 1}'], NUMBERS, given={"a": ["0.5", "1"], "t": ["3", "x"]})
     assert numbers.y.tolist() == [3.0]
     assert numbers.dead[0].reason == "not_a_number"
+
+
+def test_the_frame_of_confluents_serializers():
+    frame, bare = b"\0\0\1\2\3", b'{"a": 1, "c": "x", "t": 2}'
+    raw = [frame + bare, bare, None, b"", frame, b"\1" + frame[1:] + bare, frame + b"[]", b"\0\0", frame + bare]
+    keys = {"id": [f"k{i}" for i in range(len(raw))]}
+    places = np.arange(len(raw)) * 3 + 7
+    batch = jsonrows.encode_framed_json(raw, places, {"next": 1}, SCHEMA, keys)
+    assert (batch.positions.tolist(), batch.subjects, batch.position) == ([7, 31], ["k0", "k8"], {"next": 1})
+    assert [(d.position, d.reason) for d in batch.dead] == [
+        (10, "not_framed"), (13, "tombstone"), (16, "empty_line"), (19, "empty_line"), (22, "not_framed"),
+        (25, "not_an_object"), (28, "not_framed"),
+    ]  # fmt: skip
+    assert len(jsonrows.encode_framed_json([], places[:0], {}, SCHEMA)) == 0
+    kafka = {"type": "kafka", "topic": "t", "brokers": "b:1", "json_framing": "confluent"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("connectors.kafka.KafkaSource", lambda *_, **options: options)
+        options = KafkaSourceConfig.model_validate(kafka).build_source("j", SCHEMA, True)
+    assert options["decode"] is jsonrows.encode_framed_json
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "é", "a b", "k" * 9000])

@@ -336,6 +336,17 @@ def test_messages_that_are_gone_are_not_mixed_with_others(world: Callable[..., W
     assert one.parties["shuffler"].waiting == 0
 
 
+def test_a_new_shuffler_deletes_what_its_predecessor_could_not(world: Callable[..., World]) -> None:
+    one = world(records=2 * PEOPLE + 3)
+    one.step("shuffler")
+    one.parties["shuffler"]._messages.forgets = False
+    one.run()
+    assert one.messages.first == 0
+    one.parties.pop("shuffler")
+    one.step("shuffler")
+    assert one.messages.first == 2 * PEOPLE
+
+
 def test_a_store_or_a_topic_of_another_run(world: Callable[..., World]) -> None:
     one = world(records=2 * PEOPLE).run()
     empty = Kept(lambda: None)

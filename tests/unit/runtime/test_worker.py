@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors.memory import BAD, Entry
-from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor
+from connectors.memory import BAD
+from streamdp import LDPASGDRegressor, PanPrivateRegressor
 from streamdp.data.records import Position, Shard
 from streamdp.errors import (
     ConfigError,
@@ -29,11 +28,18 @@ from streamdp.runtime.store_thread import GIVE_UP_S
 from streamdp.runtime.worker import RECLAIM_AFTER_S, REPORT_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
-from tests.support.shards import SIZE, ScriptedShards, found, run_quietly, streams
-
-CAP = GaussianDP(2.0)
-"""Four records of mu = 1."""
-MOST = 4
+from tests.support.shards import (
+    CAP,
+    MOST,
+    SIZE,
+    ScriptedShards,
+    check_exact,
+    found,
+    replay,
+    run_quietly,
+    spends,
+    streams,
+)
 
 
 def work(path: Path, source: ScriptedShards, **options: Any) -> int:
@@ -48,41 +54,6 @@ def work(path: Path, source: ScriptedShards, **options: Any) -> int:
 def model(store: Store) -> LDPASGDRegressor:
     """It has no batches, so that spends are exact after every fault."""
     return LDPASGDRegressor(features=["a", "b"], budget="mu=1", ledger=store.ledger)
-
-
-def replay(stream: Sequence[Entry]) -> tuple[list[Counts], Counter[str]]:
-    """Counts after each record, and the records that each subject may have learned."""
-    spent: Counter[str] = Counter()
-    now, counts = Counts(), [Counts()]
-    for item in stream:
-        if item is BAD:
-            now = Counts(now.learned, now.refused, now.dead + 1)
-        elif spent[item[2]] < MOST:
-            spent[item[2]] += 1
-            now = Counts(now.learned + 1, now.refused, now.dead)
-        else:
-            now = Counts(now.learned, now.refused + 1, now.dead)
-        counts.append(now)
-    return counts, spent
-
-
-def spends(path: Path, subjects: Sequence[str]) -> dict[str, int]:
-    with Store(path, "job", "f", cap=CAP, shared=True) as store:
-        assert store.ledger is not None
-        return {subject: store.ledger.spent(subject).records for subject in subjects}
-
-
-def check_exact(path: Path, given: Mapping[Shard, Sequence[Entry]]) -> None:
-    """All was counted once, and each commit is what plain Python has there."""
-    last = found(path)
-    for shard, stream in given.items():
-        counts, spent = replay(stream)
-        assert last[shard].position == {"index": len(stream)}
-        assert last[shard].counts == counts[-1]
-        assert last[shard].state["n_seen"] == counts[-1].learned
-        assert spends(path, list(spent)) == dict(spent)
-    for commit in Store.history(path, 10_000, job="job"):
-        assert commit.counts == replay(given[commit.shard])[0][commit.position["index"]]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -519,8 +490,11 @@ def test_a_silent_source_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_path: Path) -> None:
+    class Forming(ScriptedShards):
+        settled = property(lambda self: self.polls >= 600)
+
     given, path = streams(2, 500, 0), tmp_path / "a.db"
-    source = ScriptedShards(given)
+    source = Forming(given)
     source.assigned()  # nobody will claim them
     told: list[tuple[float, str, str]] = []
     changed: list[float] = []
@@ -616,3 +590,21 @@ def test_a_run_of_some_records_ends_with_them(tmp_path: Path) -> None:
 def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
     with fragile(tmp_path / "a.db") as store, pytest.raises(ConfigError, match="ledger"):
         Worker(ScriptedShards({}), lambda: LDPASGDRegressor(features=["a", "b"], budget="mu=1"), store)
+
+
+def test_a_worker_without_a_shard_is_idle_once_the_group_has_settled(tmp_path: Path) -> None:
+    """Until now it counted no time, and a worker that got no partition never ended."""
+
+    class Forming(ScriptedShards):
+        first = 0
+        settled = property(lambda self: self.polls >= self.first)
+
+    def fail() -> None:
+        raise AssertionError("it does not end")
+
+    for forming, least in ((0, 1.0), (100, 20.0)):
+        source = Forming({})
+        source.first = forming
+        source.events[1000] = fail
+        assert work(tmp_path / "a.db", source) == 0
+        assert least <= source.clock() < least + 3.0

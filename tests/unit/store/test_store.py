@@ -654,7 +654,8 @@ def test_a_damaged_snapshot_fails_its_checksum(tmp_path: Path) -> None:
         "state = x'00ff'",
         "committed_at = 'then'",
     ):
-        path.unlink(missing_ok=True)
+        for file in tmp_path.iterdir():
+            file.unlink()
         make(path)
         other = sqlite3.connect(path)
         other.execute(f"UPDATE shards SET {change}")
@@ -752,7 +753,12 @@ def test_a_crash_while_creating_leaves_nothing_in_the_way(tmp_path: Path) -> Non
     (tmp_path / "job.db.new").write_bytes(b"half a database")
     (tmp_path / "job.db.new-journal").write_bytes(b"half a journal")
     make(path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["job.db", "job.db.key", "job.db.lock"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "job.db",
+        "job.db.key",
+        "job.db.last",
+        "job.db.lock",
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the byte range of SQLite's locks on POSIX systems")
@@ -773,3 +779,15 @@ def test_reading_a_store_keeps_the_locks_of_the_connection_that_writes(tmp_path:
             done = subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, check=True)
             assert done.stdout == "locked\n"
             Store.snapshot(path)
+
+
+def test_a_file_with_two_names_is_refused(tmp_path: Path) -> None:
+    """Each name has a lock of its own, and SQLite would keep two write-ahead logs."""
+    path, other = tmp_path / "job.db", tmp_path / "other.db"
+    make(path)
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(StoreError, match="hard link"):
+            make(name)
+    other.unlink()
+    make(path)

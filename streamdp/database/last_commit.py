@@ -1,0 +1,182 @@
+"""The number of the last commit of an SQLite file, in the database and in a second file.
+
+SQLite stops to read its write-ahead log at the first damaged frame, and reports no error: the commits after it are lost
+in silence. So does a database whose log was deleted, or that was replaced by an older copy. Therefore each commit of a
+writer increments a number in the database, and the number is written to `<path>.last` before the commit returns. A
+database with a smaller number than its file has lost commits that were acknowledged. A larger number is allowed: the
+process died between the commit and the write of the file, or the file was deleted.
+
+The file has two places, in different sectors, that are written in turn. If a write is cut off, the other place is
+whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from hashlib import blake2b
+from typing import NamedTuple
+
+from streamdp.database.durable import sync_directory
+from streamdp.errors import StoreDamagedError, StoreError
+
+CHECKPOINT_S = 60.0
+"""The time after which a commit also moves the write-ahead log into the database."""
+
+_PLACE_BYTES = 4096
+_LINE_BYTES = 128
+
+
+class LastCommit(NamedTuple):
+    """The last commit of a database.
+
+    Parameters
+    ----------
+    number
+        How many commits writers have made.
+    losses
+        How often a user went on with a database that had lost commits.
+    """
+
+    number: int = 0
+    losses: int = 0
+
+
+class LastCommitFile:
+    """The file beside a database that holds its last commit.
+
+    Parameters
+    ----------
+    database
+        The path of the database.
+    """
+
+    def __init__(self, database: str) -> None:
+        self.path = database + ".last"
+
+    def read(self) -> LastCommit | None:
+        """Return the newest commit in the file; None if there is no file, or nothing was written to it yet.
+
+        None also for a user who may read the database and not this file. A writer would fail at its first commit.
+
+        Raises `StoreDamagedError` if no place of the file is whole, and `StoreError` if it cannot be read.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, PermissionError):
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read {self.path}: {error.strerror}") from None
+        try:
+            found = _newest(descriptor)
+            if found is None and os.fstat(descriptor).st_size > 0:
+                raise StoreDamagedError(f"{self.path} is damaged, so it is not known whether commits were lost")
+            return found
+        finally:
+            os.close(descriptor)
+
+    def write(self, last: LastCommit) -> None:
+        """Write a commit, unless the file has a newer one. It is on disk when this returns.
+
+        Parameters
+        ----------
+        last
+            The commit.
+
+        Raises `OSError` if it cannot be written.
+        """
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # workers that share the database write one after the other
+            before = _newest(descriptor)
+            if before is None or before.number < last.number:
+                os.pwrite(descriptor, _line(last), _PLACE_BYTES * (last.number % 2))
+                os.fdatasync(descriptor)
+            if before is None:
+                sync_directory(self.path)
+        finally:
+            os.close(descriptor)
+
+
+def _newest(descriptor: int) -> LastCommit | None:
+    places = (os.pread(descriptor, _LINE_BYTES, _PLACE_BYTES * i) for i in range(2))
+    return max((last for place in places if (last := _parsed(place)) is not None), default=None)
+
+
+def _parsed(place: bytes) -> LastCommit | None:
+    line = place.partition(b"\n")[0]
+    with contextlib.suppress(ValueError):
+        last = LastCommit(*map(int, line.split()[:2]))
+        if _line(last) == line + b"\n":
+            return last
+    return None
+
+
+def _line(last: LastCommit) -> bytes:
+    content = b"%d %d" % last
+    return b"%s %s\n" % (content, blake2b(content, digest_size=16, person=b"streamdp-last").hexdigest().encode())
+
+
+class CountingConnection(sqlite3.Connection):
+    """A connection that counts its commits as the module describes, once `count_commits` was called.
+
+    It also moves the write-ahead log into the database from time to time, so that less depends on the log.
+    """
+
+    _file: LastCommitFile | None = None
+    _changes = 0
+    _unwritten: LastCommit | None = None
+    _moved_at = 0.0
+
+    def count_commits(self, file: LastCommitFile, known: LastCommit) -> None:
+        """Count every commit from now on.
+
+        Parameters
+        ----------
+        file
+            The file beside the database.
+        known
+            The last commit by database and file; the count goes on from there.
+        """
+        self._file, self._moved_at = file, time.monotonic()
+        self.execute("BEGIN IMMEDIATE")
+        self.execute("CREATE TABLE IF NOT EXISTS last_commit (number INTEGER NOT NULL, losses INTEGER NOT NULL)")
+        self.execute("INSERT INTO last_commit SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM last_commit)")
+        behind = "number < :number OR losses < :losses"
+        self.execute(
+            "UPDATE last_commit SET number = max(number, :number), losses = max(losses, :losses) WHERE " + behind,
+            known._asdict(),
+        )
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit, with the next number if the transaction changed a row. The number is on disk when this returns."""
+        counted = None
+        if self._file is not None and self.in_transaction and self.total_changes != self._changes:
+            self.execute("UPDATE last_commit SET number = number + 1")
+            counted = LastCommit(*self.execute("SELECT number, losses FROM last_commit").fetchone())
+        super().commit()
+        self._changes = self.total_changes
+        if self._file is None:
+            return
+        self._unwritten = counted or self._unwritten  # not before: the file must never be ahead of the database
+        if self._unwritten is not None:
+            try:
+                self._file.write(self._unwritten)
+            except OSError as error:
+                failed = sqlite3.OperationalError(f"cannot write {self._file.path}: {error.strerror}")
+                failed.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                raise failed from None
+            self._unwritten = None
+        if time.monotonic() - self._moved_at >= CHECKPOINT_S:
+            self._moved_at = time.monotonic()
+            with contextlib.suppress(sqlite3.Error):  # the commit is on disk already
+                self.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def rollback(self) -> None:
+        """Roll back."""
+        super().rollback()
+        self._changes = self.total_changes

@@ -1,0 +1,426 @@
+"""Workers of a group, their store and their source on one virtual clock: faults and interleavings from a seed.
+
+Every thread of every worker is a task, and one task runs at a time. A task runs until it sleeps or reaches a point: a
+poll, a start of a shard, a decoding, or a call of the store. There the seed decides which task is next, and whether a
+fault happens: the source or the store does not answer, the answer to a commit is lost, the process dies, or it stands
+still for so long that the group expels it. The number of faults is limited, so that the group must get all its work
+done afterwards. The store is a real SQLite file; the loop, the store's thread and the ledger are the real ones.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.memory import Entry, MemoryShards
+from streamdp.data.records import WHOLE, Batch, Position, Shard
+from streamdp.errors import SourceUnavailableError, StoreUnavailableError
+from streamdp.runtime import store_thread
+from streamdp.runtime.worker import Worker
+from streamdp.store.snapshot import Part, Snapshot
+from streamdp.store.store import Store
+
+SESSION_S = 10.0
+"""A member that has not polled for so long is expelled from the group."""
+LIMIT_S = 600.0
+"""The virtual time after which a simulation has stalled."""
+FAULT_SHARE = 0.06
+
+
+class StalledError(AssertionError):
+    """The records are not learned, or a worker does not come back to its group, although no fault happens any more."""
+
+
+class DiedError(BaseException):
+    """Thrown where a process dies: nothing of it runs any more."""
+
+
+class Task:
+    """A thread of a process, which runs if it is its turn."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.turn = threading.Semaphore(0)
+        self.wake = 0.0
+        self.done = False
+
+
+class Scheduler:
+    """Gives the turn to one task at a time, and moves the clock if all of them sleep.
+
+    Parameters
+    ----------
+    seed
+        Decides the order of tasks and the faults.
+    faults
+        The most faults.
+    """
+
+    def __init__(self, seed: int, faults: int) -> None:
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.trace: list[tuple[float, int]] = []
+        self.dead: set[int] = set()
+        self.told: list[str] = []
+        self._faults = faults
+        self._frozen: dict[int, float] = {}
+        self._main = Task(0)
+        self._tasks = [self._main]
+        self._by_thread = {threading.get_ident(): self._main}
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        task = self._by_thread[threading.get_ident()]
+        task.wake = self.now + seconds
+        self._switch(task)
+
+    def wait(self, futures: Sequence[Future[Any]], seconds: float) -> None:
+        deadline = self.now + seconds
+        while not all(future.done() for future in futures) and self.now < deadline:
+            self.sleep(min(0.05, deadline - self.now))
+
+    def point(self) -> None:
+        """Another task may run now, and this process may die or stand still."""
+        task = self._by_thread[threading.get_ident()]
+        if self.fault("dies", 0.1):
+            self.dead.add(task.process)
+        elif self.fault("stands still", 0.1):
+            self._frozen[task.process] = self.now + 3 * SESSION_S
+        self._switch(task)
+
+    def fault(self, what: str, share: float = 1.0) -> bool:
+        if self._faults and self.rng.random() < share * FAULT_SHARE:
+            self._faults -= 1
+            self.told.append(f"{self.now:.2f} {self.process}: {what}")
+            return True
+        return False
+
+    @property
+    def process(self) -> int:
+        return self._by_thread[threading.get_ident()].process
+
+    def spawn(self, process: int, call: Callable[[], object]) -> Task:
+        task = Task(process)
+        task.wake = self.now
+
+        def run() -> None:
+            task.turn.acquire()
+            self._by_thread[threading.get_ident()] = task
+            try:
+                if process not in self.dead:
+                    call()
+            except DiedError:
+                pass
+            finally:
+                task.done = True
+                self._tasks.remove(task)
+                del self._by_thread[threading.get_ident()]
+                self._next().turn.release()
+
+        self._tasks.append(task)
+        threading.Thread(target=run, daemon=True).start()
+        return task
+
+    def kill_all(self) -> None:
+        """End all other tasks."""
+        self.dead |= {task.process for task in self._tasks} - {0}
+        while len(self._tasks) > 1:
+            self.sleep(0.0)
+
+    def _switch(self, me: Task) -> None:
+        chosen = self._next()
+        if chosen is not me:
+            chosen.turn.release()
+            me.turn.acquire()
+        if me.process in self.dead:
+            raise DiedError
+
+    def _next(self) -> Task:
+        def ready_at(task: Task) -> float:
+            if task.process in self.dead:
+                return self.now
+            return max(task.wake, self._frozen.get(task.process, 0.0))
+
+        self.now = max(self.now, min(map(ready_at, self._tasks)))
+        chosen = self.rng.choice([task for task in self._tasks if ready_at(task) <= self.now])
+        self.trace.append((self.now, chosen.process))
+        return chosen
+
+
+class TaskExecutor:
+    """Calls as tasks of the process that makes it; in the place of a thread pool."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._running: list[Task] = []
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                future.set_exception(error)
+
+        self._running.append(self._scheduler.spawn(self._scheduler.process, run))
+        return future
+
+    def shutdown(self) -> None:
+        while not all(task.done for task in self._running):
+            self._scheduler.sleep(0.05)
+
+
+class Group:
+    """Who owns which shard: a shard moves when its owner has given it up, or was expelled."""
+
+    def __init__(self, scheduler: Scheduler, shards: Iterable[Shard]) -> None:
+        self.members: dict[int, float] = {}
+        self.owner: dict[Shard, int | None] = dict.fromkeys(shards)
+        self.target: dict[Shard, int] = {}
+        self._scheduler = scheduler
+
+    def join(self, member: int) -> None:
+        self.members[member] = self._scheduler.now
+        self._assign()
+
+    def leave(self, member: int) -> None:
+        if self.members.pop(member, None) is not None:
+            self.owner |= {shard: None for shard, owner in self.owner.items() if owner == member}
+            self._assign()
+
+    def expel(self) -> None:
+        for member in [m for m, polled in self.members.items() if polled < self._scheduler.now - SESSION_S]:
+            self.leave(member)
+
+    def _assign(self) -> None:
+        members = sorted(self.members)
+        first = self._scheduler.rng.randrange(len(members)) if members else 0
+        self.target = {s: members[(i + first) % len(members)] for i, s in enumerate(sorted(self.owner)) if members}
+
+    def give(self, member: int) -> list[Shard]:
+        """The shards that the member has from now on, and did not have before."""
+        new = [s for s, owner in self.owner.items() if owner is None and self.target.get(s) == member]
+        self.owner |= dict.fromkeys(new, member)
+        return new
+
+
+class GroupShards(MemoryShards):
+    """The shards of one member. To join takes two polls; `forgetful` plants a fault: a client may forget the second.
+
+    This is the class of the fault that KAFKA-9815 describes: the client sends a request in one poll, ends the poll
+    before the answer, and waits for ever for somebody to send the request.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, group: Group, streams: Mapping[Shard, Sequence[Entry]], forgetful: bool
+    ) -> None:
+        rng = scheduler.rng
+        super().__init__(
+            streams, ["a", "b"], sizes=iter(lambda: rng.randrange(1, 60), None), sleep=scheduler.sleep
+        )  # fmt: skip
+        self._new, self._next = [], {}
+        self._scheduler, self._group, self._member = scheduler, group, scheduler.process
+        self._forgetful = forgetful
+        self._joining = self._stuck = False
+
+    @property
+    def settled(self) -> bool:
+        return self._member in self._group.members
+
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[int]]]:
+        self._scheduler.point()
+        self._silent("poll")
+        group, me = self._group, self._member
+        group.expel()
+        if me not in group.members:
+            if self._next:
+                self.rebalance(lost=list(self._next))
+            elif not self._stuck:
+                self._join()
+        else:
+            group.members[me] = self._scheduler.now
+            moving = [shard for shard in self._next if group.target.get(shard) != me]
+            self.rebalance(revoked=moving, assigned=group.give(me))
+            found = super().poll(max_records, timeout_s)
+            for shard in moving:
+                if group.owner[shard] == me:
+                    group.owner[shard] = None
+            return [(shard, raw) for shard, raw in found if group.owner[shard] == me]
+        return super().poll(max_records, timeout_s)
+
+    def _join(self) -> None:
+        if self._joining:
+            self._group.join(self._member)
+        elif self._forgetful and self._scheduler.rng.random() < 0.5:
+            self._stuck = True
+        self._joining = not self._joining
+
+    def _silent(self, what: str) -> None:
+        if self._scheduler.fault(f"no answer to {what}"):
+            raise SourceUnavailableError("no answer")
+
+    def start(self, shard: Shard, position: Position | None) -> Position | None:
+        self._scheduler.point()
+        self._silent("start")
+        return super().start(shard, position)
+
+    def decode(self, shard: Shard, raw: Sequence[int]) -> Batch:
+        self._scheduler.point()
+        return super().decode(shard, raw)
+
+    def close(self) -> None:
+        self._group.leave(self._member)
+
+
+class PointedStore(Store):
+    """A store whose calls are points, and may fail before and after they happen."""
+
+    simulation: Simulation
+
+    def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
+        return self._at_points(partial(super().claim, shards), "claim")
+
+    def load(self, shard: Shard = WHOLE) -> Snapshot | None:
+        return self._at_points(partial(super().load, shard), "load")
+
+    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+        commit = super().commit_parts
+
+        def call() -> None:
+            commit(parts)
+            now = {shard: part.position["index"] for shard, part in parts.items()}
+            back = [shard for shard, index in now.items() if index < self.simulation.reached.get(shard, 0)]
+            assert not back, f"{back} went back"
+            self.simulation.reached |= now
+
+        self._at_points(call, "commit")
+
+    def _at_points(self, call: Callable[[], Any], what: str) -> Any:
+        scheduler = self.simulation.scheduler
+        scheduler.point()
+        if scheduler.fault(f"no answer to {what}"):
+            raise StoreUnavailableError("no answer")
+        result = call()
+        if scheduler.fault(f"the answer to {what} is lost"):
+            raise StoreUnavailableError("no answer")
+        scheduler.point()
+        return result
+
+
+class Simulation:
+    """Some workers that learn shards to their ends; a process that has died is replaced by another one.
+
+    Parameters
+    ----------
+    path
+        The store.
+    streams
+        The records of each shard.
+    build
+        Makes an estimator over a store's ledger.
+    seed, faults
+        See `Scheduler`.
+    workers
+        The number of workers.
+    forgetful
+        See `GroupShards`.
+    cap
+        The cap of the store's ledger.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        streams: Mapping[Shard, Sequence[Entry]],
+        build: Callable[[Store], Any],
+        *,
+        seed: int,
+        faults: int = 12,
+        workers: int = 2,
+        forgetful: bool = False,
+        cap: Any = None,
+    ) -> None:
+        self.scheduler = Scheduler(seed, faults)
+        self.reached: dict[Shard, int] = {}
+        self._path, self._streams, self._build, self._cap = path, streams, build, cap
+        self._group = Group(self.scheduler, streams)
+        self._forgetful = forgetful
+        self._target = workers
+        self._started = 0
+        self._running: dict[int, Worker] = {}
+        self._errors: list[BaseException] = []
+
+    def run(self) -> Simulation:
+        """Run until all records are committed and all workers have ended.
+
+        Raises `StalledError` if that does not happen within `LIMIT_S`, and any error of a worker.
+        """
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store_thread, "ThreadPoolExecutor", lambda *_: TaskExecutor(self.scheduler))
+            try:
+                self._run()
+            finally:
+                self.scheduler.kill_all()
+        return self
+
+    def _run(self) -> None:
+        ends = {shard: len(stream) for shard, stream in self._streams.items()}
+        missing: dict[int, float] = {}
+        while self.reached != ends:
+            live = [number for number in self._running if number not in self.scheduler.dead]
+            for _ in range(self._target - len(live)):
+                self._started += 1
+                self.scheduler.spawn(self._started, partial(self._work, self._started))
+                live.append(self._started)
+            self.scheduler.sleep(1.0)
+            if self._errors:
+                raise self._errors[0]
+            missing = {n: missing.get(n, self.scheduler.now) for n in live if n not in self._group.members}
+            lonely = [n for n, since in missing.items() if self.scheduler.now - since > 10 * SESSION_S]
+            if lonely or self.scheduler.now > LIMIT_S:
+                raise StalledError(f"at {self.reached} of {ends}, out of the group: {lonely}; {self.scheduler.told}")
+        for number, worker in self._running.items():
+            if number not in self.scheduler.dead:
+                worker.stop()
+        while any(number not in self.scheduler.dead for number in self._running):
+            self.scheduler.sleep(1.0)
+            if self.scheduler.now > 2 * LIMIT_S:
+                raise StalledError(f"a worker does not stop; {self.scheduler.told}")
+        if self._errors:
+            raise self._errors[0]
+
+    def _work(self, number: int) -> None:
+        scheduler = self.scheduler
+        store = PointedStore(self._path, "job", "f", cap=self._cap, shared=True)
+        store.simulation = self
+        source = GroupShards(scheduler, self._group, self._streams, self._forgetful)
+        worker = Worker(
+            source,
+            lambda: self._build(store),
+            store,
+            commit_records=60,
+            clock=scheduler.clock,
+            sleep=scheduler.sleep,
+            wait=scheduler.wait,
+            randomness=scheduler.rng.uniform,
+        )
+        self._running[number] = worker
+        try:
+            worker.run()
+        except Exception as error:  # noqa: BLE001 - `run` raises it
+            # A worker that was stopped waits for the store for some seconds only.
+            if not (worker.stopping and isinstance(error, StoreUnavailableError)):
+                self._errors.append(error)
+        finally:
+            store.close()
+            self._running.pop(number, None)

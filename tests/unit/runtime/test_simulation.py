@@ -1,0 +1,73 @@
+"""Workers of a group under faults and interleavings that a seed decides: all is learned once, and nothing stalls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from streamdp import LDPASGDRegressor
+from streamdp.data.records import Shard
+from streamdp.runtime.worker import Worker
+from streamdp.store.snapshot import Part
+from streamdp.store.store import Store
+from streamdp.store.tables import SHARDS, is_shard
+from tests.support.shards import CAP, check_exact, streams
+from tests.support.simulation import Simulation, StalledError
+
+
+def model(store: Store) -> LDPASGDRegressor:
+    return LDPASGDRegressor(features=["a", "b"], budget="mu=1", ledger=store.ledger)
+
+
+def simulate(path: Path, seed: int, **options: Any) -> Simulation:
+    given = streams(2, 480, seed)
+    simulation = Simulation(path, given, model, seed=seed, cap=CAP, **options).run()
+    check_exact(path, given)
+    return simulation
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_faults_and_interleavings_of_a_group(tmp_path: Path, seed: int) -> None:
+    simulate(tmp_path / "a.db", seed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("hundred", range(1, 6))
+def test_many_faults_and_interleavings_of_a_group(tmp_path: Path, hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        simulate(tmp_path / f"{seed}.db", seed, workers=2 + seed % 2, faults=seed % 25)
+
+
+def test_a_seed_is_one_schedule(tmp_path: Path) -> None:
+    runs = [simulate(tmp_path / f"{run}.db", 2).scheduler for run in range(2)]
+    assert runs[0].told == runs[1].told != []
+    assert runs[0].trace == runs[1].trace
+
+
+def test_a_client_that_forgets_to_finish_what_it_has_begun_is_found(tmp_path: Path) -> None:
+    with pytest.raises(StalledError, match="out of the group"):
+        simulate(tmp_path / "a.db", 0, forgetful=True)
+
+
+def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier owner commits after its shard has gone to another one."""
+    write = Store._write
+
+    def unfenced(store: Store, shard: Shard, part: Part, now: float) -> bool:
+        row = store._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
+        store._claims[shard].epoch, store._claims[shard].seq = row.epoch, row.seq
+        return write(store, shard, part, now)
+
+    monkeypatch.setattr(Store, "_write", unfenced)
+    with pytest.raises(AssertionError, match="went back"):
+        simulate(tmp_path / "a.db", 12)
+
+
+def test_spends_that_outlive_their_shard_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that loses a shard keeps the spends of its records, and the next owner spends them again."""
+    monkeypatch.setattr(Worker, "lost", Worker._drop)
+    with pytest.raises(AssertionError):
+        simulate(tmp_path / "a.db", 7)
