@@ -69,6 +69,7 @@ def run_worker(
             "config": config.text(),
             "shared": True,
             "continued": partial(config.continued, accept=accept_budget),
+            "ledger": config.ledger,
         }
         store = stack.enter_context(
             _patiently(lambda: Store(config.store_path, config.job, config.fingerprint(), **given))

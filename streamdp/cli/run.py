@@ -187,6 +187,7 @@ def _run_file(
                 cap=config.cap_budget,
                 config=config.text(),
                 continued=partial(config.continued, accept=accept_budget),
+                ledger=config.ledger,
             )
         )
         estimator: Any = config.build_estimator(store.ledger)

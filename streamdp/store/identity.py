@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -35,11 +36,19 @@ Continued = Callable[[str, int], Terms]
 
 
 def create_or_check(
-    database: Database, job: str, terms: Terms, *, capped: bool, key: bytes | None, continued: Continued | None
+    database: Database,
+    job: str,
+    terms: Terms,
+    *,
+    capped: bool,
+    key: bytes | None,
+    continued: Continued | None,
+    ledger_apart: bool = False,
 ) -> tuple[bytes | None, Terms]:
     """Create the store; or, if it exists, make every check that can refuse it, without a write to it.
 
-    Returns the subject key, None without a cap, and the terms of the job from now on.
+    Returns the subject key, None without a cap, and the terms of the job from now on. If the ledger is apart, the store
+    has no key, and its random mark is returned, by which the ledger tells it from others.
 
     Parameters
     ----------
@@ -53,22 +62,25 @@ def create_or_check(
         The subject key. If None, it is found or drawn as in `subject_key`.
     continued
         Returns the terms for a store that exists. None: they are `terms`.
+    ledger_apart
+        Whether the spends are in a ledger that several jobs share, and not in the store.
 
     Raises `StoreMismatchError` for a store of another job, fingerprint or key, and for one with a cap if this job has
     none, or the reverse; `StoreDamagedError` if the database or a snapshot is damaged.
     """
-    found = given_key(database.key_file, key) if capped else None
+    found = given_key(database.key_file, key) if capped and not ledger_apart else None
+    mark = secrets.token_bytes(16) if ledger_apart else None
     made: list[bytes] = []
 
     def fill(connection: Connection) -> None:
-        if capped:
+        if capped and not ledger_apart:
             made.append(found or make_key(database.key_file))
-        known = key_fingerprint(made[0]) if made else None
+        known = key_fingerprint(made[0]) if made else mark
         row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "key_fingerprint": known}
         connection.execute(insert(JOBS), row)
 
     if database.create(STORE_FORMAT, fill):
-        return made[0] if made else None, terms
+        return made[0] if made else mark, terms
     with database.reading(STORE_FORMAT) as connection:
         database.check(connection)
         row = read_job(connection, database.name)
@@ -78,6 +90,8 @@ def create_or_check(
         if continued is not None:
             terms = continued(row.config, learned)
         known = _check_job(row, database.name, terms, capped)
+        if ledger_apart:
+            return known, terms
         return matching_key(database.name, database.key_file, found, known) if capped else None, terms
 
 
