@@ -83,8 +83,6 @@ def set_cap(
 @ledger_app.command()
 def export(ledger: Place) -> None:
     """Write what each person has spent over all jobs as CSV, with keyed hashes in place of subjects."""
-    from streamdp.ledger.report import COLUMNS, export_rows
+    from streamdp.ledger.report import export_rows
 
-    rows = csv.writer(sys.stdout, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    rows.writerows(export_rows(ledger))
+    csv.writer(sys.stdout, lineterminator="\n").writerows(export_rows(ledger))

@@ -34,7 +34,7 @@ JOBS = Table(  # what each job has charged; `store` is the mark of its store
     Column("mu_squared", Double, nullable=False),
     Column("charged_at", Double, nullable=False),
 )
-SPANS = Table(  # of each shard of a job: who may charge, and the charges whose state is not known to be committed
+SPANS = Table(  # of each shard of a job: who may charge, and what is prepaid after the commit `seq` and after the next
     "spans",
     _metadata,
     Column("job", Text, primary_key=True),
@@ -45,6 +45,7 @@ SPANS = Table(  # of each shard of a job: who may charge, and the charges whose 
     Column("seq", BigInteger, nullable=False),
     Column("position", Text, nullable=False),
     Column("prepaid", LargeBinary, nullable=False),
+    Column("remaining", LargeBinary, nullable=False),
 )
 _SHARING = (VERSION, CAPS, JOBS, SPANS)
 

@@ -1,15 +1,17 @@
-"""Charges of a shard whose state was never committed: they pay for the same records when these are learned again.
+"""Charges of a shard that no committed state has used: they pay for records of the same subjects later.
 
 Claim: over all attempts, the sums that were charged for a subject are at least those of the records that something
 visible was learned from.
 
 Proof: each attempt starts at the last commit of its shard. Its charges are on disk before its state is committed, and
-only a committed state leaves memory. If the attempt ends without a commit, nothing paid by its charges was shown, so
-they may pay once for records of the same subject in the next attempt at the same commit. `use` takes what it pays with
-off the balance of that subject. The balances end with the next commit of the shard, whatever is left of them.
+only a committed state leaves memory. If the attempt ends without a commit, nothing that its charges paid for was shown,
+so they are a balance from which the next attempts may pay for records of the same subject. `use` takes what it pays off
+the balance. So charges are always at least what committed states have used, and the balance. If an attempt commits
+before it has come as far as the one before, the rest of the balance remains.
 
-No positions are needed, so the next attempt may read the records in other blocks, and records behind them are charged.
-A decision by position would be wrong if the source had changed: it would admit a subject that was never charged.
+No positions are needed: the next attempt may read the records in other blocks and commit at other places, and records
+for which no balance is left are charged. A decision by position would be wrong if the source had changed: it would
+admit a subject that was never charged.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ class Prepaid:
     Parameters
     ----------
     packed
-        What `add_charges` returned; empty for no balance.
+        What `add_charges` or `pack` returned; empty for no balance.
+
+    Attributes
+    ----------
+    changed
+        Whether the ledger may have other remaining balances on disk.
 
     Raises `StoreDamagedError` if the check fails.
     """
@@ -35,6 +42,7 @@ class Prepaid:
     def __init__(self, packed: bytes) -> None:
         keys, rows = _unpack(packed)
         self._left = {key.tobytes(): row[:CAP].copy() for key, row in zip(keys, rows, strict=True)}
+        self.changed = bool(self._left)
 
     def use(self, keys: np.ndarray, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
         """Pay records in order and return which were paid (n,) bool.
@@ -61,8 +69,19 @@ class Prepaid:
                 finite = np.isfinite(term)  # an infinite sum stays so: each record of the subject adds infinity to it
                 left[:RECORDS][finite] -= term[finite]
                 left[RECORDS] -= 1
-                paid[i] = True
+                paid[i] = self.changed = True
+                if left[RECORDS] == 0:
+                    del self._left[keys[slot].tobytes()]
         return paid
+
+    def pack(self) -> bytes:
+        """Return the balances that remain; empty for none."""
+        if not self._left:
+            return b""
+        keys = np.frombuffer(b"".join(self._left), dtype=np.uint64).reshape(-1, 2)
+        rows = np.zeros((len(keys), ROW))
+        rows[:, :CAP] = np.maximum(0.0, list(self._left.values()))
+        return page_codec.pack(0, keys, rows)
 
 
 def add_charges(packed: bytes, keys: np.ndarray, terms: np.ndarray) -> bytes:

@@ -145,7 +145,7 @@ COLUMNS = ("subject_hash", "records", "epsilon", "delta", "mu", "cap")
 
 
 def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield what each subject has spent over all jobs, as `COLUMNS`; the cap only if it is the subject's own.
+    """Yield `COLUMNS`, then what each subject has spent over all jobs; the cap only if it is the subject's own.
 
     Parameters
     ----------
@@ -155,6 +155,7 @@ def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]
     Raises `StoreError` and its kinds.
     """
     with open_database(url_or_path, SCHEMA).reading(LEDGER_FORMAT) as connection:
+        yield COLUMNS
         for keys, rows in spends_in(connection).every(connection):
             hashes = keys.astype("<u8").tobytes()
             for i, row in enumerate(rows.tolist()):

@@ -2,15 +2,15 @@
 
 A commit of the job has three steps:
 
-1. `before_commit` writes the spends since the last commit to the ledger, in a transaction of its own, and marks them as
-   prepaid: no committed state is known to have used them.
+1. `before_commit` writes the spends since the last commit to the ledger, in a transaction of its own. It notes two
+   balances of the shard: what is prepaid if the store does not commit, and what remains of it if the store does.
 2. The store commits state and position.
-3. `after_commit` removes the mark.
+3. `after_commit` notes the store's commit.
 
 After a crash between 1 and 2, the shard is learned again from its last commit, and records that are prepaid are
-admitted without a second charge (`prepaid` has the proof). After a crash between 2 and 3, the store has a later commit
-than the ledger, so the balances are dropped when the shard is claimed. The noise is fresh each time, because the state
-of an attempt without a commit never left memory.
+admitted without a second charge (`prepaid` has the proof). After a crash between 2 and 3, the store has one commit more
+than the ledger has noted, which tells that the second balance holds. The noise is fresh each time, because the state of
+an attempt without a commit never left memory.
 
 If store and ledger are in the same PostgreSQL database, all three steps are one transaction (`within_commit`).
 
@@ -65,7 +65,7 @@ class _Written:
 
     before: int
     after: int
-    shards: list[Shard]
+    shards: set[Shard]
 
 
 class SharedLedger:
@@ -167,11 +167,12 @@ class SharedLedger:
                 span, row = spans[shard], self._row(connection, shard)
                 if row is None:
                     values = {"job": self._job, "topic": shard.topic, "partition": shard.partition}
-                    values |= {"seq": span.seq, "position": "", "prepaid": b"", "token": span.token, "charges": 0}
-                    connection.execute(insert(SPANS).values(**values))
+                    values |= {"seq": span.seq, "position": "", "token": span.token, "charges": 0}
+                    connection.execute(insert(SPANS).values(**values, prepaid=b"", remaining=b""))
                     continue
-                keep = {} if row.seq == span.seq else {"seq": span.seq, "prepaid": b""}
-                self._update(connection, shard, token=span.token, charges=0, **keep)
+                balance = _balance(row, span)
+                owner = {"seq": span.seq, "token": span.token, "charges": 0}
+                self._update(connection, shard, **owner, prepaid=balance, remaining=balance)
                 if row.seq > span.seq:
                     older.append(shard)
         self._spans |= spans
@@ -223,7 +224,7 @@ class SharedLedger:
         if span is None or row is None or row.token != span.token:
             return Prepaid(b"")
         span.charges = row.charges
-        return Prepaid(row.prepaid if row.seq == span.seq else b"")
+        return Prepaid(_balance(row, span))
 
     def before_commit(self, connection: Connection) -> None:
         """Write the pending charges, as prepaid, unless the transaction of the store will write them.
@@ -237,10 +238,16 @@ class SharedLedger:
         another worker has claimed a shard since, and `StoreMismatchError` if the ledger has another cap now.
         """
         self._joint = self._shared.database.within(connection) is not None
-        if self._rows.journal and not self._joint:
+        if self._charged and not self._joint:
             with self._errors(), self._rows.open_connection().begin():
                 self._write(self._rows.open_connection(), {})
             self._mark_written()
+
+    @property
+    def _charged(self) -> set[Shard]:
+        """The shards that were charged, or whose balances were used, since the last transaction."""
+        used = {shard for shard in self._spans if (has := self._rows.balances(shard)) is not None and has.changed}
+        return used | self._rows.journal.keys()
 
     def within_commit(self, connection: Connection, committed: Commits, repeated: bool) -> None:
         """Write the pending charges inside the transaction of a store in the same database.
@@ -274,29 +281,36 @@ class SharedLedger:
         else:
             connection = self._rows.open_connection()
             with self._errors(), connection.begin():
-                for shard, done in committed.items():
+                for shard, (seq, position) in committed.items():
                     mine = and_(self._is(shard), SPANS.c.token == self._spans[shard].token)
-                    connection.execute(update(SPANS).where(mine).values(**_confirmed(*done)))
+                    noted = {"seq": seq, "position": json.dumps(position), "prepaid": SPANS.c.remaining}
+                    connection.execute(update(SPANS).where(mine).values(**noted))
         for shard, (seq, _) in committed.items():
-            self.at(shard, seq)
+            self._spans[shard].seq = seq
 
     def _write(self, connection: Connection, committed: Commits) -> None:
         before = lock(connection)
         next_version(connection)
         check_cap(connection, self._cap, self._shared.database.name)
-        journal = self._rows.journal
-        for shard, (slots, terms) in journal.items():
+        journal, shards = self._rows.journal, self._charged
+        for shard in sorted(shards):
             span, row = self._owned(connection, shard)
             if row.charges != span.charges:
                 raise LedgerConflictError(
                     "the answer to the last charge was lost: roll back to the last commit and learn again"
                 )
-            if (done := committed.get(shard)) is not None:
-                values = _confirmed(*done)
+            balances = self._rows.balances(shard)
+            remaining = b"" if balances is None else balances.pack()
+            if shard in committed:
+                seq, position = committed[shard]
+                noted = {"seq": seq, "position": json.dumps(position), "prepaid": remaining}
             else:
-                earlier = row.prepaid if row.seq == span.seq else b""
-                values = {"seq": span.seq, "prepaid": add_charges(earlier, self._rows.cache.keys[slots], terms)}
-            self._update(connection, shard, charges=span.charges + 1, **values)
+                prepaid = _balance(row, span)
+                if shard in journal:
+                    slots, terms = journal[shard]
+                    prepaid = add_charges(prepaid, self._rows.cache.keys[slots], terms)
+                noted = {"seq": span.seq, "prepaid": prepaid}
+            self._update(connection, shard, charges=span.charges + 1, remaining=remaining, **noted)
         self._rows.write_at(connection, before)
         if journal:
             every = np.concatenate([terms for _, terms in journal.values()])
@@ -309,7 +323,7 @@ class SharedLedger:
                 "charged_at": time.time(),
             }
             connection.execute(update(JOBS).where(JOBS.c.job == self._job).values(**added))
-        self._written = _Written(before, before + 1, list(journal))
+        self._written = _Written(before, before + 1, shards)
 
     def _mark_written(self) -> None:
         """Note that the transaction of the last charge is on disk."""
@@ -334,6 +348,8 @@ class SharedLedger:
         self._shared.close()
 
 
-def _confirmed(seq: int, position: Position) -> dict[str, Any]:
-    """The columns of a shard whose charges are all committed."""
-    return {"seq": seq, "position": json.dumps(position), "prepaid": b""}
+def _balance(row: Row[Any], span: _Span) -> bytes:
+    """The packed balances of a shard at its last commit; none if the ledger does not know that commit."""
+    prepaid: bytes = row.prepaid
+    remaining: bytes = row.remaining
+    return prepaid if row.seq == span.seq else remaining if row.seq + 1 == span.seq else b""

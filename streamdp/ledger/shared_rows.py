@@ -75,6 +75,16 @@ class SharedRows(PagedRows):
             self._journal.setdefault(shard, []).append((slots[charged], each))
         return admitted
 
+    def balances(self, shard: Shard) -> Prepaid | None:
+        """The balances of a shard. None if nothing was admitted from it since they were last forgotten.
+
+        Parameters
+        ----------
+        shard
+            Any shard.
+        """
+        return self._prepaid.get(shard)
+
     @property
     def journal(self) -> dict[Shard, Charges]:
         """The charges that are not written yet, by shard."""
@@ -134,6 +144,8 @@ class SharedRows(PagedRows):
         if before != self._version:  # rows that this write did not touch may be old
             self.cache = RowCache()
         self._journal, self._version = {}, after
+        for balances in self._prepaid.values():
+            balances.changed = False
 
     def rollback(self) -> None:
         """See `PagedRows.rollback`. The next admissions read the balances again."""
