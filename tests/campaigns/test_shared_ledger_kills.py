@@ -126,6 +126,7 @@ def check(places: tuple[str, str], positions: dict[str, int], exact: bool) -> No
 def charged(places: tuple[str, str], people: list[str]) -> Counter[str]:
     with open_store(places, "reader") as store:
         ledger: Any = store.ledger
+        ledger.prepare(people)
         return Counter({person: ledger.spent(person).records for person in people})
 
 
