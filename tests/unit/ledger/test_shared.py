@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sqlite3
@@ -36,6 +37,7 @@ from streamdp.ledger.shared_database import SharedDatabase
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.interruptions import interrupted
 
 pytestmark = pytest.mark.slow
 ONE, THREE = PureDP(1), PureDP(3)
@@ -570,3 +572,49 @@ def test_prepared_records_are_admitted_without_the_database(tmp_path: Path) -> N
             assert admit(store, "ann") == [True]
             assert admit(store, "bob", "ann") == [True, True]
         commit(store, 3)
+
+
+def interrupt_spans(folder: Path, step: int) -> int:
+    """Interrupt the admission and the commit of a span at each `step`-th line; returns how many interruptions.
+
+    After each, the span is learned again from the last commit. Another job charges the same people in between, so that
+    rows are read again when they are written.
+    """
+    people, n, spans, interruptions = str(folder / "people.db"), 0, 0, 0
+    generous = PureDP(1e6)
+    with (
+        open_store(f"{folder}/%s.db", "a", people, generous) as a,
+        open_store(f"{folder}/%s.db", "b", people, generous) as b,
+    ):
+
+        def learn(to: int) -> None:
+            a.rollback()
+            found = a.load()
+            if found is None or found.position["row"] < to:
+                admit(a, *["ann", "bob"][: to - (0 if found is None else found.position["row"])])
+                admit(b, "ann")
+                commit(b, spans)
+                commit(a, to)
+
+        for after in itertools.count(0, step):
+            n, spans = n + 2, spans + 1
+            if interrupted(lambda to=n: learn(to), after) <= after:  # type: ignore[misc]
+                break
+            interruptions += 1
+            b.rollback()
+            learn(n)
+            assert a.ledger is not None
+            assert a.ledger.spent("bob").records == spans
+            by_job = {job.job: job.records for job in ledger_status(people).jobs}
+            assert a.ledger.spent("ann").records == spans + by_job["b"]
+            assert by_job["a"] == 2 * spans
+    return interruptions
+
+
+def test_an_interruption_at_some_lines_of_a_span_charges_nothing_twice(tmp_path: Path) -> None:
+    assert interrupt_spans(tmp_path, 23) > 20
+
+
+@pytest.mark.campaign
+def test_an_interruption_at_any_line_of_a_span_charges_nothing_twice(tmp_path: Path) -> None:
+    assert interrupt_spans(tmp_path, 1) > 460
