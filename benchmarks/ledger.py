@@ -3,7 +3,7 @@
 Subjects are drawn uniformly, which is the hardest for a cache: a batch of 10,000 among 10 million meets hardly one
 subject twice. Batches are as the runner makes them; each goes to `admit_many`, and every so many records are committed,
 which means that they are on the disk. Only these two calls are timed, not the making of names. `--write` replaces
-ledger.md beside this file; `--subjects` and `--spends` measure something else and write nothing.
+ledger.md beside this file; `--subjects`, `--spends` and `--shared` measure something else and write nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from streamdp import GaussianDP, Ledger
+from streamdp import GaussianDP, Ledger, Store
+from streamdp.privacy.guarantees import Budget
 from streamdp.runtime.defaults import COMMIT_RECORDS
 from streamdp.runtime.runner import POLL_RECORDS
+from streamdp.store.snapshot import Counts
 
 MIB = 2**20
 
@@ -52,17 +57,31 @@ PLAN = [
 GOAL, GOAL_MIB = 200_000, 1e9 / MIB
 
 
-def measure(subjects: int, spends: int, commit: int, folder: Path) -> dict[str, float]:
+@contextmanager
+def own_ledger(cap: Budget, folder: Path) -> Iterator[tuple[Ledger, Callable[[], None]]]:
+    """A ledger that one process has for itself, and its commit."""
+    with Ledger(cap, path=folder / "ledger.db") as ledger:
+        yield ledger, ledger.commit
+
+
+@contextmanager
+def shared_ledger(cap: Budget, folder: Path) -> Iterator[tuple[Ledger, Callable[[], None]]]:
+    """A ledger that jobs share, and the commit of a job with an empty state."""
+    with Store(folder / "job.db", "job", "", cap=cap, ledger=folder / "ledger.db") as store:
+        assert store.ledger is not None
+        yield store.ledger, partial(store.commit, {}, {}, Counts())
+
+
+def measure(subjects: int, spends: int, commit: int, folder: Path, shared: bool = False) -> dict[str, float]:
     """One run, in this process."""
     rng = np.random.default_rng(3)
-    path = folder / "ledger.db"
     mu = 0.1
     cap = GaussianDP(mu * max(1.0, spends / subjects) ** 0.5)
     tenths, seconds, busy, largest_file = [], 0.0, 0.0, 0
     batch = min(POLL_RECORDS, commit)
-    with Ledger(cap, path=path) as ledger:
+    with (shared_ledger if shared else own_ledger)(cap, folder) as (ledger, write):
         ledger.admit_many(["nobody", "else"] * 10, GaussianDP(mu))  # loads or compiles
-        ledger.commit()
+        write()
         waiting, last = 0, 0.0
         for done in range(0, spends, batch):
             names = [f"person-{i}" for i in rng.integers(0, subjects, min(batch, spends - done))]
@@ -70,7 +89,7 @@ def measure(subjects: int, spends: int, commit: int, folder: Path) -> dict[str, 
             ledger.admit_many(names, GaussianDP(mu))
             waiting += len(names)
             if waiting >= commit or done + len(names) == spends:
-                ledger.commit()
+                write()
                 waiting = 0
             seconds += time.perf_counter() - started
             busy += time.process_time() - worked
@@ -113,12 +132,13 @@ def main() -> None:
     parser.add_argument("--subjects", type=int, default=PLAN[-1][0])
     parser.add_argument("--spends", type=int, default=PLAN[-1][1])
     parser.add_argument("--commit", type=int, default=COMMIT_RECORDS, help="records from commit to commit")
+    parser.add_argument("--shared", action="store_true", help="a ledger that jobs share, and the commits of one job")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.write:
         run = (arguments.subjects, arguments.spends, arguments.commit)
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(*run, Path(folder))
+            found = measure(*run, Path(folder), arguments.shared)
         print(json.dumps(found) if arguments.json else line(*run, found))
         return
     from benchmarks.speed import machine  # here, as it loads what the runs need not

@@ -55,12 +55,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres | Ru
         yield ours
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The place of a store: a file, or a new database on a server with a subject key in the environment."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "job.db")
-        return
+@pytest.fixture
+def server_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a new database on a server, with a subject key in the environment."""
     monkeypatch.setenv(ENVIRONMENT, "5a" * 32)
     server = request.getfixturevalue("postgres").url
     name = f"test_{uuid.uuid4().hex[:12]}"
@@ -68,6 +65,25 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         admin.execute(f"CREATE DATABASE {name}")
         yield make_url(server).set(database=name).render_as_string(hide_password=False)
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The place of a store: a file, or a new database on a server with a subject key in the environment."""
+    if request.param == "sqlite":
+        return str(tmp_path / "job.db")
+    url: str = request.getfixturevalue("server_database")
+    return url
+
+
+@pytest.fixture(params=["files", "ledger on a server", "one server"])
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """The places of stores, `%s` for the job, and of the ledger that they share. One transaction writes one server."""
+    files = f"{tmp_path}/%s.db"
+    if request.param == "files":
+        return files, files % "people"
+    url = request.getfixturevalue("server_database")
+    return url if request.param == "one server" else files, url
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from streamdp.cli.ledger import ledger_app
 from streamdp.cli.shuffle import shuffle_app
 
 _CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 standard output cannot be written (no
@@ -21,6 +22,7 @@ app = typer.Typer(
     help="Learn continuously from a stream of personal records under differential privacy.\n\n" + _CODES,
 )
 
+app.add_typer(ledger_app, name="ledger")
 app.add_typer(shuffle_app, name="shuffle")
 
 

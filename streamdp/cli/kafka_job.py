@@ -73,6 +73,7 @@ def run_worker(
             "shared": True,
             "continued": partial(config.continued, accept=accept_budget),
             "accept_loss": accept_loss,
+            "ledger": config.ledger,
         }
         store = stack.enter_context(
             _patiently(lambda: Store(config.store_path, config.job, config.fingerprint(), **given))

@@ -202,6 +202,7 @@ def _run_file(
                 config=config.text(),
                 continued=partial(config.continued, accept=accept_budget),
                 accept_loss=accept_loss,
+                ledger=config.ledger,
             )
         )
         if store.source_key is not None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 
+SHARED = "shared"
+"""What a store keeps in place of the path or URL of a ledger, which may change."""
+
+
 class Promise(Settings):
     """What was promised to people until it was changed.
 
@@ -70,11 +74,15 @@ class Definition(Settings):
         The estimator and its parameters.
     cap
         The total that a subject may spend. None: no cap.
+    ledger
+        Where the ledger is that several jobs share: a file, or the URL of a PostgreSQL database. The store keeps only
+        that there is one. None: the cap holds for this job alone.
     """
 
     schema_: SchemaConfig = Field(alias="schema")
     model: ModelConfig
     cap: BudgetText | None = None
+    ledger: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -85,6 +93,8 @@ class Definition(Settings):
             raise MisfitError("model", f"{name} needs {need}")
         if self.cap is not None and self.schema_.subject is None:
             raise MisfitError("cap", "needs schema.subject, the column that identifies the person of a record")
+        if self.ledger is not None and self.cap is None:
+            raise MisfitError("ledger", "needs cap, the total that a subject may spend over all jobs of the ledger")
         if kind.needs_subject and self.schema_.subject is None:
             raise MisfitError("model", f"{name} needs schema.subject: it protects all records of a subject together")
         try:
@@ -118,7 +128,8 @@ class Definition(Settings):
 
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
-        plain = Definition.model_construct(schema_=self.schema_, model=model, cap=self.cap)
+        ledger = None if self.ledger is None else SHARED
+        plain = Definition.model_construct(schema_=self.schema_, model=model, cap=self.cap, ledger=ledger)
         return plain.model_dump_json(by_alias=True, exclude_none=True)
 
     def fingerprint(self) -> str:
@@ -227,7 +238,7 @@ class StoredDefinition(Definition):
 
     Parameters
     ----------
-    schema, model, cap
+    schema, model, cap, ledger
         See `Definition`.
     earlier
         What was promised before the present budget and cap, oldest first.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
 
 _STORE_ENDINGS = ("", ".key", ".last", ".lock", "-journal", "-shm", "-wal")
-"""Suffixes of the store's path in the names of its files."""
+"""Suffixes of the store's or the ledger's path in the names of its files."""
 
 
 class CommitConfig(Settings):
@@ -60,7 +60,7 @@ class JobConfig(Definition):
 
     Parameters
     ----------
-    schema, model, cap
+    schema, model, cap, ledger
         See `Definition`.
     job
         The name of the job.
@@ -156,6 +156,7 @@ class JobConfig(Definition):
             update={
                 "source": self.source.model_copy(update=update),
                 "store": at(self.store_path),
+                "ledger": at(self.ledger),
                 "publish": at(self.publish),
                 "holdout": at(self.holdout),
             }
@@ -213,6 +214,7 @@ def make_config(settings: Mapping[str, Any]) -> JobConfig:
 def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[str, ...], str] | None:
     """Find two settings that name the same file: writing one would replace the other. Returns as `first_problem`."""
     source, store = config.source, config.store_path.removeprefix("sqlite:///")
+    ledger = None if config.ledger is None else config.ledger.removeprefix("sqlite:///")
     path = source.path if isinstance(source, FileSourceConfig) else None
     files: list[tuple[tuple[str, ...], str | None]] = [
         (("the job's file",), job_file),
@@ -220,6 +222,7 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
         (("source", "avro_schema"), getattr(source, "avro_schema", None)),
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in _STORE_ENDINGS if "://" not in store),
+        *((("ledger" + end,), ledger + end) for end in _STORE_ENDINGS if ledger is not None and "://" not in ledger),
         (("publish",), config.publish),
         (("source", "dead_letters"), getattr(source, "dead_letters", None)),
         (("source", "shuffler_store"), getattr(source, "shuffler_store", None)),

@@ -166,6 +166,17 @@ class Database(Protocol):
             The format of the database.
         """
 
+    def within(self, connection: Connection) -> AbstractContextManager[None] | None:
+        """Return a context in which statements on another connection use these tables, inside its transaction.
+
+        None if the connection is not to the same database, so that no transaction can write both.
+
+        Parameters
+        ----------
+        connection
+            A connection from `open_for_writing` of another database.
+        """
+
     def errors(self) -> AbstractContextManager[None]:
         """Turn the driver's errors into `StoreError` and its kinds."""
 

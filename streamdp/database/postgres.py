@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -102,6 +102,7 @@ class PostgresNamespace:
         self._schema = PREFIX + job
         if len(self._schema.encode()) > LONGEST_NAME or "\0" in job:
             raise ConfigError(f"job: in PostgreSQL a name has at most {LONGEST_NAME - len(PREFIX)} bytes")
+        self._quoted = '"' + self._schema.replace('"', '""') + '"'
         self.name = f"{url.host or 'localhost'}/{url.database} ({self._schema})"
         try:
             self._engine = create_engine(
@@ -120,9 +121,8 @@ class PostgresNamespace:
         event.listen(self._engine, "connect", self._choose_schema)
 
     def _choose_schema(self, driver: Any, record: object) -> None:
-        quoted = '"' + self._schema.replace('"', '""') + '"'
         driver.autocommit = True
-        driver.execute(f"SET search_path TO {quoted}")
+        driver.execute(f"SET search_path TO {self._quoted}")
         driver.execute("SET synchronous_commit TO on")
         # A worker that is suspended inside a transaction must not keep its rows locked.
         driver.execute(f"SET idle_in_transaction_session_timeout TO {ANSWER_TIMEOUT_MS}")
@@ -183,6 +183,17 @@ class PostgresNamespace:
         version: int = rows[0].version
         form.check_version(self.name, version)
         return version
+
+    def within(self, connection: Connection) -> AbstractContextManager[None] | None:
+        """See `Database.within`. Two URLs that differ, also by the user, are taken for two databases."""
+        return self._within(connection) if connection.engine.url == self._engine.url else None
+
+    @contextmanager
+    def _within(self, connection: Connection) -> Iterator[None]:
+        before = connection.execute(text("SHOW search_path")).scalar_one()
+        connection.execute(text(f"SET LOCAL search_path TO {self._quoted}"))
+        yield  # after an error, the transaction is rolled back, and the path with it
+        connection.execute(text(f"SET LOCAL search_path TO {before}"))
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -213,6 +213,9 @@ class SQLiteFile:
                 raise
             return connection
 
+    def within(self, connection: Connection) -> None:
+        """See `Database.within`. Each file has transactions of its own."""
+
     def errors(self) -> AbstractContextManager[None]:
         """See `Database.errors`."""
         return store_errors(self.name)

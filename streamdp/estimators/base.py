@@ -411,14 +411,18 @@ class StreamEstimator(river_base.Estimator):
 
     def statement(self) -> str:
         """Return the guarantee in words."""
+        alone = "it speaks of this model alone and of each record given to it once"
         if self.ledger is None:
             spends = f"the spends of a person's {self._unit.several} add up (epsilons add, mu^2 add)"
             people = f"no cap is kept, so {spends}"
         else:
+            over = " over all jobs of its ledger" if self.ledger.several_jobs else ""
             people = (
-                f"records with a subject are refused once the person's total would pass {self.ledger.cap}, or the cap"
-                " that was set for that person alone"
+                f"records with a subject are refused once the person's total{over} would pass {self.ledger.cap}, or the"
+                " cap that was set for that person alone"
             )
+            if self.ledger.several_jobs:
+                alone = f"of a person's total it speaks for every job and pass that charges the ledger; else {alone}"
         caveats = []
         if not self._rng.private:
             caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
@@ -430,8 +434,8 @@ class StreamEstimator(river_base.Estimator):
             caveats.append(SPELLING)
         caveats += self._caveats()
         caveats.append(
-            "it speaks of this model alone and of each record given to it once: further models (streamdp.account), "
-            "further passes, and steps of a pipeline that learn (streamdp.preprocessing.check_pipeline) are not in it"
+            f"{alone}: further models (streamdp.account), further passes, and steps of a pipeline that learn "
+            "(streamdp.preprocessing.check_pipeline) are not in it"
         )
         return statement(
             self.guarantee,

@@ -71,6 +71,32 @@ def _fits(sums: Sums, cap: CapNumbers) -> bool:
 
 
 @njit(cache=True, nogil=True)
+def _cap_of(row: np.ndarray, kind: int, most: float, most_delta: float) -> CapNumbers:
+    """The cap of a subject: its own, or the ledger's."""
+    own = row[CAP] > 0
+    return CapNumbers(kind, row[CAP] if own else most, row[CAP_DELTA] if own else most_delta)
+
+
+@njit(cache=True, nogil=True)
+def all_fit(rows: np.ndarray, kind: int, most: float, most_delta: float) -> bool:
+    """Whether no subject is over its cap.
+
+    Parameters
+    ----------
+    rows
+        (m, ROW).
+    kind, most, most_delta
+        The ledger's cap, as the fields of a `CapNumbers`.
+    """
+    for i in range(len(rows)):
+        row = rows[i]
+        sums = Sums(row[EPSILON], row[DELTA], row[MU_SQUARED], row[PURE_MU_SQUARED])
+        if not _fits(sums, _cap_of(row, kind, most, most_delta)):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
 def admit_in_order(
     slots: np.ndarray,
     terms: np.ndarray,
@@ -109,9 +135,7 @@ def admit_in_order(
             row[MU_SQUARED] + term[MU_SQUARED],
             row[PURE_MU_SQUARED] + term[PURE_MU_SQUARED],
         )
-        own = row[CAP] > 0
-        cap = CapNumbers(kind, row[CAP] if own else most, row[CAP_DELTA] if own else most_delta)
-        if _fits(after, cap):
+        if _fits(after, _cap_of(row, kind, most, most_delta)):
             row[EPSILON], row[DELTA], row[MU_SQUARED], row[PURE_MU_SQUARED] = after
             row[RECORDS] += 1
             pending[slots[i]] = True

@@ -52,7 +52,7 @@ import scipy
 
 from streamdp.errors import BudgetError, StoreMismatchError
 from streamdp.ledger.rows import APPROX, CAP, CAP_DELTA, GAUSSIAN, PURE, CapNumbers
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, parse_budget
 
 
 def cap_numbers(cap: Budget) -> CapNumbers:
@@ -70,6 +70,27 @@ def cap_numbers(cap: Budget) -> CapNumbers:
             return CapNumbers(APPROX, epsilon, delta)
         case GaussianDP(mu):
             return CapNumbers(GAUSSIAN, mu * mu, -1.0)
+
+
+def own_cap_numbers(own: Budget | str | None, cap: Budget) -> tuple[float, float]:
+    """Return the two numbers of a subject's own cap, as the columns of its row.
+
+    Parameters
+    ----------
+    own
+        The subject's cap, or its text. None if the subject has the ledger's.
+    cap
+        The ledger's cap.
+
+    Raises `BudgetError` for a malformed cap and for one of another kind than the ledger's.
+    """
+    if own is None:
+        return 0.0, 0.0
+    own = parse_budget(own)
+    if type(own) is not type(cap):
+        raise BudgetError(f"the ledger's cap is {cap}, so a subject's must be {type(cap).__name__}")
+    _, most, most_delta = cap_numbers(own)
+    return most, most_delta
 
 
 def cap_of_numbers(most: float, most_delta: float) -> Budget:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.data.records import Subject
-from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
-from streamdp.ledger.admission import admit_in_order
-from streamdp.ledger.caps import cap_numbers, cap_of_numbers, check_counts, spend_numbers
+from streamdp.data.records import WHOLE, Subject
+from streamdp.errors import NotAvailableError, SchemaError, StoreError
+from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
 from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.rows import CAP
@@ -68,6 +66,13 @@ class Ledger:
     key
         32 to 64 secret bytes; by default `STREAMDP_SUBJECT_KEY`, else the file `<path>.key`, else a new random key.
 
+    Attributes
+    ----------
+    several_jobs
+        Whether the cap holds over several jobs (see `shared`).
+    shard
+        The shard of the records that come next. A ledger that jobs share keeps the charges of shards apart.
+
     Raises `BudgetError` for a malformed cap, `ConfigError` for a malformed key, and the `StoreError`s of `Store`.
 
     >>> from streamdp.privacy.guarantees import PureDP
@@ -86,31 +91,23 @@ class Ledger:
         self._begin(cap, own.key, PagedRows(own.connection, own.errors, cap, shared=False), own)
 
     @classmethod
-    def within(
-        cls,
-        connection: Connection,
-        cap: Budget,
-        key: bytes,
-        errors: Callable[[], AbstractContextManager[None]],
-        shared: bool,
-    ) -> Ledger:
-        """Return a ledger over the spends in a store's database. The store commits them.
+    def over(cls, rows: PagedRows, cap: Budget, key: bytes, *, several_jobs: bool = False) -> Ledger:
+        """Return the ledger of a store, which commits the spends.
 
         Parameters
         ----------
-        connection
-            The store's database.
+        rows
+            The rows of subjects.
         cap
             The cap.
         key
             The subject key.
-        errors
-            Turns the database's errors into `StoreError`s.
-        shared
-            Whether other workers may have a ledger over the same spends.
+        several_jobs
+            Whether other jobs charge the same subjects (see `shared`).
         """
         ledger = cls.__new__(cls)
-        cls._begin(ledger, cap, key, PagedRows(connection, errors, cap, shared), None)
+        cls._begin(ledger, cap, key, rows, None)
+        ledger.several_jobs = several_jobs
         return ledger
 
     def _begin(self, cap: Budget, key: bytes, rows: PagedRows, own: LedgerFile | None) -> None:
@@ -119,6 +116,8 @@ class Ledger:
         self._key = key
         self._rows = rows
         self._own = own
+        self.several_jobs = False
+        self.shard = WHOLE
         self.lock = threading.RLock()
         self._n_prepared = -1  # how many of the prepared records are not admitted yet; -1 if none were prepared
         self.n_refused = self._committed_refused = self._n_waiting = 0
@@ -137,12 +136,11 @@ class Ledger:
 
         Raises `BudgetError` for a malformed cap or one of another kind, and the other errors of `admit_many`.
         """
-        numbers = (0.0, 0.0)
-        if cap is not None:
-            cap = parse_budget(cap)
-            if type(cap) is not type(self.cap):
-                raise BudgetError(f"the ledger's cap is {self.cap}, so a subject's must be {type(self.cap).__name__}")
-            numbers = cap_numbers(cap)[1:]
+        if self.several_jobs:
+            raise StoreError(
+                "several jobs share this ledger: use Store.set_caps, or the command streamdp ledger set-cap"
+            )
+        numbers = own_cap_numbers(cap, self.cap)
         with self.lock:
             self._commit_if_large(1)
             slot, cache = self._slot(subject), self._rows.cache
@@ -198,8 +196,7 @@ class Ledger:
         with self.lock:
             self._commit_if_large(len(subjects))
             slots = self._rows.find(*hashes)
-            cache = self._rows.cache
-            admitted = admit_in_order(slots, terms, cache.rows, cache.pending, *cap_numbers(self.cap))
+            admitted = self._rows.admit(slots, terms, self.shard)
             self._n_waiting += len(slots)
             self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
@@ -224,11 +221,15 @@ class Ledger:
             self._n_prepared = len(subjects)
 
     def _commit_if_large(self, coming: int) -> None:
-        """Commit if much is in memory and the ledger is not part of a store; but not before prepared records."""
+        """Read what others have changed, and commit if much is in memory and the ledger is not part of a store.
+
+        Not before prepared records.
+        """
         if coming <= self._n_prepared:
             self._n_prepared -= coming
             return
         self._n_prepared = -1
+        self._rows.refresh(self.shard)
         if self._own is not None and (self._rows.is_full or self._n_waiting > PENDING_RECORDS):
             self.commit()
 
@@ -255,6 +256,8 @@ class Ledger:
 
     def _row(self, subject: Subject) -> list[float]:
         with self.lock:
+            if self._n_prepared < 1:
+                self._rows.refresh(self.shard)
             slot = self._slot(subject)  # first, because it may replace the arrays
             row: list[float] = self._rows.cache.rows[slot].tolist()
         return row

@@ -6,20 +6,14 @@ import os
 import secrets
 from functools import partial
 
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, select
+from sqlalchemy import Connection, select
 
 from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Format
+from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.database.sqlite_connection import close, connect, store_errors
-from streamdp.ledger.spends import add_caps
+from streamdp.ledger.ledger_format import LEDGER_FORMAT, SUBJECT_KEY, first_version
 from streamdp.ledger.subject_key import check_key, given_key, key_fingerprint, make_key, matching_key
-from streamdp.ledger.tables import add_tables
-
-_metadata = MetaData()
-add_tables(_metadata)
-_key = Table("subject_key", _metadata, Column("fingerprint", LargeBinary(16), primary_key=True))
-LEDGER_FORMAT = Format("ledger", 0x7344506C, 2, _metadata, {1: add_caps})
 
 
 class LedgerFile:
@@ -54,7 +48,7 @@ class LedgerFile:
         file = SQLiteFile(path)
         self._lock = file.lock(shared=False)
         try:
-            self.key = _key_of(file, key)
+            self.key = create_or_check(file, key)
             self.errors = partial(store_errors, file.name)
             self.connection = file.open_for_writing(LEDGER_FORMAT)
         except BaseException:
@@ -75,18 +69,29 @@ def _temporary() -> Connection:
     return connection
 
 
-def _key_of(file: SQLiteFile, key: bytes | None) -> bytes:
-    """The key of the file, which is created, or checked without a write to it."""
-    found = given_key(file.key_file, key)
+def create_or_check(database: Database, key: bytes | None) -> bytes:
+    """Create the database of a ledger; or, if it exists, check it without a write to it. Returns the subject key.
+
+    Parameters
+    ----------
+    database
+        The database, whose lock the caller holds.
+    key
+        The subject key. If None, it is found or drawn as in `subject_key`.
+
+    Raises `StoreMismatchError` for another key, and `StoreDamagedError` if the database is damaged.
+    """
+    found = given_key(database.key_file, key)
     made: list[bytes] = []
 
     def fill(connection: Connection) -> None:
-        made.append(found or make_key(file.key_file))
-        connection.execute(_key.insert(), {"fingerprint": key_fingerprint(made[0])})
+        made.append(found or make_key(database.key_file))
+        connection.execute(SUBJECT_KEY.insert(), {"fingerprint": key_fingerprint(made[0])})
+        first_version(connection)
 
-    if file.create(LEDGER_FORMAT, fill):
+    if database.create(LEDGER_FORMAT, fill):
         return made[0]
-    with file.reading(LEDGER_FORMAT) as connection:
-        file.check(connection)
-        fingerprint = connection.execute(select(_key.c.fingerprint)).scalar()
-        return matching_key(file.name, file.key_file, found, fingerprint)
+    with database.reading(LEDGER_FORMAT) as connection:
+        database.check(connection)
+        fingerprint = connection.execute(select(SUBJECT_KEY.c.fingerprint)).scalar()
+        return matching_key(database.name, database.key_file, found, fingerprint)

@@ -14,8 +14,10 @@ from contextlib import AbstractContextManager
 import numpy as np
 from sqlalchemy import Connection
 
+from streamdp.data.records import Shard
 from streamdp.errors import StoreError
-from streamdp.ledger.caps import check_kinds
+from streamdp.ledger.admission import admit_in_order
+from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.check_words import update_checks
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import Expected
@@ -84,6 +86,29 @@ class PagedRows:
             self._spends.checkpoint(connection)
             self._log_is_cached, self._logged_rows = True, 0
         return connection
+
+    def refresh(self, shard: Shard) -> None:
+        """Make ready for admissions from a shard. Nothing to do: only this job writes to the database.
+
+        Parameters
+        ----------
+        shard
+            The shard.
+        """
+
+    def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
+        """Admit records in order and return (n,) bool; a refused record adds nothing.
+
+        Parameters
+        ----------
+        slots
+            (n,) int64, from `find`.
+        terms
+            (n, 4) or (1, 4), from `spend_numbers`.
+        shard
+            The shard of the records.
+        """
+        return admit_in_order(slots, terms, self.cache.rows, self.cache.pending, *cap_numbers(self._cap))
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.

@@ -8,7 +8,7 @@ columns to Python objects and back costs more than the search for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,15 @@ class SpendRows:
         with transaction(connection):
             ((n,),) = fetch(connection, "SELECT count(*) FROM spends")
         return int(n)
+
+    def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See `Spends.every`."""
+        last = b""
+        while found := fetch(
+            connection, "SELECT subject, spend FROM spends WHERE subject > %s ORDER BY subject LIMIT 65536", (last,)
+        ):
+            yield unpack(found)
+            last = found[-1][0]
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Spends.read`."""

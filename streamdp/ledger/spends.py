@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,17 @@ class Spends(Protocol):
         ----------
         connection
             The database.
+        """
+
+    def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the keys and rows of all subjects in groups: (n, 2) uint64 and (n, ROW).
+
+        Parameters
+        ----------
+        connection
+            The database, inside a transaction.
+
+        Raises `StoreDamagedError` if a row fails its check.
         """
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -48,6 +48,19 @@ class SpendPages:
             ((n,),) = fetch(connection, "SELECT COALESCE(SUM(subjects), 0) FROM spend_pages")
         return int(n)
 
+    def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See `Spends.every`. A row of the log replaces the row of a page."""
+        newest, last = _newest(connection), 0
+        logged = {key.tobytes() for key in newest.keys[: newest.n]}
+        while pages := fetch(
+            connection, f"SELECT page, spends FROM spend_pages WHERE page > {last} ORDER BY page LIMIT {_CHUNK}"
+        ):
+            keys, rows = page_codec.unpack(*zip(*pages, strict=True))
+            kept = np.array([key.tobytes() not in logged for key in keys]) if logged else np.ones(len(keys), np.bool_)
+            yield keys[kept], rows[kept]
+            last = pages[-1][0]
+        yield newest.keys[: newest.n], newest.rows[: newest.n]
+
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Spends.read`."""
         rows, found = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
@@ -126,13 +139,7 @@ class SpendPages:
                 return
         with transaction(connection):
             _take_write_lock(connection)  # several processes may be here, and all but the first find an empty log
-            newest = RowCache()
-            for (entry,) in fetch(connection, "SELECT entry FROM spend_log ORDER BY entry"):
-                ((blob,),) = fetch(connection, "SELECT spends FROM spend_log WHERE entry = ?", (entry,))
-                keys, rows = page_codec.unpack([0], [blob])
-                slots = newest.find(keys, np.ones(len(keys), dtype=np.bool_))
-                newest.fill(np.zeros((len(newest.unread), ROW)), np.zeros(len(newest.unread), dtype=np.bool_))
-                newest.rows[slots] = rows
+            newest = _newest(connection)
             self.write(connection, np.arange(newest.n), newest.keys, newest.rows)
             self.clear(connection)
 
@@ -155,6 +162,18 @@ def take_rows(connection: Connection) -> None:
         pages.write(connection, np.arange(len(keys)), keys, rows)
         last = old[-1][0]
     connection.exec_driver_sql("DROP TABLE spends")
+
+
+def _newest(connection: Connection) -> RowCache:
+    """The newest row of each subject in the log."""
+    newest = RowCache()
+    for (entry,) in fetch(connection, "SELECT entry FROM spend_log ORDER BY entry"):
+        ((blob,),) = fetch(connection, "SELECT spends FROM spend_log WHERE entry = ?", (entry,))
+        keys, rows = page_codec.unpack([0], [blob])
+        slots = newest.find(keys, np.ones(len(keys), dtype=np.bool_))
+        newest.fill(np.zeros((len(newest.unread), ROW)), np.zeros(len(newest.unread), dtype=np.bool_))
+        newest.rows[slots] = rows
+    return newest
 
 
 def _take_write_lock(connection: Connection) -> None:

@@ -2,7 +2,9 @@
 
 Nothing that was learned is shown until state, position, counts and spends are committed in one transaction. Publishers
 get the snapshot that the store reads back. After a crash the job continues from the last commit; what came after it was
-never visible. The source validates records, and the estimator's ledger, which is the store's, admits them.
+never visible. The source validates records, and the estimator's ledger, which is the store's, admits them. If another
+job spends from the same people in a ledger that both share, a commit may be refused: then the loop does the same as
+after a crash, at once.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamdp.data.records import Batch, Position, Source
-from streamdp.errors import ConfigError, SourceError
+from streamdp.errors import ConfigError, LedgerConflictError, SourceError
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import Committing, DeadLetters, Estimator
@@ -140,8 +142,13 @@ class Runner:
         """
         with stopped_by_signals(self.stop, lambda: self._stopping):
             self._start()
-            self._loop(max_records)
-        return self._committed
+            end = None if max_records is None else total(self._counts) + max_records
+            while True:
+                try:
+                    self._loop(end)
+                    return self._committed
+                except LedgerConflictError:
+                    self._roll_back()
 
     def _start(self) -> None:
         self._store.rollback()  # the uncommitted spends of an earlier run
@@ -155,10 +162,19 @@ class Runner:
             self._position = self._committed_position = snapshot.position
             for publish in self._publish:
                 publish(snapshot)
+        elif self._estimator.ledger is not None and self._estimator.ledger.several_jobs:
+            self._first = self._estimator.state_dict()
         self._committed_at = self._clock()
 
-    def _loop(self, max_records: int | None) -> None:
-        end = None if max_records is None else total(self._counts) + max_records
+    def _roll_back(self) -> None:
+        """Go back to the last commit, because another job spent from the same people: some no longer fit their caps."""
+        self._store.rollback()
+        snapshot = self._store.load()
+        self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
+        self._source.seek(self._committed_position)
+        self._counts, self._position = self._committed, self._committed_position
+
+    def _loop(self, end: int | None) -> None:
         while not (self._stopping or self._source.finished or (end is not None and total(self._counts) >= end)):
             # Polls end at the next commit, so that commits of one stream fall on the same records in every run. With an
             # estimator that learns in batches, a commit waits for the next boundary.

@@ -251,7 +251,7 @@ class Worker:
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
-        counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
+        counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts, shard))
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead, shard)
         lane.counts, lane.position = counts, batch.position

@@ -62,6 +62,8 @@ def restore(snapshot: Snapshot) -> Model:
         raise StoreDamagedError(f"the configuration of job {snapshot.job!r} does not have its stored fingerprint")
     # The statement names the cap. The ledger is empty, because this model does not learn.
     ledger = None if definition.cap is None else Ledger(definition.cap)
+    if ledger is not None:
+        ledger.several_jobs = definition.ledger is not None
     estimator: Any = definition.build_estimator(ledger)
     estimator.load_state_dict(snapshot.state)
     return Model(definition, estimator, snapshot)

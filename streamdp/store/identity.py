@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -48,11 +49,19 @@ class Continued(Protocol):
 
 
 def create_or_check(
-    database: Database, job: str, terms: Terms, *, capped: bool, key: bytes | None, continued: Continued | None
+    database: Database,
+    job: str,
+    terms: Terms,
+    *,
+    capped: bool,
+    key: bytes | None,
+    continued: Continued | None,
+    ledger_losses: int | None = None,
 ) -> tuple[bytes | None, Terms]:
     """Create the store; or, if it exists, make every check that can refuse it, without a write to it.
 
-    Returns the subject key, None without a cap, and the terms of the job from now on.
+    Returns the subject key, None without a cap, and the terms of the job from now on. If the ledger is apart, the store
+    has no key, and its random mark is returned, by which the ledger tells it from others.
 
     Parameters
     ----------
@@ -66,26 +75,33 @@ def create_or_check(
         The subject key. If None, it is found or drawn as in `subject_key`.
     continued
         Returns the terms for a store that exists, or of which commits were lost. None: they are `terms`.
+    ledger_losses
+        How often a loss of commits of the shared ledger was accepted. None: the spends are in the store.
 
     Raises `StoreMismatchError` for a store of another job, fingerprint or key, and for one with a cap if this job has
     none, or the reverse; `StoreDamagedError` if the database or a snapshot is damaged.
     """
-    found = given_key(database.key_file, key) if capped else None
+    ledger_apart = ledger_losses is not None
+    found = given_key(database.key_file, key) if capped and not ledger_apart else None
+    mark = secrets.token_bytes(16) if ledger_apart else None
     made: list[bytes] = []
 
     def fill(connection: Connection) -> None:
-        if capped:
+        if capped and not ledger_apart:
             made.append(found or make_key(database.key_file))
-        known = key_fingerprint(made[0]) if made else None
+        known = key_fingerprint(made[0]) if made else mark
         terms = created()
         row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "key_fingerprint": known}
         connection.execute(insert(JOBS), row)
 
     def created() -> Terms:
-        return terms if continued is None or not database.losses else continued("", 0, losses=database.losses)
+        return terms if continued is None or not losses() else continued("", 0, losses=losses())
+
+    def losses() -> int:
+        return database.losses + (ledger_losses or 0)
 
     if database.create(STORE_FORMAT, fill):
-        return made[0] if made else None, created()
+        return made[0] if made else mark, created()
     with database.reading(STORE_FORMAT) as connection:
         database.check(connection)
         row = read_job(connection, database.name)
@@ -93,8 +109,10 @@ def create_or_check(
             raise StoreMismatchError(f"{database.name} belongs to job {row.job!r}, not to {job!r}")
         learned = sum(snapshot.counts.learned for snapshot in read_snapshots(connection, database.name))
         if continued is not None:
-            terms = continued(row.config, learned, losses=database.losses)
+            terms = continued(row.config, learned, losses=losses())
         known = _check_job(row, database.name, terms, capped)
+        if ledger_apart:
+            return known, terms
         return matching_key(database.name, database.key_file, found, known) if capped else None, terms
 
 

@@ -1,5 +1,7 @@
 """State, position, counts and spends of one job, committed in ONE transaction.
 
+The spends of a ledger that several jobs share are elsewhere: `ledger.shared` says in which order both are committed.
+
 Only what is committed may be shown. A crash rolls back to the last commit, so that no record counts twice, and every
 spend is kept that something visible was learned from.
 
@@ -18,11 +20,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, and_, delete, insert, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
-from streamdp.errors import FencedError, StoreError
+from streamdp.errors import ConfigError, FencedError, StoreError
 from streamdp.ledger.subject_key import source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check
@@ -39,6 +41,7 @@ from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, NAMES, SHARDS, STORE
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
+    from streamdp.ledger.shared import SharedLedger
 
 HISTORY = 10_000
 """Commits of each shard that the history keeps."""
@@ -80,6 +83,9 @@ class Store:
     accept_loss
         Whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The spends of the
         lost commits are not counted, and their records are learned again.
+    ledger
+        A ledger that several jobs share: a file or URL, as in `SharedDatabase`. Then `key` is its key. None: the spends
+        are in this store, and `cap` holds for this job alone. A store keeps the ledger that it was created with.
 
     Attributes
     ----------
@@ -111,46 +117,71 @@ class Store:
         shared: bool = False,
         continued: Continued | None = None,
         accept_loss: bool = False,
+        ledger: str | os.PathLike[str] | None = None,
     ) -> None:
+        if ledger is not None and cap is None:
+            raise ConfigError("a ledger needs a cap")
         self.job = job
         self._database = database = open_database(url_or_path, job)
         database.accept_loss = accept_loss
         self._claims: dict[Shard, _Claim] = {}
         self._ledger: Ledger | None = None
+        self._shared: SharedLedger | None = None
         self._lock = database.lock(shared)
         try:
-            capped = cap is not None
-            subject_key, (self.fingerprint, config) = create_or_check(
-                database, job, Terms(fingerprint, config), capped=capped, key=key, continued=continued
+            if ledger is not None and cap is not None:
+                from streamdp.ledger.shared import SharedLedger
+
+                self._shared = SharedLedger(ledger, job, cap, key, accept_loss=accept_loss)
+                self._ledger = self._shared.ledger
+            mark_or_key, (self.fingerprint, config) = create_or_check(
+                database,
+                job,
+                Terms(fingerprint, config),
+                capped=cap is not None,
+                key=key,
+                continued=continued,
+                ledger_losses=None if self._shared is None else self._shared.losses,
             )
-            self.source_key = None if subject_key is None else source_key(subject_key)
+            secret = mark_or_key if self._shared is None else self._shared.key
+            self.source_key = None if secret is None else source_key(secret)
             self._connection = database.open_for_writing(STORE_FORMAT)
             try:
                 with database.errors(), self._connection.begin():
                     changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
                     self._connection.execute(changed)
+                if self._shared is not None and mark_or_key is not None:
+                    with database.errors(), self._connection.begin():
+                        new = not self._connection.execute(select(func.max(SHARDS.c.seq))).scalar()
+                    self._shared.enter(mark_or_key, new=new)
+                elif cap is not None and mark_or_key is not None:
+                    self._ledger = self._own_ledger(cap, mark_or_key, shared)
                 if not shared:
                     self.claim([WHOLE])
-                if cap is not None and subject_key is not None:
-                    from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
-
-                    self._ledger = Ledger.within(self._connection, cap, subject_key, database.errors, shared)
             except BaseException:
                 database.close(self._connection)
                 raise
         except BaseException:
+            if self._shared is not None:
+                self._shared.close()
             self._lock.release()
             raise
 
+    def _own_ledger(self, cap: Budget, key: bytes, shared: bool) -> Ledger:
+        from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
+        from streamdp.ledger.paging import PagedRows
+
+        return Ledger.over(PagedRows(self._connection, self._database.errors, cap, shared), cap, key)
+
     @property
     def ledger(self) -> Ledger | None:
-        """The spends of subjects, which `commit` commits; None without a cap."""
+        """The spends of subjects, which `commit` commits, also those of a shared ledger; None without a cap."""
         return self._ledger
 
     @property
     def losses(self) -> int:
         """How often a loss of commits was accepted: every spend and every cap may hold once more for each."""
-        return self._database.losses
+        return self._database.losses + (0 if self._shared is None else self._shared.losses)
 
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
         """Give subjects their own caps (see `Ledger.set_cap`), for all workers. They are on disk when this returns.
@@ -166,6 +197,9 @@ class Store:
         if self._ledger is None or self._ledger.n_pending:
             raise StoreError("caps of subjects need a store with a cap, and no spends that wait for their commit")
         with self._ledger.lock:
+            if self._shared is not None:
+                self._shared.set_caps(caps)
+                return
             try:
                 for subject, cap in caps.items():
                     self._ledger.set_cap(subject, cap)
@@ -196,6 +230,8 @@ class Store:
                 self._claims[shard] = _Claim(row.epoch, row.seq)
                 job = read_job(self._connection, self._database.name)
                 out[shard] = read_snapshot(row, job, self._database.name)
+            if self._shared is not None:
+                self._shared.claim({shard: self._claims[shard].seq for shard in out})
         return out
 
     def load(self, shard: Shard = WHOLE) -> Snapshot | None:
@@ -213,6 +249,8 @@ class Store:
             job = read_job(self._connection, self._database.name)
             if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
+                if self._shared is not None:
+                    self._shared.at(shard, row.seq)
             return None if row is None else read_snapshot(row, job, self._database.name)
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
@@ -240,16 +278,27 @@ class Store:
         `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write: then the same call
         may be repeated, and it finds out whether the first one succeeded.
         """
-        now = time.time()
+        now, shared = time.time(), self._shared
         with contextlib.nullcontext() if self._ledger is None else self._ledger.lock:
+            committed = {
+                shard: (claim.seq + 1, part.position)
+                for shard, part in parts.items()
+                if (claim := self._claims.get(shard)) is not None
+            }
+            if shared is not None:
+                shared.before_commit(self._open_connection())
             with self._database.errors(), self._open_connection().begin():
                 repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
-                if self._ledger is not None and not all(repeated):
+                if shared is not None:
+                    shared.within_commit(self._connection, committed, all(repeated))
+                elif self._ledger is not None and not all(repeated):
                     self._ledger.write_pending(self._connection)
+            if shared is not None:
+                shared.after_commit(committed)
+            elif self._ledger is not None:
+                self._ledger.mark_committed()
             for shard in parts:
                 self._claims[shard].seq += 1
-            if self._ledger is not None:
-                self._ledger.mark_committed()
 
     def _write(self, shard: Shard, part: Part, now: float) -> bool:
         """Write a part, inside the caller's transaction; True if an earlier call has committed the same part."""
@@ -333,6 +382,8 @@ class Store:
         """
         if not self._connection.closed:
             self._database.close(self._connection)
+            if self._shared is not None:
+                self._shared.close()
             self._lock.release()
 
     def _open_connection(self) -> Connection:

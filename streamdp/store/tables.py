@@ -33,7 +33,7 @@ JOBS = Table(
     Column("job", Text, primary_key=True),
     Column("fingerprint", Text, nullable=False),
     Column("config", Text, nullable=False),
-    Column("key_fingerprint", LargeBinary(16)),  # NULL: no cap, no spends
+    Column("key_fingerprint", LargeBinary(16)),  # NULL: no cap; if the ledger is apart, the store's random mark
 )
 
 

@@ -444,7 +444,9 @@ def test_a_file_with_a_row_for_each_subject_is_migrated(tmp_path: Path) -> None:
     keys, rows = page_codec.unpack([0], [blob])
     spends = list(zip(postgres_rows._hashes(keys), postgres_rows._packed(keys, rows), strict=True))
     assert {len(spend) for _, spend in spends} == {48}
-    old.executescript("DROP TABLE spend_pages; DROP TABLE spend_log; PRAGMA user_version = 1")
+    for table in ("spend_pages", "spend_log", "version", "caps", "jobs", "spans"):
+        old.execute(f"DROP TABLE {table}")
+    old.execute("PRAGMA user_version = 1")
     old.execute("CREATE TABLE spends (subject BLOB NOT NULL PRIMARY KEY, spend BLOB NOT NULL) WITHOUT ROWID")
     old.executemany("INSERT INTO spends VALUES (?, ?)", spends)
     old.execute("UPDATE spends SET spend = x'00' WHERE subject = ?", [spends[7][0]])

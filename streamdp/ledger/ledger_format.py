@@ -1,0 +1,71 @@
+"""The format of a ledger that has a database of its own: its spends, and what the jobs that share it leave there."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text
+
+from streamdp.database.interface import Format
+from streamdp.ledger.spends import add_caps
+from streamdp.ledger.tables import add_tables
+
+_metadata = MetaData()
+add_tables(_metadata)
+SUBJECT_KEY = Table("subject_key", _metadata, Column("fingerprint", LargeBinary(16), primary_key=True))
+VERSION = Table(  # one row; a transaction that writes updates it first, so there is one writer at a time
+    "version",
+    _metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+)
+CAPS = Table(  # the newest row is the cap of the jobs that share the ledger
+    "caps",
+    _metadata,
+    Column("number", Integer, primary_key=True),
+    Column("cap", Text, nullable=False),
+    Column("since", Double, nullable=False),
+)
+JOBS = Table(  # what each job has charged; `store` is the mark of its store
+    "jobs",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("store", LargeBinary(16), nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+    Column("mu_squared", Double, nullable=False),
+    Column("charged_at", Double, nullable=False),
+)
+SPANS = Table(  # of each shard of a job: who may charge, and what is prepaid after the commit `seq` and after the next
+    "spans",
+    _metadata,
+    Column("job", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("token", LargeBinary(16), nullable=False),
+    Column("charges", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("position", Text, nullable=False),
+    Column("prepaid", LargeBinary, nullable=False),
+    Column("remaining", LargeBinary, nullable=False),
+)
+_SHARING = (VERSION, CAPS, JOBS, SPANS)
+
+
+def first_version(connection: Connection) -> None:
+    """Write the row of the table `version`, in a new database.
+
+    Parameters
+    ----------
+    connection
+        The database, inside the transaction that creates it.
+    """
+    connection.execute(VERSION.insert().values(version=0))
+
+
+def _add_sharing(connection: Connection) -> None:
+    """From format 2, which one process has for itself."""
+    for table in _SHARING:
+        table.create(connection)
+    first_version(connection)
+
+
+LEDGER_FORMAT = Format("ledger", 0x7344506C, 3, _metadata, {1: add_caps, 2: _add_sharing})

@@ -1,0 +1,110 @@
+"""Charges of a shard that no committed state has used: they pay for records of the same subjects later.
+
+Claim: over all attempts, the sums that were charged for a subject are at least those of the records that something
+visible was learned from.
+
+Proof: each attempt starts at the last commit of its shard. Its charges are on disk before its state is committed, and
+only a committed state leaves memory. If the attempt ends without a commit, nothing that its charges paid for was shown,
+so they are a balance from which the next attempts may pay for records of the same subject. `use` takes what it pays off
+the balance. So charges are always at least what committed states have used, and the balance. If an attempt commits
+before it has come as far as the one before, the rest of the balance remains.
+
+No positions are needed: the next attempt may read the records in other blocks and commit at other places, and records
+for which no balance is left are charged. A decision by position would be wrong if the source had changed: it would
+admit a subject that was never charged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamdp.ledger import page_codec
+from streamdp.ledger.admission import TOLERANCE
+from streamdp.ledger.rows import CAP, RECORDS, ROW
+
+
+class Prepaid:
+    """The balances of subjects.
+
+    Parameters
+    ----------
+    packed
+        What `add_charges` or `pack` returned; empty for no balance.
+
+    Attributes
+    ----------
+    changed
+        Whether the ledger may have other remaining balances on disk.
+
+    Raises `StoreDamagedError` if the check fails.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        keys, rows = _unpack(packed)
+        self._left = {key.tobytes(): row[:CAP].copy() for key, row in zip(keys, rows, strict=True)}
+        self.changed = bool(self._left)
+
+    def use(self, keys: np.ndarray, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
+        """Pay records in order and return which were paid (n,) bool.
+
+        Parameters
+        ----------
+        keys
+            (m, 2) uint64, the hashes of the subjects.
+        slots
+            (n,) int64, the subject of each record as a place in `keys`; negative for a record without a subject.
+        terms
+            (n, 4) or (1, 4): what each record adds to the four sums of a `Spend`.
+        """
+        paid = np.zeros(len(slots), dtype=np.bool_)
+        if not self._left:
+            return paid
+        step = 0 if len(terms) == 1 else 1
+        for i, slot in enumerate(slots.tolist()):
+            left = self._left.get(keys[slot].tobytes()) if slot >= 0 else None
+            if left is None:
+                continue
+            term = terms[i * step]
+            if left[RECORDS] >= 1 and np.all(term <= left[:RECORDS] * (1 + TOLERANCE)):
+                finite = np.isfinite(term)  # an infinite sum stays so: each record of the subject adds infinity to it
+                left[:RECORDS][finite] -= term[finite]
+                left[RECORDS] -= 1
+                paid[i] = self.changed = True
+                if left[RECORDS] == 0:
+                    del self._left[keys[slot].tobytes()]
+        return paid
+
+    def pack(self) -> bytes:
+        """Return the balances that remain; empty for none."""
+        if not self._left:
+            return b""
+        keys = np.frombuffer(b"".join(self._left), dtype=np.uint64).reshape(-1, 2)
+        rows = np.zeros((len(keys), ROW))
+        rows[:, :CAP] = np.maximum(0.0, list(self._left.values()))
+        return page_codec.pack(0, keys, rows)
+
+
+def add_charges(packed: bytes, keys: np.ndarray, terms: np.ndarray) -> bytes:
+    """Return packed balances with some charges added.
+
+    Parameters
+    ----------
+    packed
+        The balances before; empty for none.
+    keys
+        (n, 2) uint64, the hash of the subject of each record that was charged.
+    terms
+        (n, 4), what each record added to the four sums of a `Spend`.
+    """
+    before, balances = _unpack(packed)
+    charges = np.zeros((len(keys), ROW))
+    charges[:, :RECORDS], charges[:, RECORDS] = terms, 1
+    every = np.concatenate([before, keys])
+    unique, place = np.unique(every, axis=0, return_inverse=True)
+    rows = np.zeros((len(unique), ROW))
+    np.add.at(rows, place.reshape(-1), np.concatenate([balances, charges]))
+    return page_codec.pack(0, unique, rows) if len(unique) else b""
+
+
+def _unpack(packed: bytes) -> tuple[np.ndarray, np.ndarray]:
+    return page_codec.unpack([0], [packed]) if packed else (np.empty((0, 2), dtype=np.uint64), np.empty((0, ROW)))

@@ -1,0 +1,164 @@
+"""What a ledger that several jobs share says to its operator: spends by job, and how near people are to their caps.
+
+It counts people and names none. The export has the keyed hashes of subjects: whoever has the key as well can test
+guesses of subjects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import inspect, select
+
+from streamdp.database.opening import open_database
+from streamdp.errors import StoreMismatchError
+from streamdp.ledger.caps import cap_numbers, cap_of_numbers
+from streamdp.ledger.ledger_format import JOBS, LEDGER_FORMAT, SPANS
+from streamdp.ledger.rows import CAP, CAP_DELTA, DELTA, EPSILON, MU_SQUARED, PURE_MU_SQUARED, RECORDS
+from streamdp.ledger.shared_database import SCHEMA, read_caps
+from streamdp.ledger.spends import spends_in
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, parse_budget
+
+SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
+"""The upper ends of the classes of people by the share of their cap that is spent."""
+
+
+@dataclass(frozen=True)
+class JobSpends:
+    """What one job has charged.
+
+    Parameters
+    ----------
+    job
+        The name of the job.
+    records
+        Charged records.
+    epsilon, delta, mu_squared
+        Sums over them, as in `Spend`.
+    charged_at
+        The last charge, in seconds since 1970 (UTC); 0 before the first.
+    shards
+        By the name of the shard: the number of the last commit that the ledger knows, and the position after it, as
+        JSON text.
+    """
+
+    job: str
+    records: int
+    epsilon: float
+    delta: float
+    mu_squared: float
+    charged_at: float
+    shards: dict[str, tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class LedgerStatus:
+    """The state of a ledger.
+
+    Parameters
+    ----------
+    caps
+        All caps that it has had, oldest first: the text, and since when in seconds since 1970 (UTC).
+    people, own_caps, records
+        The numbers of subjects, of those with a cap of their own, and of charged records of them all.
+    spent
+        How many people have spent at most each share of `SHARES` of their cap, and more than the share before. People
+        over their cap are in the last class: their cap was lowered.
+    jobs
+        In the order of their names.
+    """
+
+    caps: list[tuple[str, float]]
+    people: int
+    own_caps: int
+    records: int
+    spent: tuple[int, ...]
+    jobs: list[JobSpends]
+
+
+def ledger_status(url_or_path: str | os.PathLike[str]) -> LedgerStatus:
+    """Read the state of a ledger that jobs share. The jobs may be running; nothing is changed.
+
+    Parameters
+    ----------
+    url_or_path
+        The ledger, as in `SharedDatabase`.
+
+    Raises `StoreError` and its kinds; `StoreMismatchError` if no job shares the ledger.
+    """
+    database = open_database(url_or_path, SCHEMA)
+    with database.reading(LEDGER_FORMAT) as connection:
+        caps = read_caps(connection) if inspect(connection).has_table("caps") else []
+        if not caps:
+            raise StoreMismatchError(f"no job shares {database.name} yet")
+        cap = parse_budget(caps[-1][0])
+        classes = np.zeros(len(SHARES), dtype=np.int64)
+        people = own = records = 0
+        for _, rows in spends_in(connection).every(connection):
+            place = np.searchsorted(SHARES, _shares(rows, cap) * (1 - 1e-9))
+            classes += np.bincount(np.minimum(place, len(SHARES) - 1), minlength=len(SHARES))
+            people, records = people + len(rows), records + int(rows[:, RECORDS].sum())
+            own += int(np.count_nonzero(rows[:, CAP]))
+        shards: dict[str, dict[str, tuple[int, str]]] = {}
+        for row in connection.execute(select(SPANS).order_by(SPANS.c.topic, SPANS.c.partition)):
+            name = f"{row.topic}/{row.partition}" if row.topic else "whole"
+            shards.setdefault(row.job, {})[name] = (row.seq, row.position)
+        jobs = [
+            JobSpends(
+                row.job,
+                row.records,
+                row.epsilon,
+                row.delta,
+                row.mu_squared,
+                row.charged_at,
+                shards.get(row.job, {}),
+            )
+            for row in connection.execute(select(JOBS).order_by(JOBS.c.job))
+        ]
+    return LedgerStatus(caps, people, own, records, tuple(classes.tolist()), jobs)
+
+
+def _shares(rows: np.ndarray, cap: Budget) -> np.ndarray:
+    """The share of its cap that each subject has spent; of epsilon, delta or mu, whichever is largest."""
+    _, most, most_delta = cap_numbers(cap)
+    own = rows[:, CAP] > 0
+    limit = np.where(own, rows[:, CAP], most)
+    if isinstance(cap, GaussianDP):
+        shares: np.ndarray = np.sqrt((rows[:, MU_SQUARED] + rows[:, PURE_MU_SQUARED]) / limit)
+        return shares
+    shares = rows[:, EPSILON] / limit
+    if isinstance(cap, ApproxDP):
+        shares = np.maximum(shares, rows[:, DELTA] / np.where(own, rows[:, CAP_DELTA], most_delta))
+        for i in np.flatnonzero(rows[:, MU_SQUARED]):  # mu against the mu of the cap
+            of = cap_of_numbers(rows[i, CAP], rows[i, CAP_DELTA]) if own[i] else cap
+            assert isinstance(of, ApproxDP)
+            shares[i] = np.sqrt(rows[i, MU_SQUARED]) / GaussianDP.from_approx(of).mu
+    return shares
+
+
+COLUMNS = ("subject_hash", "records", "epsilon", "delta", "mu", "cap")
+"""The columns of an export."""
+
+
+def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield `COLUMNS`, then what each subject has spent over all jobs; the cap only if it is the subject's own.
+
+    Parameters
+    ----------
+    url_or_path
+        The ledger, as in `SharedDatabase`.
+
+    Raises `StoreError` and its kinds.
+    """
+    with open_database(url_or_path, SCHEMA).reading(LEDGER_FORMAT) as connection:
+        yield COLUMNS
+        for keys, rows in spends_in(connection).every(connection):
+            hashes = keys.astype("<u8").tobytes()
+            for i, row in enumerate(rows.tolist()):
+                epsilon, delta, mu_squared, _, records, most, most_delta = row
+                cap = str(cap_of_numbers(most, most_delta)) if most else ""
+                yield hashes[16 * i : 16 * i + 16].hex(), int(records), epsilon, delta, mu_squared**0.5, cap

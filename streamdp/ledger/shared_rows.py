@@ -1,0 +1,163 @@
+"""Rows of subjects that several jobs charge: admitted in memory, compared with the database when they are written.
+
+Spends are sums, so those of two jobs add up in any order. A write takes the ledger's lock. If another process has
+written since the rows were read, it reads the rows again and adds its own charges to them. Only if a subject would then
+be over its cap is the write refused (`LedgerConflictError`): the job rolls back to its last commit and learns again,
+with the rows as they are now. This cannot go on forever, because each refusal needs a new charge by another job of a
+subject that is near its cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+from sqlalchemy import Connection
+
+from streamdp.data.records import Shard
+from streamdp.errors import LedgerConflictError
+from streamdp.ledger.admission import all_fit
+from streamdp.ledger.caps import cap_numbers
+from streamdp.ledger.check_words import check_words
+from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.prepaid import Prepaid
+from streamdp.ledger.row_cache import NOBODY, RowCache
+from streamdp.ledger.rows import CAP, RECORDS
+from streamdp.privacy.guarantees import Budget
+
+Charges = tuple[np.ndarray, np.ndarray]
+"""The subjects (n,) int64, as places in the rows in memory, and the terms (n, 4) of n charged records."""
+
+
+class SharedRows(PagedRows):
+    """See `paging.PagedRows`.
+
+    Parameters
+    ----------
+    connection, errors, cap
+        As for `PagedRows`.
+    version
+        Reads the version of the ledger, which grows with every write.
+    prepaid
+        Reads the balances of a shard.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        errors: Callable[[], AbstractContextManager[None]],
+        cap: Budget,
+        version: Callable[[], int],
+        prepaid: Callable[[Shard], Prepaid],
+    ) -> None:
+        super().__init__(connection, errors, cap, shared=True)
+        self._read_version = version
+        self._read_prepaid = prepaid
+        self._version = -1  # of the ledger when the rows in memory were right
+        self._prepaid: dict[Shard, Prepaid] = {}
+        self._journal: dict[Shard, list[Charges]] = {}
+
+    def refresh(self, shard: Shard) -> None:
+        """See `PagedRows.refresh`: read again what others have changed, unless charges are pending."""
+        if shard not in self._prepaid:
+            self._prepaid[shard] = self._read_prepaid(shard)
+        if not self._journal and (version := self._read_version()) != self._version:
+            self.cache, self._version = RowCache(), version
+
+    def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
+        """See `PagedRows.admit`. A record that is prepaid is admitted, and adds nothing."""
+        paid = self._prepaid[shard].use(self.cache.keys, slots, terms)
+        admitted = super().admit(np.where(paid, NOBODY, slots), terms, shard)
+        charged = np.flatnonzero(admitted & ~paid & (slots != NOBODY))
+        if len(charged):
+            each = np.broadcast_to(terms, (len(slots), terms.shape[1]))[charged]
+            self._journal.setdefault(shard, []).append((slots[charged], each))
+        return admitted
+
+    def balances(self, shard: Shard) -> Prepaid | None:
+        """The balances of a shard. None if nothing was admitted from it since they were last forgotten.
+
+        Parameters
+        ----------
+        shard
+            Any shard.
+        """
+        return self._prepaid.get(shard)
+
+    @property
+    def journal(self) -> dict[Shard, Charges]:
+        """The charges that are not written yet, by shard."""
+        return {
+            shard: (np.concatenate([slots for slots, _ in parts]), np.concatenate([terms for _, terms in parts]))
+            for shard, parts in self._journal.items()
+        }
+
+    def write_at(self, connection: Connection, version: int) -> None:
+        """Write the rows that have changed, inside the caller's transaction.
+
+        Parameters
+        ----------
+        connection
+            The database, locked against other writers.
+        version
+            The version of the ledger before this write.
+
+        Raises `LedgerConflictError` if a subject would be over its cap because of what others have written.
+        """
+        if version != self._version:
+            self._add_to_others(connection)
+        super().write_pending(connection)
+
+    def _add_to_others(self, connection: Connection) -> None:
+        """Replace the rows that have changed by those of the database with the pending charges added."""
+        cache = self.cache
+        changed = np.flatnonzero(cache.pending[: cache.n])
+        if len(changed) == 0:
+            return
+        charges = np.zeros((cache.n, CAP))
+        for slots, terms in self.journal.values():
+            np.add.at(charges[:, :RECORDS], slots, terms)
+            np.add.at(charges[:, RECORDS], slots, 1)
+        keys = cache.keys[changed]
+        fresh, found = self._spends.read(connection, keys)
+        rows = fresh.copy()
+        rows[:, :CAP] += charges[changed]
+        if not all_fit(rows, *cap_numbers(self._cap)):
+            raise LedgerConflictError(
+                "another job or worker has spent from the same people at the same time, and both spends together are"
+                " over a cap: roll back to the last commit and learn again"
+            )
+        cache.rows[changed] = rows
+        cache.checks[changed] = check_words(keys, fresh.view(np.uint64))
+        cache.absent[changed] = ~found
+
+    def mark_written(self, before: int, after: int) -> None:
+        """Note that the transaction of `write_at` is on disk.
+
+        Parameters
+        ----------
+        before, after
+            The version of the ledger before and after it.
+        """
+        self.mark_committed()
+        if before != self._version:  # rows that this write did not touch may be old
+            self.cache = RowCache()
+        self._journal, self._version = {}, after
+        for balances in self._prepaid.values():
+            balances.changed = False
+
+    def rollback(self) -> None:
+        """See `PagedRows.rollback`. The next admissions read the balances again."""
+        super().rollback()
+        self._journal, self._prepaid, self._version = {}, {}, -1
+
+    def forget(self, shard: Shard) -> None:
+        """Read the balances of a shard again before its next admission.
+
+        Parameters
+        ----------
+        shard
+            A shard that was claimed.
+        """
+        self._prepaid.pop(shard, None)

@@ -1,0 +1,140 @@
+"""Two jobs on the same people at the same time: one cap over both, nothing charged in vain, no record lost.
+
+One job runs within a callback of the other, so that their commits meet in the same order in every run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.memory import BAD, MemorySource
+from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
+from streamdp.errors import LedgerConflictError
+from streamdp.ledger.report import ledger_status
+from streamdp.ledger.shared import SharedLedger
+from streamdp.ledger.shared_rows import SharedRows
+from streamdp.runtime.learning import total
+from streamdp.runtime.runner import Runner
+from streamdp.runtime.worker import Worker
+from streamdp.store.store import Store
+from tests.support.records import items
+from tests.support.shards import SIZE, ScriptedShards, streams
+
+CAP = PureDP(6)
+PEOPLE = 13
+
+
+def open_store(folder: Path, job: str) -> Store:
+    return Store(folder / f"{job}.db", job, "f", cap=CAP, ledger=folder / "people.db")
+
+
+def runner(store: Store, stream: list[Any], **options: Any) -> Runner:
+    model = LDPASGDRegressor(features=["a", "b"], budget="eps=1", ledger=store.ledger, seed=5)
+    return Runner(MemorySource(stream, ["a", "b"]), model, store, **options)
+
+
+@pytest.fixture
+def conflicts(monkeypatch: pytest.MonkeyPatch) -> list[LedgerConflictError]:
+    """The charges that were refused because of another job."""
+    seen: list[LedgerConflictError] = []
+    real = SharedRows.write_at
+
+    def write_at(*arguments: Any) -> None:
+        try:
+            real(*arguments)
+        except LedgerConflictError as error:
+            seen.append(error)
+            raise
+
+    monkeypatch.setattr(SharedRows, "write_at", write_at)
+    return seen
+
+
+def test_two_runs_at_once_share_the_cap(tmp_path: Path, conflicts: list[LedgerConflictError]) -> None:
+    """Each record is learned or refused once, and what the ledger has is what both have learned."""
+    stream = items(100, PEOPLE, bad_every=10)
+    with open_store(tmp_path, "a") as a, open_store(tmp_path, "b") as b:
+        second = runner(b, stream, commit_records=7)
+        first = runner(a, stream, commit_records=10, on_progress=lambda _: second.run(9))
+        one, two = first.run(), second.run()
+    good = Counter(item[2] for item in stream if item is not BAD)
+    assert total(one) == total(two) == 100
+    assert one.learned + two.learned == sum(min(6, 2 * n) for n in good.values())
+    assert min(one.learned, two.learned, one.refused, two.refused) > 0
+    assert conflicts  # else nothing was learned again here
+    found = {job.job: job.records for job in ledger_status(tmp_path / "people.db").jobs}
+    assert found == {"a": one.learned, "b": two.learned}
+    with open_store(tmp_path, "reader") as store:
+        assert store.ledger is not None
+        assert {s: store.ledger.spent(s).records for s in good} == {s: min(6, 2 * n) for s, n in good.items()}
+
+
+def test_a_conflict_before_the_first_commit_begins_anew(tmp_path: Path, conflicts: list[LedgerConflictError]) -> None:
+    stream = items(40, 1)
+    with open_store(tmp_path, "a") as a, open_store(tmp_path, "b") as b:
+        second = runner(b, stream)
+        first = runner(a, stream, on_progress=lambda _: second.run())
+        assert (first.run().learned, second.run().learned) == (0, 6)
+    assert len(conflicts) == 1
+
+
+def test_what_one_run_has_spent_a_later_one_cannot(tmp_path: Path, conflicts: list[LedgerConflictError]) -> None:
+    for job, learned in (("a", 6 * PEOPLE), ("b", 0)):
+        with open_store(tmp_path, job) as store:
+            assert runner(store, items(200, PEOPLE)).run().learned == learned
+    assert not conflicts
+
+
+@pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor])
+def test_two_workers_of_two_jobs_share_the_cap(
+    place: str, tmp_path: Path, kind: Any, conflicts: list[LedgerConflictError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server, store and ledger are committed in one transaction. Batches may spend twice; never over the cap.
+
+    The second job learns half of its records just before the fourth and the tenth commit of the first.
+    """
+    given = streams(2, 500, seed=1)
+    cap, more = GaussianDP(2.0), {"batch_size": SIZE} if kind is PanPrivateRegressor else {}
+    on_server = "://" in place
+    people = place if on_server else str(tmp_path / "people.db")
+
+    def work(job: str, seed: int, max_records: int | None = None) -> int:
+        source = ScriptedShards(given, seed)
+        where = place if on_server else tmp_path / f"{job}.db"
+        with Store(where, job, "f", cap=cap, ledger=people, shared=True) as store:
+
+            def build() -> Any:
+                return kind(features=["a", "b"], budget="mu=1", ledger=store.ledger, **more)
+
+            return Worker(source, build, store, commit_records=50, **source.timing).run(max_records, 1.0)
+
+    commits, real = count(), SharedLedger.before_commit
+
+    def before_commit(ledger: SharedLedger, connection: Any) -> None:
+        if ledger._job == "a" and next(commits) in (3, 9):
+            work("b", 3, 500)
+        real(ledger, connection)
+
+    monkeypatch.setattr(SharedLedger, "before_commit", before_commit)
+    work("a", 2)
+    work("b", 4)
+    people_of = {item[2] for stream in given.values() for item in stream if item is not BAD}
+    with Store(tmp_path / "reader.db", "reader", "f", cap=cap, ledger=people) as store:
+        assert store.ledger is not None
+        spends = {subject: store.ledger.spent(subject).records for subject in people_of}
+    assert max(spends.values()) == 4
+    learned = dict.fromkeys("ab", 0)
+    for job in learned:
+        snapshots = Store.snapshots(place if on_server else tmp_path / f"{job}.db", job)
+        learned[job] = sum(snapshot.counts.learned for snapshot in snapshots)
+        assert sum(total(snapshot.counts) for snapshot in snapshots) == 1000
+    if kind is LDPASGDRegressor:
+        assert conflicts
+        assert sum(learned.values()) == sum(spends.values()) == 4 * len(people_of)
+    assert sum(learned.values()) <= sum(spends.values())
+    assert min(learned.values()) > 0
