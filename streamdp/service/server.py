@@ -74,7 +74,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As `uvicorn.Server.startup`; then the address is printed on standard output."""
         await super().startup(sockets)
-        if self.started:
+        if self._app.state.failure is not None:
+            self.should_exit = True
+        elif self.started:
             print(self.address, flush=True)
 
     def stop(self) -> None:
