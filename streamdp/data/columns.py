@@ -93,7 +93,8 @@ def blank(column: pl.Series) -> np.ndarray:
     if column.dtype != pl.String:
         return null
     empty = column == ""
-    return np.logical_or(null, (empty.fill_null(False) if empty.null_count() else empty).to_numpy())
+    missing: np.ndarray = null | (empty.fill_null(False) if empty.null_count() else empty).to_numpy()
+    return missing
 
 
 def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
