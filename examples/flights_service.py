@@ -7,6 +7,7 @@ declared public and measures every commit.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -52,7 +53,7 @@ def main() -> None:
     config = load_config(HERE / "late-service.yaml")
     rows = pl.read_csv(OUTPUT / "train.csv").drop_nulls()
     stop = threading.Event()
-    with listen("127.0.0.1", 8000) as listening, ended_by_sigterm():
+    with listen("127.0.0.1", 8000) as listening, ended_by_sigterm(), suppress(KeyboardInterrupt):
         server = Server(create_app([config]), listening)
         arguments = (server.address, rows, config.job, list(config.schema_.features), stop)
         sender = threading.Thread(target=send, args=arguments)
