@@ -18,9 +18,10 @@ import pytest
 
 from streamdp.client import Client
 from streamdp.config.job import load_config
+from streamdp.errors import StoreBusyError
 from streamdp.store.store import Store
 from tests.support.commands import environment
-from tests.support.service import SECRET, record
+from tests.support.service import SECRET, client, job, record
 
 JOB = """job: late
 source: {type: http}
@@ -145,3 +146,17 @@ def test_a_store_that_another_process_holds_is_refused(tmp_path: Path, quick: An
         code, _, errors = quick("serve", "late.yaml", "--port", "0")
     assert code == 4
     assert SECRET not in errors
+
+
+def test_one_service_learns_into_postgresql_and_a_second_is_refused(place: str) -> None:
+    config = job(Path(), store=place)
+    with client(config) as http:
+        first = http.post("/v1/models/late/learn", json={"records": [record(1)]}, headers={"Idempotency-Key": "k"})
+        assert first.json()["learned"] == 1
+        with pytest.raises(StoreBusyError), client(config):
+            pass
+    with client(config) as http:
+        again = http.post("/v1/models/late/learn", json={"records": [record(1)]}, headers={"Idempotency-Key": "k"})
+        assert again.json() == first.json()
+    (snapshot,) = Store.snapshots(place, "late")
+    assert snapshot.counts.learned == 1
