@@ -20,8 +20,8 @@ from streamdp.runtime.signals import ended_by_sigterm
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
 
-STOP_SECONDS = 8
-"""How long open requests may take after the signal to stop."""
+STOP_SECONDS = 6
+"""How long open requests may take after the signal to stop. Then the learners stop: see `learning_job.STOP_S`."""
 MOST_CONNECTIONS = 4096
 _KEEP_ALIVE_S = 30
 _SWITCH_S = 0.001
