@@ -14,7 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.http import Call
 from connectors.jsoncalls import cut
+from streamdp.errors import SourceUnavailableError
 from streamdp.service import requests
 from streamdp.service.schemas import Outcome
 from streamdp.service.waiting import Waiting
@@ -302,3 +304,20 @@ def test_hostile_bodies_are_refused(tmp_path: Path, body: bytes) -> None:
         for path in (LEARN, "/v1/models/late/predict"):
             answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
             assert (answer.status_code, answer.json()["type"]) == (400, "urn:streamdp:problem:malformed")
+
+
+def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        source = http.app.state.jobs["late"]._source  # type: ignore[attr-defined]
+
+        class Broken:
+            def recall(self, keys: Any) -> Any:
+                raise OSError(SECRET)
+
+        source._memory = Broken()  # of this source only: the next attempt has another one
+        assert learn(http, [record(1)], "k").status_code == 503
+        with pytest.raises(SourceUnavailableError):  # nobody polls it any more
+            source.submit(Call(1, None, None, b""))
+        while (answer := learn(http, [record(1)], "k")).status_code == 503:
+            pass
+        assert answer.json()["learned"] == 1
