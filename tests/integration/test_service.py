@@ -23,6 +23,9 @@ from streamdp.store.store import Store
 from tests.support.commands import environment
 from tests.support.service import SECRET, client, job, record
 
+MARK = "marked"
+"""A part of every subject. Neither the log nor the store may show it."""
+
 JOB = """job: late
 source: {type: http}
 schema:
@@ -57,7 +60,7 @@ def serving(folder: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[str]
 
 def subjects(caller: int, call: int) -> list[dict[str, Any]]:
     """A call of five people whom no other call has. Each may spend once, so a record that counts twice is refused."""
-    return [record(i, subject=f"{caller}-{call}-{i}") for i in range(5)]
+    return [record(i, subject=f"{MARK}-{caller}-{call}-{i}") for i in range(5)]
 
 
 def counted(folder: Path) -> tuple[int, int, int]:
@@ -119,6 +122,7 @@ def test_kill_and_retries_count_every_acknowledged_record_once(tmp_path: Path) -
             with serving(tmp_path, port):
                 assert [total.result(120) for total in totals] == [5 * calls] * callers
     assert counted(tmp_path) == (5 * callers * calls, 0, 0)
+    assert not [path for path in tmp_path.iterdir() if MARK.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize(
