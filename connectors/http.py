@@ -10,128 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
 
 import numpy as np
 
-from connectors.jsoncalls import Cut
+from connectors.httpcall import DEAD, LEARNED, REFUSED, Answered, Call, Memory
 from connectors.jsonrows import encode_json_lines
 from connectors.recordblocks import Records
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableError
 
-_LEARNED, _REFUSED, _DEAD = 1, 2, 3
-_OUTCOMES = {_LEARNED: "learned", _REFUSED: "refused"}
+_OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = "known"
-
-
-class Outcome(NamedTuple):
-    """What became of a call.
-
-    Parameters
-    ----------
-    learned, refused
-        How many of its records were learned, and refused by a cap.
-    dead
-        Index and reason of each record that was not learned because it does not fit.
-    """
-
-    learned: int
-    refused: int
-    dead: list[tuple[int, str]]
-
-
-class Answered(NamedTuple):
-    """The answer to a call or to a record with an id, as a `Memory` keeps it.
-
-    Parameters
-    ----------
-    digest
-        The digest of the body.
-    answer
-        The outcome: of a call as JSON, of a record as `learned` or `refused`.
-    """
-
-    digest: bytes
-    answer: Any
-
-
-class Memory(Protocol):
-    """What was answered before. `streamdp.store.answers.Answers` implements it."""
-
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
-        """Return the answers under some keys: the digest of the body, and the answer.
-
-        Parameters
-        ----------
-        keys
-            Digests.
-        """
-
-
-@dataclass(eq=False, slots=True)
-class Call:
-    """A call that waits for its commit.
-
-    Parameters
-    ----------
-    size
-        How many records or reports it has.
-    content
-        The records of the call, as `jsoncalls.cut` returns them; None for reports.
-    key
-        The digest of the caller's key; None for a call without a key.
-    digest
-        The digest of the body.
-    ids
-        By index: the digests of the id of a record, and of the record.
-    reports
-        None for records. Else the reports that passed their checks, by index, each with its subject or None. Those that
-        are not in it are in `dead`.
-    dead
-        By index: the reasons of records or reports that are dead already.
-    future, followers
-        Of the caller, and of those who sent the same key meanwhile.
-    outcomes, reasons
-        What becomes of each record (size,), and why it is dead, by index.
-    """
-
-    size: int
-    content: Cut | None
-    key: bytes | None
-    digest: bytes
-    ids: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
-    reports: dict[int, tuple[Any, Any]] | None = None
-    dead: dict[int, str] = field(default_factory=dict)
-    future: Future[Answered] = field(default_factory=Future)
-    followers: list[Future[Answered]] = field(default_factory=list)
-    outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
-    reasons: dict[int, str] = field(default_factory=dict)
-
-    def outcome(self) -> Outcome:
-        """What became of it."""
-        numbers = np.bincount(self.outcomes, minlength=4)
-        return Outcome(int(numbers[_LEARNED]), int(numbers[_REFUSED]), sorted(self.reasons.items()))
-
-    def complete(self, answer: Answered | Exception) -> None:
-        """Tell all who wait for it.
-
-        Parameters
-        ----------
-        answer
-            The answer, or the error.
-        """
-        for future in (self.future, *self.followers):
-            if future.done() or not future.set_running_or_notify_cancel():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
 
 
 class HTTPSource:
@@ -202,7 +95,7 @@ class HTTPSource:
         found: dict[bytes, Answered] = {}
         for call in self._open:
             if call.key is not None:
-                found[call.key] = _answer(call, version)
+                found[call.key] = call.answer(version)
             for i, (key, digest) in call.ids.items():
                 if (code := int(call.outcomes[i])) in _OUTCOMES:
                     found.setdefault(key, Answered(digest, _OUTCOMES[code]))
@@ -218,7 +111,7 @@ class HTTPSource:
         """
         self._copy_outcomes()
         for call in self._forget():
-            call.complete(_answer(call, version))
+            call.complete(call.answer(version))
 
     def _copy_outcomes(self) -> None:
         """What becomes of a record becomes of those that came with its id before the commit."""
@@ -403,11 +296,11 @@ class HTTPSource:
         for letter in dead:
             k = int(np.searchsorted(edges, letter.position, side="right")) - 1
             i = int(letter.position - edges[k])
-            calls[k].outcomes[i], calls[k].reasons[i] = _DEAD, letter.reason
+            calls[k].outcomes[i], calls[k].reasons[i] = DEAD, letter.reason
 
         def told(admitted: np.ndarray | None) -> None:
             outcomes = np.full(int(edges[-1] - start), 0, dtype=np.uint8)
-            codes = _LEARNED if admitted is None else np.where(admitted, _LEARNED, _REFUSED)
+            codes = LEARNED if admitted is None else np.where(admitted, LEARNED, REFUSED)
             outcomes[batch.positions - start] = codes
             for k, call in enumerate(calls):
                 call.outcomes |= outcomes[edges[k] - start : edges[k + 1] - start]
@@ -426,13 +319,6 @@ class HTTPSource:
         with self._change:
             self._closed = True
             self._change.notify()
-
-
-def _answer(call: Call, version: int) -> Answered:
-    outcome = call.outcome()
-    dead = [{"index": i, "reason": reason} for i, reason in outcome.dead]
-    document = {"version": version, "learned": outcome.learned, "refused": outcome.refused, "dead": dead}
-    return Answered(call.digest, document)
 
 
 def _failed() -> SourceUnavailableError:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from connectors.http import Call, HTTPSource
+from connectors.http import HTTPSource
+from connectors.httpcall import Call
 from connectors.jsoncalls import BUDGET, SUBJECT, TARGET, Cut
 from streamdp.config.http import HTTPSourceConfig
 from streamdp.config.job import JobConfig

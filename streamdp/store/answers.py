@@ -35,7 +35,7 @@ _RECALL = select(_ANSWERS).where(
 
 
 class Answers:
-    """The answers of one store; `connectors.http.Memory`.
+    """The answers of one store; `connectors.httpcall.Memory`.
 
     Parameters
     ----------

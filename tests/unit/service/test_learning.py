@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.http import Call
+from connectors.httpcall import Call
 from connectors.jsoncalls import cut
 from streamdp.errors import SourceUnavailableError
 from streamdp.service import requests
