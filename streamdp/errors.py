@@ -61,6 +61,14 @@ class SourceUnavailableError(SourceError):
     """The source does not answer. Nothing was lost; the same call may be repeated."""
 
 
+class QueueFullError(SourceError):
+    """Too many records wait. Nothing of the call was taken; it may be repeated."""
+
+
+class ReusedKeyError(SourceError):
+    """A key of a call came with another body than before. Nothing of the call was taken."""
+
+
 class TooManyBadRecordsError(SourceError):
     """The share of undecodable records exceeds the declared limit."""
 
@@ -91,6 +99,22 @@ class StoreBusyError(StoreError):
 
 class StoreUnavailableError(StoreError):
     """The database does not answer. Committed data are unchanged; the same call may be repeated."""
+
+
+class ServiceError(StreamDPError):
+    """A service does not answer, or refuses a call.
+
+    Parameters
+    ----------
+    message
+        The message.
+    status
+        The HTTP status; 0 if there was no answer.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class LedgerConflictError(StoreError):

@@ -1,0 +1,116 @@
+"""A call of an HTTP service that waits for the commit of its records, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from connectors.jsoncalls import Cut
+
+LEARNED, REFUSED, DEAD = 1, 2, 3
+"""What becomes of a record, in `Call.outcomes`; 0: nothing yet."""
+
+
+class Answered(NamedTuple):
+    """The answer to a call or to a record with an id, as a `Memory` keeps it.
+
+    Parameters
+    ----------
+    digest
+        The digest of the body.
+    answer
+        The outcome: of a call as JSON, of a record as `learned` or `refused`.
+    """
+
+    digest: bytes
+    answer: Any
+
+
+class Memory(Protocol):
+    """What was answered before. `streamdp.store.answers.Answers` implements it."""
+
+    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
+        """Return the answers under some keys: the digest of the body, and the answer.
+
+        Parameters
+        ----------
+        keys
+            Digests.
+        """
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call that waits for its commit.
+
+    Parameters
+    ----------
+    size
+        How many records or reports it has.
+    content
+        The records of the call, as `jsoncalls.cut` returns them; None for reports.
+    key
+        The digest of the caller's key; None for a call without a key.
+    digest
+        The digest of the body.
+    ids
+        By index: the digests of the id of a record, and of the record.
+    reports
+        None for records. Else the reports that passed their checks, by index, each with its subject or None. Those that
+        are not in it are in `dead`.
+    dead
+        By index: the reasons of records or reports that are dead already.
+    future, followers
+        Of the caller, and of those who sent the same key meanwhile.
+    outcomes, reasons
+        What becomes of each record (size,), and why it is dead, by index.
+    """
+
+    size: int
+    content: Cut | None
+    key: bytes | None
+    digest: bytes
+    ids: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    reports: dict[int, tuple[Any, Any]] | None = None
+    dead: dict[int, str] = field(default_factory=dict)
+    future: Future[Answered] = field(default_factory=Future)
+    followers: list[Future[Answered]] = field(default_factory=list)
+    outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def answer(self, version: int) -> Answered:
+        """The answer after a commit: numbers, and index and reason of each dead record.
+
+        Parameters
+        ----------
+        version
+            The number of the commit.
+        """
+        numbers = np.bincount(self.outcomes, minlength=4)
+        document = {
+            "version": version,
+            "learned": int(numbers[LEARNED]),
+            "refused": int(numbers[REFUSED]),
+            "dead": [{"index": i, "reason": reason} for i, reason in sorted(self.reasons.items())],
+        }
+        return Answered(self.digest, document)
+
+    def complete(self, answer: Answered | Exception) -> None:
+        """Tell all who wait for it.
+
+        Parameters
+        ----------
+        answer
+            The answer, or the error.
+        """
+        for future in (self.future, *self.followers):
+            if future.done() or not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

@@ -1,0 +1,86 @@
+"""The application: jobs, tokens and routes put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from streamdp import __version__
+from streamdp.config.http import HTTPSourceConfig, TokenConfig
+from streamdp.config.job import JobConfig
+from streamdp.errors import ConfigError
+from streamdp.service import events, health, learning, models, predicting
+from streamdp.service.access import Access
+from streamdp.service.guard import Guard
+from streamdp.service.jobs import FollowedJob, Job
+from streamdp.service.learning_job import LearningJob
+from streamdp.service.metrics import Metrics
+from streamdp.service.origins import Origins
+from streamdp.service.problems import add_handlers
+
+ROUTERS = (health.router, models.router, predicting.router, learning.router, events.router)
+
+
+def create_app(
+    configs: Sequence[JobConfig], tokens: Sequence[TokenConfig] = (), *, accept_budget: bool = False
+) -> FastAPI:
+    """Build the application; its lifespan opens the stores and starts the learners.
+
+    Its `state` has `jobs` (`Job` by name), `access`, `metrics`, `stopping` (an event, set when the service stops),
+    `stop` (sets it, from any thread) and `failure` (the error that kept it from starting).
+
+    Parameters
+    ----------
+    configs
+        The jobs.
+    tokens
+        Tokens for all jobs.
+    accept_budget
+        Whether jobs may go on with a larger budget or cap than before.
+
+    Raises `ConfigError` for two jobs of one name or a name with /, and the errors of a public holdout file.
+    """
+    jobs: dict[str, Job] = {}
+    for config in configs:
+        if config.job in jobs:
+            raise ConfigError(f"job {config.job!r} is given twice")
+        if "/" in config.job:
+            raise ConfigError(f"job {config.job!r}: expected a name without /, because it is a part of paths")
+        http = isinstance(config.source, HTTPSourceConfig)
+        jobs[config.job] = LearningJob(config, accept_budget) if http else FollowedJob(config)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loop, state = asyncio.get_running_loop(), app.state
+        state.stop = lambda: loop.call_soon_threadsafe(state.stopping.set)
+        started: list[Job] = []
+        try:
+            try:
+                for job in jobs.values():
+                    await job.start()
+                    started.append(job)
+            except Exception as error:  # noqa: BLE001 - the server raises it; uvicorn would log it with a traceback
+                state.failure = error
+                state.stopping.set()
+            yield
+        finally:
+            state.stop = lambda: None
+            state.stopping.set()
+            for job in started:
+                await job.stop()
+
+    app = FastAPI(title="streamdp", version=__version__, lifespan=lifespan, redoc_url=None)
+    state = app.state
+    state.jobs = jobs
+    state.access = Access(tokens, {config.job: config.service.tokens for config in configs})
+    state.metrics = Metrics(jobs)
+    state.stopping, state.stop, state.failure = asyncio.Event(), lambda: None, None
+    app.add_middleware(Origins, by_job={config.job: config.service.origins for config in configs})
+    app.add_middleware(Guard, metrics=state.metrics, only_loopback=state.access.open)
+    add_handlers(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
