@@ -141,7 +141,9 @@ class ReportDesk:
             scales=randomizer.question.scales.tolist(),
             ask=self._asked[version][0],
         )
-        return Issued(document.model_dump_json().encode(), f'"{self._digest[:16]}-{version}-{expires_at:.0f}"')
+        return Issued(
+            document.model_dump_json(by_alias=True).encode(), f'"{self._digest[:16]}-{version}-{expires_at:.0f}"'
+        )
 
     def receive(self, item: Any) -> Received:
         """Read and check one report. Nothing is counted or learned.
@@ -186,7 +188,8 @@ class ReportDesk:
         if len(values) != len(randomizer.theta):
             raise RefusedReportError("length")
         loss, g = randomizer.loss, np.array(values)
-        mechanism = calibrated(MECHANISMS[self.agreement.mechanism], budget, loss.bound, loss.sensitivity)
+        kind: Any = MECHANISMS[self.agreement.mechanism]
+        mechanism = calibrated(kind, budget, loss.bound, loss.sensitivity)
         made = possible(mechanism, budget == self._budget, g) if np.abs(g).max() <= _LARGEST else None
         if made is None:
             raise RefusedReportError("impossible")

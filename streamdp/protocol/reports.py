@@ -43,7 +43,6 @@ class _Wire(BaseModel):
         strict=True,
         hide_input_in_errors=True,
         allow_inf_nan=False,
-        serialize_by_alias=True,
     )
 
 
@@ -240,11 +239,11 @@ class Agreement(_Wire):
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of the agreement as canonical JSON (RFC 8785). It fits a printed notice."""
         fields = Agreement.model_fields
-        return sha256(rfc8785.dumps(self.model_dump(include=set(fields)))).hexdigest()
+        return sha256(rfc8785.dumps(self.model_dump(by_alias=True, include=set(fields)))).hexdigest()
 
 
 class Below(_Wire):
-    """A question: is the value of a column below a number?
+    """The question whether the value of a column is below a number.
 
     Parameters
     ----------
@@ -259,7 +258,7 @@ class Below(_Wire):
 
 
 class Within(_Wire):
-    """A question: does the value v of a column satisfy centre - within <= v < centre + within?
+    """The question whether centre - within <= v < centre + within for the value v of a column.
 
     Parameters
     ----------
