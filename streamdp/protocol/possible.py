@@ -25,12 +25,12 @@ from streamdp.privacy import samplers
 from streamdp.privacy.mechanisms import Gaussian, Mechanism, PrivUnit, record_rows
 
 _TAIL = 60.0
-_ROUNDING = 1e-6  # of a cell: what the arithmetic of another language may change
+_ROUNDING = 0.01  # of a cell: what the arithmetic of another language may change
 
 
 def _snapped(mechanism: Mechanism, row: np.ndarray, g: np.ndarray) -> np.ndarray | None:
     d, scale, grid = len(g), float(row[samplers.SCALE]), float(row[samplers.GRID])
-    bound = mechanism.bound * (1 + _ROUNDING)
+    bound = mechanism.bound * (1 + 1e-6)
     if isinstance(mechanism, PrivUnit):
         cells = np.rint(g / (scale * grid))
         off = np.abs(g / (scale * grid) - cells).max()

@@ -141,9 +141,8 @@ class ReportDesk:
             scales=randomizer.question.scales.tolist(),
             ask=self._asked[version][0],
         )
-        return Issued(
-            document.model_dump_json(by_alias=True).encode(), f'"{self._digest[:16]}-{version}-{expires_at:.0f}"'
-        )
+        etag = f'"{self._digest[:16]}-{version}-{expires_at:.0f}"'
+        return Issued(document.model_dump_json(by_alias=True).encode(), etag)
 
     def receive(self, item: Any) -> Received:
         """Read and check one report. Nothing is counted or learned.
