@@ -15,7 +15,8 @@ from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
-from streamdp.protocol.reports import Agreement, Document, interval, read_document
+from streamdp.protocol.local_agreement import Agreement
+from streamdp.protocol.reports import Document, interval, read_document
 
 
 def check_spend(spend: Budget, agreed: Budget) -> Budget:

@@ -19,9 +19,10 @@ from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.ldp.randomizer import Answer, Randomizer, Report
 from streamdp.privacy.guarantees import Budget, check_serviceable, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, calibrated
+from streamdp.protocol.local_agreement import Agreement
 from streamdp.protocol.local_half import check_spend
 from streamdp.protocol.possible import possible
-from streamdp.protocol.reports import Agreement, Ask, Document, WireReport, ask_of, interval, read_report
+from streamdp.protocol.reports import Ask, Document, WireReport, ask_of, interval, read_report
 
 MAX_STALENESS = 100
 LIFETIME_S = 600.0

@@ -1,7 +1,8 @@
-"""The test vectors of local reports, which every language must reproduce: `python -m tests.support.vectors` writes new ones.
+"""The test vectors of local reports, which every language must reproduce.
 
-A draw is named by the job and a number n. Its word k is the first 8 bytes, most significant first, of the SHA-256 of the
-text `streamdp/1/JOB/n/k`. So the same words give the same report everywhere.
+`python -m tests.support.vectors` writes new ones. A draw is named by the job and a number n. Its word k is the first 8
+bytes, most significant first, of the SHA-256 of the text `streamdp/1/JOB/n/k`. So the same words give the same report
+everywhere.
 """
 
 from __future__ import annotations
