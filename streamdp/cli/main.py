@@ -15,6 +15,7 @@ import typer
 import streamdp.cli.plan
 import streamdp.cli.produce
 import streamdp.cli.run
+import streamdp.cli.serve
 import streamdp.cli.store  # noqa: F401 - these modules add their commands to the application
 from streamdp.cli.app import app
 from streamdp.cli.common import say

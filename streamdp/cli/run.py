@@ -137,7 +137,10 @@ def _run(
     accept_budget: bool,
 ) -> None:
     from streamdp.config.file import FileSourceConfig
+    from streamdp.config.http import HTTPSourceConfig
 
+    if isinstance(config.source, HTTPSourceConfig):
+        raise ConfigError("this job learns from requests: use `streamdp serve`")
     if isinstance(source := config.source, FileSourceConfig):
         if idle_seconds is not None or on_missing is not None or metrics_port is not None:
             raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")

@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from streamdp.config.definition import Definition
 from streamdp.config.file import FileSourceConfig
+from streamdp.config.http import COMMIT_SECONDS, HTTPSourceConfig, ServiceConfig
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SubjectConfig
@@ -19,6 +20,7 @@ from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
+from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.runtime.defaults import COMMIT_RECORDS
 
 if TYPE_CHECKING:
@@ -44,13 +46,14 @@ class CommitConfig(Settings):
 
 def _kind_of_source(value: Any) -> str:
     kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
-    return str(kind) if kind in ("kafka", "shuffle") else "file"
+    return str(kind) if kind in ("kafka", "shuffle", "http") else "file"
 
 
 SourceConfig = Annotated[
     Annotated[FileSourceConfig, Tag("file")]
     | Annotated[KafkaSourceConfig, Tag("kafka")]
-    | Annotated[ShuffleSourceConfig, Tag("shuffle")],
+    | Annotated[ShuffleSourceConfig, Tag("shuffle")]
+    | Annotated[HTTPSourceConfig, Tag("http")],
     Discriminator(_kind_of_source),
 ]
 
@@ -69,11 +72,14 @@ class JobConfig(Definition):
     store
         The path of the store's file, or the URL of a PostgreSQL database. Default: `<job>.db`.
     commit
-        How often the job commits.
+        How often the job commits. With `source.type: http`, `seconds` is 0.05 by default, and a commit begins as soon
+        as no request waits to be learned.
     publish
         A JSON file that is replaced after every commit. None: no file.
     holdout
         A public file with records to measure the model on. None: no measures.
+    service
+        Who may use the job over HTTP (`streamdp serve`).
     """
 
     job: str = Field(min_length=1)
@@ -82,6 +88,27 @@ class JobConfig(Definition):
     commit: CommitConfig = CommitConfig()
     publish: str | None = None
     holdout: str | None = None
+    service: ServiceConfig = ServiceConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _commits_soon(cls, value: Any) -> Any:
+        """Requests wait for their commit."""
+        if isinstance(value, dict) and _kind_of_source(value.get("source")) == "http":
+            commit = value.get("commit", {})
+            if isinstance(commit, dict):
+                return value | {"commit": {"seconds": COMMIT_SECONDS} | commit}
+        return value
+
+    @model_validator(mode="after")
+    def _answers_requests(self) -> Self:
+        if isinstance(self.source, HTTPSourceConfig):
+            if not issubclass(self.model.kind, LDPLearner):
+                need = "a source of type: http needs an LDP* estimator, whose state may be committed after any record"
+                raise MisfitError("model", f"{need}, not {self.model.estimator}")
+            if "id" in self.schema_.features:
+                raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
+        return self
 
     @model_validator(mode="after")
     def _shuffles(self) -> Self:
@@ -131,7 +158,10 @@ class JobConfig(Definition):
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
         """
         if not isinstance(self.source, FileSourceConfig):
-            raise ConfigError("source.type: expected csv or jsonl; use `streamdp run` for a job that reads Kafka")
+            raise ConfigError(
+                "source.type: expected csv or jsonl; use `streamdp run` for a job that reads Kafka, and "
+                "`streamdp serve` for one that learns from requests"
+            )
         return self.source.build(encoder)
 
     def located(self, folder: Path) -> JobConfig:

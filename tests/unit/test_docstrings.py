@@ -43,8 +43,8 @@ def public(body: list[ast.stmt], within: str = "") -> Iterator[tuple[str, Functi
 
 
 def is_command(function: Function) -> bool:
-    """Whether the command line documents it: each option carries its help."""
-    return any("command" in ast.unparse(decorator) for decorator in function.decorator_list)
+    """Whether the command line or the OpenAPI page documents it: each option carries its help."""
+    return any(re.search("command|^router", ast.unparse(decorator)) for decorator in function.decorator_list)
 
 
 def is_setter(function: Function) -> bool:

@@ -1,0 +1,37 @@
+"""`streamdp serve`: the HTTP service of any number of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.errors import ConfigError
+
+
+@app.command()
+def serve(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB.YAML", help="One or more jobs.")],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free port.")] = 8000,
+    tls_cert: Annotated[str | None, typer.Option(help="The certificate, a PEM file.")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="The key of the certificate, a PEM file.")] = None,
+    accept_budget: Annotated[
+        bool, typer.Option("--accept-budget", help="As for `streamdp run`: go on with a larger budget or cap.")
+    ] = False,
+) -> None:
+    """Serve the committed models of jobs over HTTP, and learn from requests those whose source is http.
+
+    Without tokens, only a loopback address is served. SIGTERM and SIGINT: stop accepting, commit, answer, and exit.
+    """
+    from streamdp.config.job import load_config
+
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key go together")
+    configs = [load_config(path) for path in jobs]
+    try:
+        from streamdp.service.server import serve as run
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
+    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accept_budget=accept_budget)

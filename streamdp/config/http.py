@@ -1,0 +1,89 @@
+"""The parts of a job configuration for the HTTP service: the source of requests, and who may use the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, field_validator
+
+from streamdp.config.file import FileSourceConfig, file_type
+from streamdp.config.settings import Settings
+
+if TYPE_CHECKING:
+    from connectors.files import DeadLetterFile
+
+COMMIT_SECONDS = 0.05
+"""The default of `commit.seconds` for a job that learns from requests: they wait for their commit."""
+
+Scope = Literal["read", "predict", "learn", "report", "metrics"]
+
+
+class HTTPSourceConfig(Settings):
+    """Records that come by requests to `streamdp serve`. See `connectors.http`.
+
+    Parameters
+    ----------
+    remember_hours
+        How long the keys of calls and the ids of records are remembered, in hours: a retry within this time counts
+        once.
+    label_wait_seconds, label_wait_records
+        How long the features of a prediction with an id wait in memory for their label, in seconds, and how many.
+    queue_records
+        How many records may wait for their commit. Calls beyond it are refused with 429.
+    dead_letters
+        A file for the positions of bad records. None: they are only counted.
+    """
+
+    type: Literal["http"]
+    remember_hours: float = Field(default=24.0, gt=0, le=24 * 366)
+    label_wait_seconds: float = Field(default=3600.0, gt=0)
+    label_wait_records: int = Field(default=100_000, ge=0)
+    queue_records: int = Field(default=100_000, ge=10_000)
+    dead_letters: str | None = None
+
+    def for_file(self, path: str) -> FileSourceConfig:
+        """See `FileSourceConfig.for_file`."""
+        return FileSourceConfig(type=file_type(path), path=path)
+
+    def build_dead_letters(self) -> DeadLetterFile | None:
+        """See `FileSourceConfig.build_dead_letters`."""
+        from connectors.files import DeadLetterFile
+
+        return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)
+
+
+class TokenConfig(Settings):
+    """A bearer token of the service, as its digest.
+
+    Parameters
+    ----------
+    sha256
+        The SHA-256 of the token, in hexadecimal.
+    scopes
+        What the token allows.
+    """
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    scopes: tuple[Scope, ...] = Field(min_length=1)
+
+
+class ServiceConfig(Settings):
+    """Who may use a job over HTTP.
+
+    Parameters
+    ----------
+    tokens
+        The tokens of this job. Without tokens, here or in STREAMDP_TOKENS, the service listens on loopback only.
+    origins
+        The origins of web pages that may use the job (CORS), such as `https://example.org`.
+    """
+
+    tokens: tuple[TokenConfig, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    @field_validator("origins")
+    @classmethod
+    def _named(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any("*" in origin or "://" not in origin or origin.count("/") > 2 for origin in value):
+            raise ValueError("expected origins such as https://example.org, without a path and without *")
+        return value

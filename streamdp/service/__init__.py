@@ -1,0 +1,1 @@
+"""The HTTP service: it learns from requests, and serves the committed models of any jobs."""

@@ -1,0 +1,129 @@
+"""Who may do what: bearer tokens with scopes, for one job or for all jobs."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import get_args
+
+from streamdp.config.http import Scope, TokenConfig
+from streamdp.errors import ConfigError
+from streamdp.service.problems import ProblemError
+
+ENVIRONMENT = "STREAMDP_TOKENS"
+"""The variable with tokens for all jobs: `SHA256:SCOPE,SCOPE`, divided by semicolons."""
+
+SCOPES: tuple[str, ...] = get_args(Scope)
+
+
+def tokens_in(text: str) -> tuple[TokenConfig, ...]:
+    """Read the tokens of the environment variable.
+
+    Parameters
+    ----------
+    text
+        `SHA256:SCOPE,SCOPE`, divided by semicolons.
+
+    Raises `ConfigError` that does not show the text.
+    """
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        digest, _, scopes = part.partition(":")
+        try:
+            found.append(TokenConfig.model_validate({"sha256": digest.lower(), "scopes": scopes.split(",")}))
+        except ValueError:
+            raise ConfigError(
+                f"{ENVIRONMENT}: expected SHA256:SCOPE,SCOPE;... with the scopes {', '.join(SCOPES)}"
+            ) from None
+    return tuple(found)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine only.
+
+    Parameters
+    ----------
+    host
+        A name or an address.
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Access:
+    """The tokens of a service.
+
+    Parameters
+    ----------
+    everywhere
+        The tokens for all jobs.
+    by_job
+        The tokens of single jobs.
+    """
+
+    def __init__(self, everywhere: Sequence[TokenConfig], by_job: Mapping[str, Sequence[TokenConfig]]) -> None:
+        self._everywhere = tuple(everywhere)
+        self._by_job = {job: tuple(tokens) for job, tokens in by_job.items()}
+        self.open = not self._everywhere and not any(self._by_job.values())
+        """Whether there is no token at all, so that everybody on this machine may do everything."""
+
+    def check_host(self, host: str) -> None:
+        """Refuse to be reached by other machines if anybody who reaches a job may use it.
+
+        Parameters
+        ----------
+        host
+            The address to listen on.
+
+        Raises `ConfigError`.
+        """
+        unguarded = [job for job, tokens in self._by_job.items() if not tokens and not self._everywhere]
+        if unguarded and not is_loopback(host):
+            raise ConfigError(
+                f"job {unguarded[0]!r} has no tokens, so --host must be a loopback address: add service.tokens to the "
+                f"job, or set {ENVIRONMENT}"
+            )
+
+    def check(self, authorization: str | None, job: str | None, *scopes: str) -> None:
+        """Check the token of a request.
+
+        Parameters
+        ----------
+        authorization
+            The header of that name.
+        job
+            The job that is used; None for all.
+        scopes
+            One of them is needed.
+
+        Raises `ProblemError` 401 without a known token and 403 if it does not allow this.
+        """
+        if self.open:
+            return
+        kind, _, token = (authorization or "").partition(" ")
+        digest = sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
+        mine = self._everywhere if job is None else (*self._everywhere, *self._by_job.get(job, ()))
+        others = (token for tokens in self._by_job.values() for token in tokens)
+        allowed, known = _scopes(mine, digest), _scopes((*self._everywhere, *others), digest)
+        if kind.lower() != "bearer" or not known:
+            raise ProblemError(
+                401,
+                "token",
+                "expected a known token: Authorization: Bearer TOKEN",
+                headers={"WWW-Authenticate": 'Bearer realm="streamdp"'},
+            )
+        if not allowed & set(scopes):
+            raise ProblemError(403, "scope", f"the token does not have the scope {' or '.join(scopes)} for this")
+
+
+def _scopes(tokens: Iterable[TokenConfig], digest: str) -> set[str]:
+    """The scopes of a token. All are compared, each in constant time."""
+    found: set[str] = set()
+    for token in tokens:
+        if hmac.compare_digest(token.sha256, digest):
+            found.update(token.scopes)
+    return found

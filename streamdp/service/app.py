@@ -1,0 +1,78 @@
+"""The application: jobs, tokens and routes put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from streamdp import __version__
+from streamdp.config.http import TokenConfig
+from streamdp.config.job import JobConfig
+from streamdp.errors import ConfigError, StreamDPError
+from streamdp.service import health, models, predicting
+from streamdp.service.access import Access
+from streamdp.service.guard import Guard
+from streamdp.service.jobs import FollowedJob, Job
+from streamdp.service.metrics import Metrics
+from streamdp.service.problems import add_handlers
+
+ROUTERS = (health.router, models.router, predicting.router)
+
+
+def create_app(
+    configs: Sequence[JobConfig], tokens: Sequence[TokenConfig] = (), *, accept_budget: bool = False
+) -> FastAPI:
+    """Build the application; its lifespan opens the stores and starts the learners.
+
+    Its `state` has `jobs` (`Job` by name), `access`, `metrics`, `stopping` (an event, set when the service stops),
+    `stop` (sets it, from any thread) and `failure` (the error that kept it from starting).
+
+    Parameters
+    ----------
+    configs
+        The jobs.
+    tokens
+        Tokens for all jobs.
+    accept_budget
+        Whether jobs may go on with a larger budget or cap than before.
+
+    Raises `ConfigError` for two jobs of one name, and the errors of a public holdout file.
+    """
+    jobs: dict[str, Job] = {}
+    for config in configs:
+        if config.job in jobs:
+            raise ConfigError(f"job {config.job!r} is given twice")
+        jobs[config.job] = FollowedJob(config)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loop, state = asyncio.get_running_loop(), app.state
+        state.stop = lambda: loop.call_soon_threadsafe(state.stopping.set)
+        started: list[Job] = []
+        try:
+            for job in jobs.values():
+                started.append(job)
+                await job.start()
+            yield
+        except StreamDPError as error:
+            state.failure = error
+            raise
+        finally:
+            state.stopping.set()
+            for job in started:
+                await job.stop()
+
+    app = FastAPI(title="streamdp", version=__version__, lifespan=lifespan, redoc_url=None)
+    state = app.state
+    state.jobs = jobs
+    state.access = Access(tokens, {config.job: config.service.tokens for config in configs})
+    state.metrics = Metrics(jobs)
+    state.stopping, state.stop, state.failure = asyncio.Event(), lambda: None, None
+    app.add_middleware(Guard, metrics=state.metrics, only_loopback=state.access.open)
+    add_handlers(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app

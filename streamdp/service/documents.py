@@ -1,0 +1,115 @@
+"""What the service shows of a committed model, as plain values for JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from fastapi import Response
+
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
+from streamdp.service.jobs import Job
+from streamdp.serving.publish import weights
+from streamdp.serving.snapshots import Model
+
+
+def answer(value: Any) -> Response:
+    """A JSON answer that no cache keeps.
+
+    Parameters
+    ----------
+    value
+        Plain values.
+    """
+    return Response(orjson.dumps(value), media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def summary(job: Job) -> dict[str, Any]:
+    """A line of the list of models.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
+    snapshot = job.snapshot
+    return {
+        "job": job.name,
+        "estimator": job.config.model.estimator,
+        "version": snapshot.seq,
+        "learned": snapshot.counts.learned,
+        "refused": snapshot.counts.refused,
+        "dead": snapshot.counts.dead,
+        "committed_at": snapshot.committed_at if snapshot.seq else None,
+    }
+
+
+def description(job: Job) -> dict[str, Any]:
+    """All about a model but its weights.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
+    model = job.model
+    found = model.estimator.guarantee
+    guarantee = _amounts(found.budgets) | {
+        "neighbours": found.neighbours,
+        "trust": found.trust,
+        "private": found.private,
+    }
+    schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
+    return summary(job) | {"schema": schema, "guarantee": guarantee, "statement": statement(job)}
+
+
+def statement(job: Job) -> str:
+    """The privacy statement, with what waits in the memory of the service.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
+    said = job.model.statement()
+    return "\n".join([said, *(f"Note: {note}." for note in job.notes())])
+
+
+def _amounts(budgets: tuple[Budget, ...]) -> dict[str, float]:
+    """The largest budget of a record; nothing before the first record."""
+    found: dict[str, float] = {}
+    for budget in budgets:
+        if isinstance(budget, GaussianDP):
+            found["mu"] = budget.mu
+            continue
+        found["epsilon"] = max(found.get("epsilon", 0.0), budget.epsilon)
+        if isinstance(budget, ApproxDP):
+            found["delta"] = budget.delta
+    return found
+
+
+def weight_rows(model: Model) -> list[dict[str, Any]]:
+    """The weights of a model in original units.
+
+    Parameters
+    ----------
+    model
+        The model.
+    """
+    schema = model.definition.schema_
+    target = schema.target
+    classes = target.classes
+    bases = {name: declared[0] for name, declared in schema.features.items() if isinstance(declared, list)}
+    rows = []
+    for weight in weights(model.estimator):
+        column, _, category = weight.name.partition("=")
+        gained = target.column if classes is None else "score"
+        if weight.name.startswith("("):
+            unit = gained
+        elif category and column in bases:
+            unit = f"{gained}, beside {column}={bases[column]}"
+        else:
+            unit = f"{gained} per unit of {weight.name}"
+        row: dict[str, Any] = {"name": weight.name, "value": weight.value, "low": weight.low, "high": weight.high}
+        rows.append(row | {"unit": unit} | ({} if weight.label is None else {"class": weight.label}))
+    return rows

@@ -1,0 +1,111 @@
+"""Records that are to be predicted: from the body of a call to encoded features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from connectors.jsoncalls import Cut, cut
+from connectors.jsonrows import encode_json_lines
+from streamdp.config.schema import SchemaConfig
+from streamdp.data.columns import scale_number
+from streamdp.data.records import Batch, Position
+from streamdp.errors import SchemaError
+from streamdp.service.limits import MAX_RECORDS
+from streamdp.service.problems import ProblemError
+
+
+class FeatureReader:
+    """Reads the records of a call that predicts.
+
+    Parameters
+    ----------
+    declared
+        The schema of the job.
+    """
+
+    def __init__(self, declared: SchemaConfig) -> None:
+        # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
+        target = declared.target.model_copy(update={"column": "$y"})
+        self._schema = declared.model_copy(update={"target": target, "subject": None, "budget": None}).build()
+        self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias("$y")
+        self.columns = tuple(self._schema.features)
+        self.numeric_columns = tuple(c for c in self._schema.numeric_columns if c != "$y")
+        self._declared = [
+            (name, d, None if not isinstance(d[0], str) else {c: k for k, c in enumerate(d)})
+            for name, d in self._schema.features.items()
+        ]
+        self._levels = len(self._schema.feature_names)
+
+    def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
+        """See `Encoder.encode`."""
+        return self._schema.encode(frame.with_columns(self._target), positions, position)
+
+    def read(self, body: bytes) -> tuple[np.ndarray, Cut]:
+        """Read a call.
+
+        Parameters
+        ----------
+        body
+            The call.
+
+        Returns the encoded features (n, p), and the call. Raises `ProblemError` 400 if it is no call, 413 for too many
+        records, and 422 for the first record that does not fit.
+        """
+        try:
+            call = cut(body, False, MAX_RECORDS)
+        except SchemaError as error:
+            raise ProblemError(400, "malformed", str(error)) from None
+        if len(call) > MAX_RECORDS:
+            raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
+        if not len(call):
+            return np.empty((0, self._levels)), call
+        batch = encode_json_lines(call.flat, np.arange(len(call)), self)
+        for letter in batch.dead[:1]:
+            column = "" if letter.column is None else f", in column {letter.column!r}"
+            detail = f"the record does not fit the schema: {letter.reason}{column}"
+            raise ProblemError(422, "bad-record", detail, index=letter.position)
+        return batch.X, call
+
+    def few(self, body: bytes) -> np.ndarray | None:
+        """Read a call of few plain records as `read` does, but faster; None for any other call.
+
+        Parameters
+        ----------
+        body
+            The call.
+        """
+        try:
+            records = orjson.loads(body)["records"]
+            X = np.zeros((len(records), self._levels))
+            colons = 1
+            for row, record in zip(X, records, strict=True):
+                colons += len(record)
+                if "id" in record or not self._encode(record, row):
+                    return None
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return None
+        # With as many colons as keys, no key occurs twice and no value is nested.
+        return X if body.count(b":") == colons else None
+
+    def _encode(self, record: dict[str, Any], row: np.ndarray) -> bool:
+        j = 0
+        for name, declared, codes in self._declared:
+            value = record[name]
+            if codes is not None:
+                code = codes[value]
+                if code:
+                    row[j + code - 1] = 1.0
+                j += len(codes) - 1
+                continue
+            if type(value) is int:
+                value = float(value)
+            elif type(value) is not float or not math.isfinite(value):
+                return False
+            row[j] = scale_number(value, *declared)
+            j += 1
+        return True

@@ -1,0 +1,92 @@
+"""What surrounds every request: its time, the host that it names, the shutdown, and errors without values."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streamdp.service.access import is_loopback
+from streamdp.service.metrics import Metrics
+from streamdp.service.problems import ProblemError, busy
+
+access_log = logging.getLogger("streamdp.service.access")
+error_log = logging.getLogger("streamdp.service.errors")
+
+
+class Guard:
+    """The outermost part of the application.
+
+    The access log has method, path template, status and duration, and neither path, query, body nor token.
+
+    Parameters
+    ----------
+    app
+        The application inside.
+    metrics
+        Counts the requests.
+    only_loopback
+        Whether requests must name this machine as their host. Without tokens, a page of another origin could otherwise
+        reach the service by a name that it points to this machine.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, only_loopback: bool) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._only_loopback = only_loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; see the ASGI specification.
+
+        Parameters
+        ----------
+        scope, receive, send
+            As there.
+        """
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if scope["app"].state.stopping.is_set():
+                await busy("the service is stopping").response()(scope, receive, noted)
+            elif self._only_loopback and not is_loopback(_host(scope)):
+                problem = ProblemError(400, "host", "without tokens, the host of a request must be this machine")
+                await problem.response()(scope, receive, noted)
+            else:
+                await self._app(scope, receive, noted)
+        except Exception as error:  # noqa: BLE001 - its text may quote a record, so nobody else may log it
+            error_log.error("unexpected %s at %s", type(error).__name__, _place(error))
+            if not status:
+                problem = ProblemError(500, "unexpected", "an unexpected error; the log names its kind and place")
+                await problem.response()(scope, receive, noted)
+        finally:
+            seconds = time.perf_counter() - began
+            path = getattr(scope.get("route"), "path", "(none)")
+            self._metrics.answered(scope["method"], path, status, seconds)
+            access_log.info("%s %s %d %.6f", scope["method"], path, status, seconds)
+
+
+def _host(scope: Scope) -> str:
+    """The host that the request names, without its port."""
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    host = headers.get(b"host", b"").decode("latin-1")
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def _place(error: BaseException) -> str:
+    """The file and the line of an error."""
+    frame: Any = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return "an unknown place" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"

@@ -1,0 +1,163 @@
+"""The jobs of a service: each shows its last committed model. A job that does not learn here follows its store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from connectors.jsoncalls import Cut
+from streamdp.config.job import JobConfig
+from streamdp.errors import StoreError, StreamDPError
+from streamdp.service.features import FeatureReader
+from streamdp.serving.holdout import Holdout
+from streamdp.serving.snapshots import Model, combined, restore
+from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.store import Store
+
+FOLLOW_S = 0.5
+"""The time between two looks at the store of a job that learns elsewhere, in seconds."""
+
+Listener = Callable[[Snapshot, dict[str, Any] | None], None]
+
+
+class Job:
+    """A job, and its last committed model. All methods are called in the thread of the event loop.
+
+    Parameters
+    ----------
+    config
+        The job.
+
+    Attributes
+    ----------
+    trouble
+        Why the store or the source cannot be used now, without values; None if they can.
+    """
+
+    learns = False
+    """Whether the job learns from requests."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self.config = config
+        self.name = config.job
+        self.trouble: str | None = None
+        self.listeners: set[Listener] = set()
+        self.measures: dict[str, Any] | None = None
+        self.features = FeatureReader(config.schema_)
+        """Reads the records that are to be predicted."""
+        self.snapshot = _first(config)
+        self._model = restore(self.snapshot)
+
+    @property
+    def model(self) -> Model:
+        """The last committed model; version 0 has learned nothing. Valid until the event loop runs again."""
+        if self._model.snapshot is not self.snapshot:
+            if self._model.snapshot.config == self.snapshot.config:
+                estimator: Any = self._model.estimator
+                estimator.load_state_dict(self.snapshot.state)
+                self._model = replace(self._model, snapshot=self.snapshot)
+            else:
+                self._model = restore(self.snapshot)
+        return self._model
+
+    def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        """Show another committed snapshot, and tell the listeners.
+
+        Parameters
+        ----------
+        snapshot
+            The snapshot.
+        measures
+            What the model scores on the public holdout; None without a holdout.
+        """
+        self.snapshot, self.measures = snapshot, measures
+        for listener in tuple(self.listeners):
+            listener(snapshot, measures)
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for their commit."""
+        return 0
+
+    def notes(self) -> list[str]:
+        """Notes for the privacy statement: what waits in memory."""
+        return []
+
+    def await_labels(self, call: Cut) -> None:
+        """Remember the features of records with an id, for labels that come later. Here nothing learns them.
+
+        Parameters
+        ----------
+        call
+            The records that were predicted.
+        """
+
+    async def start(self) -> None:
+        """Begin to learn or to follow."""
+
+    async def stop(self) -> None:
+        """End what `start` began."""
+
+
+class FollowedJob(Job):
+    """A job that its own workers learn. The store is only read.
+
+    Parameters
+    ----------
+    config
+        The job.
+    """
+
+    def __init__(self, config: JobConfig) -> None:
+        super().__init__(config)
+        self._holdout = None if config.holdout is None else Holdout(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """See `Job.start`."""
+        await self.refresh()
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """See `Job.stop`."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def refresh(self) -> None:
+        """Read the store, and show what was committed since."""
+        try:
+            snapshot, measures = await asyncio.to_thread(self._read)
+        except StoreError as error:
+            self.trouble = f"the store cannot be read: {type(error).__name__}"
+        except StreamDPError as error:
+            self.trouble = f"the store does not fit the job: {type(error).__name__}"
+        else:
+            self.trouble = None
+            if snapshot is not None:
+                self.take(snapshot, measures)
+
+    def _read(self) -> tuple[Snapshot | None, dict[str, Any] | None]:
+        """The snapshot of the store if it is another one, and its measures."""
+        snapshots = Store.snapshots(self.config.store_path, self.name)
+        if not snapshots or sum(s.seq for s in snapshots) == self.snapshot.seq:
+            return None, None
+        snapshot = combined(snapshots)
+        if self._holdout is None:
+            return snapshot, None
+        return snapshot, self._holdout.measure(restore(snapshot).estimator)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            await self.refresh()
+
+
+def _first(config: JobConfig) -> Snapshot:
+    """Version 0 of a job: its estimator has learned nothing."""
+    state: Any = config.build_estimator()
+    return Snapshot(config.job, config.fingerprint(), config.text(), 0, 0.0, Counts(), {}, state.state_dict())

@@ -1,0 +1,71 @@
+"""Prometheus metrics of a service: its requests, and the committed records of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from streamdp.service.jobs import Job
+
+SECONDS_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class Metrics(Collector):
+    """The metrics, in a registry of their own.
+
+    Parameters
+    ----------
+    jobs
+        The jobs by name.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
+        self._registry = registry = CollectorRegistry()
+        self._requests = Histogram(
+            "streamdp_request_seconds",
+            "Time to answer a request",
+            ("method", "path", "status"),
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Count a request.
+
+        Parameters
+        ----------
+        method
+            The HTTP method; any but the usual ones is counted as `other`.
+        path
+            The template of the path.
+        status
+            The HTTP status; 0 if the connection broke before the answer.
+        seconds
+            The time that it took.
+        """
+        known = method if method in ("GET", "POST", "HEAD", "OPTIONS") else "other"
+        self._requests.labels(known, path, str(status)).observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """The committed records of the jobs; see `prometheus_client`."""
+        records = CounterMetricFamily("streamdp_records", "Committed records", labels=("job", "outcome"))
+        commits = CounterMetricFamily("streamdp_commits", "Commits", labels=("job",))
+        waiting = GaugeMetricFamily("streamdp_waiting", "Records that wait for their commit", labels=("job",))
+        ready = GaugeMetricFamily("streamdp_ready", "Whether the store can be used", labels=("job",))
+        for name, job in self._jobs.items():
+            counts = job.snapshot.counts
+            for outcome in ("learned", "refused", "dead"):
+                records.add_metric((name, outcome), getattr(counts, outcome))
+            commits.add_metric((name,), job.snapshot.seq)
+            waiting.add_metric((name,), job.waiting)
+            ready.add_metric((name,), float(job.trouble is None))
+        yield from (records, commits, waiting, ready)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,37 @@
+"""The routes that read models: the list, one model, and its weights."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from streamdp.service import documents, schemas
+from streamdp.service.problems import responses
+from streamdp.service.requests import job_for, readable
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+JobName = Annotated[str, Path(description="The name of the job.")]
+
+
+@router.get("", responses={200: {"model": schemas.Models}, **responses(401, 403)}, response_class=Response)
+async def models(request: Request) -> Response:
+    """The jobs of the service, and what they have learned."""
+    jobs = readable(request)
+    return documents.answer({"models": [documents.summary(job) for job in jobs]})
+
+
+@router.get("/{job}", responses={200: {"model": schemas.Model}, **responses(401, 403, 404)}, response_class=Response)
+async def model(request: Request, job: JobName) -> Response:
+    """One model: its schema, its guarantee and its privacy statement."""
+    return documents.answer(documents.description(job_for(request, job, "read")))
+
+
+@router.get(
+    "/{job}/weights", responses={200: {"model": schemas.Weights}, **responses(401, 403, 404)}, response_class=Response
+)
+async def weights(request: Request, job: JobName) -> Response:
+    """The weights in original units, with 95 % intervals where the estimator has them."""
+    found = job_for(request, job, "read").model
+    return documents.answer({"version": found.snapshot.seq, "weights": documents.weight_rows(found)})

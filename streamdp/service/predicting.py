@@ -1,0 +1,57 @@
+"""The route that predicts, with the last committed model. It never waits for a learner."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+
+from streamdp.service import documents, schemas
+from streamdp.service.jobs import Job
+from streamdp.service.models import JobName
+from streamdp.service.problems import responses
+from streamdp.service.requests import job_for, read_json
+
+FEW_BYTES = 1024
+"""A call of at most so many bytes is read at once, without the set-up that many records need."""
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@router.post(
+    "/{job}/predict",
+    responses={200: {"model": schemas.Predictions}, **responses(400, 401, 403, 404, 408, 413, 415, 422, 503)},
+    response_class=Response,
+    openapi_extra=schemas.body(schemas.PredictCall),
+)
+async def predict(request: Request, job: JobName) -> Response:
+    """Predict records. All must fit the schema."""
+    found = job_for(request, job, "predict")
+    body = await read_json(request)
+    features = found.features
+    if len(body) <= FEW_BYTES and (few := features.few(body)) is not None:
+        return documents.answer(_predictions(found, few))
+    X, call = await asyncio.to_thread(features.read, body)
+    found.await_labels(call)
+    return documents.answer(_predictions(found, X))
+
+
+def _predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
+    model = job.model
+    estimator: Any = model.estimator
+    target = model.definition.schema_.target
+    classes = target.classes
+    if classes is None:
+        values = estimator.predict_arrays(X) * (target.scale or 1.0)
+        return {"version": model.snapshot.seq, "predictions": values.tolist(), "probabilities": None}
+    probabilities = None
+    if estimator.probabilistic:
+        shares = estimator.predict_proba_arrays(X)
+        found = np.argmax(shares, axis=1)
+        probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
+    else:
+        found = estimator.predict_arrays(X)
+    predictions = [classes[k] for k in found.tolist()]
+    return {"version": model.snapshot.seq, "predictions": predictions, "probabilities": probabilities}

@@ -1,0 +1,133 @@
+"""Errors of the service as problem documents (RFC 9457). They never contain a value of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemError(Exception):
+    """An answer that says what went wrong.
+
+    Parameters
+    ----------
+    status
+        The HTTP status.
+    kind
+        The last part of `type`, such as `too-large`.
+    detail
+        What was expected and what to do, without a value of a record.
+    index
+        The place of the record in the call; None if the call as a whole is meant.
+    headers
+        Headers of the answer.
+    """
+
+    def __init__(
+        self, status: int, kind: str, detail: str, *, index: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.kind = kind
+        self.detail = detail
+        self.index = index
+        self.headers = headers
+
+    def response(self) -> Response:
+        """The problem document."""
+        document: dict[str, Any] = {
+            "type": f"urn:streamdp:problem:{self.kind}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.index is not None:
+            document["index"] = self.index
+        headers = None if self.headers is None else dict(self.headers)
+        return Response(orjson.dumps(document), self.status, headers, media_type=MEDIA_TYPE)
+
+
+def busy(detail: str) -> ProblemError:
+    """The problem of a call that may be repeated in a second.
+
+    Parameters
+    ----------
+    detail
+        Why it is refused now.
+    """
+    return ProblemError(503, "unavailable", detail, headers={"Retry-After": "1"})
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer errors of the application and of its routes with problem documents.
+
+    Parameters
+    ----------
+    app
+        The application. Changed in place.
+    """
+
+    def problem(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        return error.response()
+
+    def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        kinds = {404: ("not-found", "there is no such path"), 405: ("method", "the path does not have this method")}
+        kind, detail = kinds.get(error.status_code, ("refused", HTTPStatus(error.status_code).phrase))
+        return ProblemError(error.status_code, kind, detail, headers=error.headers).response()
+
+    app.add_exception_handler(ProblemError, problem)
+    app.add_exception_handler(HTTPException, refused)
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": description,
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "type": {"type": "string"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "index": {"type": "integer"},
+                    },
+                    "required": ["type", "title", "status", "detail"],
+                }
+            }
+        },
+    }
+    for status, description in (
+        (400, "The body or a header is malformed."),
+        (401, "A token is missing or unknown."),
+        (403, "The token does not allow this."),
+        (404, "There is no such job."),
+        (408, "The body did not arrive in time."),
+        (413, "The body or the number of records is over the limit."),
+        (415, "The body is not JSON."),
+        (422, "A record does not fit, or a key was used with another body."),
+        (429, "The queue is full."),
+        (503, "The job cannot answer now."),
+    )
+}
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problems of a route, for its description.
+
+    Parameters
+    ----------
+    statuses
+        The HTTP statuses; each is a key of `RESPONSES`.
+    """
+    return {status: RESPONSES[status] for status in statuses}

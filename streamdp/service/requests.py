@@ -1,0 +1,109 @@
+"""What every route does first: find the job, check the token, and read the body within its limits."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from streamdp.service.jobs import Job
+from streamdp.service.limits import BODY_SECONDS, MAX_BODY_BYTES, MOST_DISCARDED_BYTES
+from streamdp.service.problems import ProblemError
+
+
+def allowed(request: Request, job: str | None, *scopes: str) -> None:
+    """Check the token of a request.
+
+    Parameters
+    ----------
+    request
+        The request.
+    job
+        The job that is used; None for all.
+    scopes
+        One of them is needed.
+
+    Raises `ProblemError` 401 or 403.
+    """
+    request.app.state.access.check(request.headers.get("authorization"), job, *scopes)
+
+
+def readable(request: Request) -> list[Job]:
+    """The jobs that the token of a request may read.
+
+    Parameters
+    ----------
+    request
+        The request.
+
+    Raises `ProblemError` 401 or 403 if there is none.
+    """
+    jobs: dict[str, Job] = request.app.state.jobs
+    found, refused = [], None
+    for name, job in jobs.items():
+        try:
+            allowed(request, name, "read")
+            found.append(job)
+        except ProblemError as error:
+            refused = error
+    if refused is not None and not found:
+        raise refused
+    return found
+
+
+def job_for(request: Request, job: str, *scopes: str) -> Job:
+    """Check the token of a request, and find the job.
+
+    Parameters
+    ----------
+    request
+        The request.
+    job
+        The name of the job.
+    scopes
+        One of them is needed.
+
+    Raises `ProblemError` 401, 403 or 404.
+    """
+    allowed(request, job, *scopes)
+    found: Job | None = request.app.state.jobs.get(job)
+    if found is None:
+        raise ProblemError(404, "no-such-job", "there is no job of this name; GET /v1/models lists them")
+    return found
+
+
+async def read_json(request: Request) -> bytes:
+    """Read the body of a request. It is not parsed.
+
+    Parameters
+    ----------
+    request
+        The request.
+
+    Raises `ProblemError` 415 if it does not say that it is JSON, so that no page of another origin can send it
+    unasked; 413 over `MAX_BODY_BYTES`; 408 after `BODY_SECONDS`; 400 if the client left.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ProblemError(415, "not-json", "expected Content-Type: application/json")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size <= MAX_BODY_BYTES:
+                    parts.append(part)
+                elif size > MOST_DISCARDED_BYTES:
+                    break
+    except TimeoutError:
+        raise ProblemError(
+            408, "too-slow", f"the body took longer than {BODY_SECONDS:g} s", headers={"Connection": "close"}
+        ) from None
+    except ClientDisconnect:
+        raise ProblemError(400, "unfinished", "the client closed the connection before the body was complete") from None
+    if size > MAX_BODY_BYTES:
+        raise ProblemError(
+            413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB", headers={"Connection": "close"}
+        )
+    return b"".join(parts)

@@ -1,0 +1,127 @@
+"""The documents of the service, for its OpenAPI description. Answers are built from plain values, and tests compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class Summary(BaseModel):
+    """What a job has learned."""
+
+    job: str
+    estimator: str
+    version: int = Field(description="The number of the commit; 0 before the first one.")
+    learned: int
+    refused: int
+    dead: int
+    committed_at: float | None = Field(description="In seconds since 1970 (UTC); null before the first commit.")
+
+
+class Models(BaseModel):
+    """All jobs."""
+
+    models: list[Summary]
+
+
+class Guarantee(BaseModel):
+    """The largest budget of a record, and what it means. No budget is named before the first record."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    mu: float | None = None
+    neighbours: str
+    trust: str
+    private: bool
+
+
+class Model(Summary):
+    """One job."""
+
+    schema_: dict[str, Any] = Field(alias="schema")
+    guarantee: Guarantee
+    statement: str
+
+
+class Weight(BaseModel):
+    """One coefficient in original units."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+
+
+class Weights(BaseModel):
+    """All coefficients."""
+
+    version: int
+    weights: list[Weight]
+
+
+class Predictions(BaseModel):
+    """The predictions in the order of the records."""
+
+    version: int
+    predictions: list[str | float]
+    probabilities: list[dict[str, float]] | None
+
+
+class Dead(BaseModel):
+    """A record that was not learned because it does not fit."""
+
+    index: int
+    reason: str
+
+
+class Outcome(BaseModel):
+    """What became of the records of a call, after their commit."""
+
+    version: int
+    learned: int
+    refused: int
+    dead: list[Dead]
+
+
+class PredictCall(BaseModel):
+    """Records to predict: the raw features by name, and `id` if the label comes later."""
+
+    records: list[dict[str, Any]] = Field(max_length=10_000)
+
+
+class LearnRecord(BaseModel):
+    """A record, or the label of an earlier prediction: its `id` and `y`."""
+
+    x: dict[str, Any] | None = None
+    y: str | float | bool
+    subject: str | int | None = None
+    budget: float | None = None
+    id: str | None = None
+
+
+class LearnCall(BaseModel):
+    """Records to learn."""
+
+    records: list[LearnRecord] = Field(max_length=10_000)
+
+
+class Health(BaseModel):
+    """The process is up, or every store and source can be used."""
+
+    status: str
+
+
+def body(kind: type[BaseModel]) -> dict[str, Any]:
+    """The description of a body that the route parses by itself.
+
+    Parameters
+    ----------
+    kind
+        The document.
+    """
+    schema = kind.model_json_schema()
+    for inner in schema.pop("$defs", {}).values():
+        schema["properties"]["records"]["items"] = inner
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

@@ -1,0 +1,148 @@
+"""Runs the application with uvicorn until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from streamdp.config.job import JobConfig
+from streamdp.errors import ConfigError
+from streamdp.runtime.signals import ended_by_sigterm
+from streamdp.service.access import ENVIRONMENT, tokens_in
+from streamdp.service.app import create_app
+
+STOP_SECONDS = 8
+"""How long open requests may take after the signal to stop."""
+MOST_CONNECTIONS = 4096
+_KEEP_ALIVE_S = 30
+
+
+class Server(uvicorn.Server):
+    """Serves an application on a socket.
+
+    Parameters
+    ----------
+    app
+        The application.
+    listening
+        The socket.
+    tls_cert, tls_key
+        The certificate and its key, PEM files; None: no TLS.
+
+    Raises `ConfigError` if the files are no certificate and key.
+    """
+
+    def __init__(
+        self, app: FastAPI, listening: socket.socket, tls_cert: str | None = None, tls_key: str | None = None
+    ) -> None:
+        name, port = listening.getsockname()[:2]
+        self.address = f"{'https' if tls_cert else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
+        self._app, self._listening = app, listening
+        config = uvicorn.Config(
+            app,
+            http="h11",  # it limits the size of headers
+            ssl_certfile=tls_cert,
+            ssl_keyfile=tls_key,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError):
+            raise ConfigError("--tls-cert, --tls-key: expected PEM files with a certificate and its key") from None
+        super().__init__(config)
+
+    def serve_until_stopped(self) -> None:
+        """Serve until `stop` or a signal. Raises the error that kept the application from starting."""
+        self.run(sockets=[self._listening])
+        if self._app.state.failure is not None:
+            raise self._app.state.failure
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As `uvicorn.Server.startup`; then the address is printed on standard output."""
+        await super().startup(sockets)
+        if self.started:
+            print(self.address, flush=True)
+
+    def stop(self) -> None:
+        """Stop accepting, commit, answer, and return. Any thread may call it."""
+        self._app.state.stop()
+        self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As `uvicorn.Server.handle_exit`; streams of events are told at once, because they would never end."""
+        self._app.state.stop()
+        super().handle_exit(sig, frame)
+
+
+def serve(
+    configs: Sequence[JobConfig],
+    host: str,
+    port: int,
+    *,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    accept_budget: bool = False,
+) -> None:
+    """Serve jobs until SIGTERM or SIGINT. The address is printed on standard output when requests are answered.
+
+    Parameters
+    ----------
+    configs
+        The jobs.
+    host, port
+        Where to listen; port 0 is any free port.
+    tls_cert, tls_key
+        The certificate and its key, PEM files; None: no TLS.
+    accept_budget
+        Whether jobs may go on with a larger budget or cap than before.
+
+    Raises `ConfigError` for settings that contradict each other, an address that cannot be used, and files that are no
+    certificate; and the errors of the jobs' stores.
+    """
+    app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accept_budget=accept_budget)
+    app.state.access.check_host(host)
+    _log_to_standard_error()
+    # uvicorn raises the signal again at its end.
+    with listen(host, port) as listening, ended_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
+        Server(app, listening, tls_cert, tls_key).serve_until_stopped()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a socket that listens.
+
+    Parameters
+    ----------
+    host, port
+        Where; port 0 is any free port.
+
+    Raises `ConfigError` if that is not possible.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        reason = (error.strerror or "not an address").lower()
+        raise ConfigError(f"--host {host} --port {port}: {reason}") from None
+
+
+def _log_to_standard_error() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("streamdp.service")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

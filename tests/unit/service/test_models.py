@@ -1,0 +1,147 @@
+"""What the service shows of a job: its committed snapshots, and problem documents."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp.config.job import JobConfig
+from streamdp.service.schemas import Model, Models, Predictions, Weights
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
+from tests.support.service import SECRET, client, job
+
+FILE = {"type": "csv", "path": "never-read.csv"}
+
+
+def learned_elsewhere(config: JobConfig, n: int, commits: int = 1) -> Any:
+    """Commit what a worker of the job would; returns the estimator."""
+    rng = np.random.default_rng(0)
+    with Store(
+        config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text()
+    ) as store:
+        estimator: Any = config.build_estimator(store.ledger)
+        for k in range(1, commits + 1):
+            X = rng.uniform(-1, 1, (n, 3))
+            estimator.learn_arrays(X, (X[:, 0] > 0).astype(float))
+            store.commit(estimator.state_dict(), {"row": k * n}, Counts(k * n))
+    return estimator
+
+
+def test_a_job_without_a_commit_is_version_0(tmp_path: Path) -> None:
+    with client(job(tmp_path, source=FILE)) as http:
+        (found,) = http.get("/v1/models").json()["models"]
+        assert (found["job"], found["version"], found["learned"], found["committed_at"]) == ("late", 0, 0, None)
+        assert http.get("/v1/models/late/weights").json()["version"] == 0
+
+
+def test_a_job_that_learns_elsewhere_is_served_from_its_store(tmp_path: Path) -> None:
+    config = job(tmp_path, source=FILE)
+    estimator = learned_elsewhere(config, 500, commits=3)
+    before = Path(config.store_path).read_bytes()
+    with client(config) as http:
+        assert http.get("/readyz").status_code == 200
+        found = http.get("/v1/models/late").json()
+        Model.model_validate(found)
+        Models.model_validate(http.get("/v1/models").json())
+        assert (found["version"], found["learned"], found["guarantee"]["epsilon"]) == (3, 1500, 1.0)
+        assert found["schema"]["features"] == {"dep_delay": [-30.0, 60.0], "origin": ["EWR", "JFK", "LGA"]}
+        assert "replace-one" in found["guarantee"]["neighbours"]
+        weights = http.get("/v1/models/late/weights").json()
+        Weights.model_validate(weights)
+        assert {w["name"]: w["value"] for w in weights["weights"]} == estimator.weights
+    assert Path(config.store_path).read_bytes() == before
+
+
+def test_a_store_that_is_not_there_yet_is_no_reason_to_stop(tmp_path: Path) -> None:
+    with client(job(tmp_path, source=FILE)) as http:
+        assert http.get("/healthz").json() == {"status": "up"}
+        answer = http.get("/readyz")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert 'streamdp_ready{job="late"} 0.0' in http.get("/metrics").text
+
+
+@pytest.mark.parametrize("more", [{}, {"spare": None}], ids=["few", "exactly"])
+def test_predictions_are_those_of_the_model(tmp_path: Path, more: dict[str, Any]) -> None:
+    config = job(tmp_path, source=FILE)
+    estimator = learned_elsewhere(config, 500)
+    with client(config) as http:
+        records = [{"dep_delay": d, "origin": o} | more for d in (-31, 0, 20.5) for o in ("EWR", "JFK", "LGA")]
+        answer = http.post("/v1/models/late/predict", json={"records": records}).json()
+        Predictions.model_validate(answer)
+        assert answer["version"] == 1
+        x = [{"dep_delay": r["dep_delay"], "origin": r["origin"]} for r in records]
+        assert answer["predictions"] == [str(estimator.predict_one(one)) for one in x]
+        for shares, one in zip(answer["probabilities"], x, strict=True):
+            expected = {str(label): p for label, p in estimator.predict_proba_one(one).items()}
+            assert shares == pytest.approx(expected, rel=1e-12)
+
+
+def test_predictions_of_a_regressor_are_in_the_unit_of_the_column(tmp_path: Path) -> None:
+    schema = {"features": {"a": [0, 10]}, "target": {"column": "b", "bounds": [0, 100], "scale": 10}}
+    config = job(
+        tmp_path, source=FILE, schema=schema, cap=None, model={"estimator": "LDPASGDRegressor", "budget": "eps=8"}
+    )
+    with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
+        estimator: Any = config.build_estimator()
+        X = np.random.default_rng(1).uniform(-1, 1, (20_000, 1))
+        estimator.learn_arrays(X, (X[:, 0] + 1) * 5)
+        store.commit(estimator.state_dict(), {}, Counts(20_000))
+    with client(config) as http:
+        found = http.post("/v1/models/late/predict", json={"records": [{"a": 7}]}).json()
+        assert found["predictions"] == [pytest.approx(10 * estimator.predict_one({"a": 7}), rel=1e-12)]
+        assert found["probabilities"] is None
+        assert abs(found["predictions"][0] - 70) < 20
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"origin": "EWR"}, "missing, in column 'dep_delay'"),
+        ({"dep_delay": SECRET + "x", "origin": "EWR"}, "not_a_number, in column 'dep_delay'"),
+        ({"dep_delay": 1, "origin": SECRET}, "unknown_category, in column 'origin'"),
+        ({"dep_delay": {"a": SECRET}, "origin": "EWR"}, "nested, in column 'dep_delay'"),
+        (SECRET, "not_an_object"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_named_by_its_index(tmp_path: Path, record: Any, reason: str) -> None:
+    good = {"dep_delay": "3", "origin": "EWR"}
+    with client(job(tmp_path, source=FILE)) as http:
+        answer = http.post("/v1/models/late/predict", json={"records": [good, record]})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = answer.json()
+    assert (document["status"], document["index"], document["title"]) == (422, 1, HTTPStatus(422).phrase)
+    assert document["detail"].endswith(reason)
+    assert SECRET not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind", "status"),
+    [
+        ("/v1/models/other/predict", b"{}", "application/json", 404),
+        ("/v1/nothing", b"{}", "application/json", 404),
+        ("/v1/models", b"{}", "application/json", 405),
+        ("/v1/models/late/predict", b'{"records": [', "application/json", 400),
+        ("/v1/models/late/predict", b'{"records": [NaN], "more": 1}', "application/json", 400),
+        ("/v1/models/late/predict", b'{"records": []}', "text/plain", 415),
+        ("/v1/models/late/predict", b'{"records": [%s{}]}' % (b"{}," * 10_000), "application/json", 413),
+        ("/v1/models/late/predict", b" " * (8 << 20) + b"{}", "application/json", 413),
+    ],
+)
+def test_every_error_is_a_problem_document(tmp_path: Path, path: str, body: bytes, kind: str, status: int) -> None:
+    with client(job(tmp_path, source=FILE)) as http:
+        answer = http.post(path, content=body, headers={"Content-Type": kind})
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json().keys() >= {"type", "title", "status", "detail"}
+
+
+def test_without_tokens_a_request_must_name_this_machine(tmp_path: Path) -> None:
+    with client(job(tmp_path, source=FILE)) as http:
+        assert http.get("/v1/models", headers={"Host": "localhost:8000"}).status_code == 200
+        assert http.get("/v1/models", headers={"Host": "attacker.example"}).status_code == 400
