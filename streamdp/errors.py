@@ -103,6 +103,22 @@ class StoreUnavailableError(StoreError):
     """The database does not answer. Committed data are unchanged; the same call may be repeated."""
 
 
+class ServiceError(StreamDPError):
+    """A service does not answer, or refuses a call.
+
+    Parameters
+    ----------
+    message
+        The message.
+    status
+        The HTTP status; 0 if there was no answer.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class LedgerConflictError(StoreError):
     """Another worker has spent the budget of the same subjects. Roll back to the last commit and learn again."""
 

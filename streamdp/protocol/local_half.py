@@ -100,6 +100,11 @@ class LocalHalf:
             return schema.feature_names.index(name)
         raise ConfigError("refused: expected a question about a number with declared bounds")
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the document may still be answered."""
+        return time.time() <= self.document.expires_at
+
     def report(
         self,
         x: Mapping[str, Any],
@@ -128,7 +133,7 @@ class LocalHalf:
         and `NotAvailableError` if the document is too old or a needed subject is missing.
         """
         document = self.document
-        if time.time() > document.expires_at:
+        if not self.fresh:
             raise NotAvailableError("the randomizer document is too old: ask the service for a new one")
         if (subject is None) != (document.schema_.subject is None):
             need = "needs the subject" if subject is None else "takes no subject"

@@ -50,7 +50,7 @@ class Received(NamedTuple):
     Parameters
     ----------
     report
-        What `LDPLearner.absorb` takes.
+        What `LDPLearner.absorb` takes. The caller asks the ledger first.
     id
         The `WireReport.id`.
     subject
@@ -93,6 +93,11 @@ class ReportDesk:
         self._asked: dict[int, tuple[Ask, int]] = {}  # the question of a version, and the changes of its scales
         self._newest: tuple[int, Randomizer] | None = None
         self._issued: tuple[float, Issued] | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The newest version; None before the first `show`."""
+        return None if self._newest is None else self._newest[0]
 
     def show(self, version: int, learner: LDPLearner) -> None:
         """Make a committed state the newest version. Call it after the commit, before anything else is learned.

@@ -23,7 +23,6 @@ from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 
 if TYPE_CHECKING:
-    from streamdp.data.records import Subject
     from streamdp.optim.frame import Arrays
 
 # Within these limits states stay far inside the doubles for 1e18 records, however they are learned, absorbed or loaded:
@@ -205,7 +204,7 @@ class LDPLearner(LinearModel):
         bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
         return Question(column, low, high, scales, bounds, int(self._arrays.clock[k.CHANGES]))
 
-    def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
+    def absorb(self, report: Report | Answer) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged
@@ -216,9 +215,6 @@ class LDPLearner(LinearModel):
         ----------
         report
             A noisy gradient (d,) or a noisy bit, with its budget.
-        subject
-            The person that the report is about, for the ledger. A report over the subject's cap is counted in
-            `n_refused` and is not learned.
 
         Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
         scaled, and `NotAvailableError` before the features are known.
@@ -236,29 +232,23 @@ class LDPLearner(LinearModel):
             if not known or arrays.frame[report.column, k.SLOT] < 0 or not report.low < report.high:
                 raise SchemaError("report: expected an answer about a column that is scaled")
             with self._rng.lock:
-                if self._accept(report, subject):
-                    self._seen[0] += 1
-                    k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
+                self._accept(report)
+                self._seen[0] += 1
+                k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
             return
         g = floats("report", report.gradient)
         if g.shape != arrays.state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self._loss.bound):
             raise SchemaError(f"report: expected a finite vector of shape {arrays.state[0].shape}, got shape {g.shape}")
         with self._rng.lock:
-            if not self._accept(report, subject):
-                return
+            self._accept(report)
             if report.changes == arrays.clock[k.CHANGES]:
                 absorb(arrays, self._seen, g, float(row[samplers.INFORMATION]), keep)
             else:
                 self._seen[0] += 1
 
-    def _accept(self, report: Report | Answer, subject: Subject | None) -> bool:
-        """Spend and count a report; False if its subject's cap refuses it."""
-        if self.ledger is not None and subject is not None and not self.ledger.admit(subject, report.budget):
-            self.n_refused += 1
-            return False
+    def _accept(self, report: Report | Answer) -> None:
         self._count(report.budget)
         self._tainted |= not report.private
-        return True
 
     # -- reading ------------------------------------------------------------------------------------------------
 
