@@ -75,6 +75,14 @@ class SourceUnavailableError(SourceError):
     """The source does not answer. Nothing was lost; the same call may be repeated."""
 
 
+class QueueFullError(SourceError):
+    """Too many records wait. Nothing of the call was taken; it may be repeated."""
+
+
+class ReusedKeyError(SourceError):
+    """A key of a call came with another body than before. Nothing of the call was taken."""
+
+
 class TooManyBadRecordsError(SourceError):
     """The share of undecodable records exceeds the declared limit."""
 

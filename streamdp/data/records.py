@@ -6,7 +6,7 @@ Connectors depend on this module, and on nothing else of streamdp but its errors
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -150,6 +150,10 @@ class Batch:
         The records of the same stretch of the source that could not be decoded.
     timestamps
         (n,) int64, milliseconds since 1970 (UTC); None if the source has none.
+    reports
+        n reports of devices in place of the records: X is (n, 0) then. None for records.
+    told
+        Called after the n records were learned, with the mask (n,) of those that were admitted, or None for all.
     """
 
     features: tuple[str, ...]
@@ -161,6 +165,8 @@ class Batch:
     budgets: np.ndarray | None = None
     dead: list[DeadLetter] = field(default_factory=list)
     timestamps: np.ndarray | None = None
+    reports: Sequence[Any] | None = None
+    told: Callable[[np.ndarray | None], None] | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -38,12 +38,33 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
     """
     seen, refused = estimator.n_seen, estimator.n_refused
     if len(batch):
-        estimator.learn_arrays(batch.X, batch.y, batch.budgets, batch.subjects)
+        admitted = _learn_records(estimator, batch) if batch.reports is None else _absorb(estimator, batch)
+        if batch.told is not None:
+            batch.told(admitted)
     return Counts(
         counts.learned + estimator.n_seen - seen,
         counts.refused + estimator.n_refused - refused,
         counts.dead + len(batch.dead),
     )
+
+
+def _learn_records(estimator: Estimator, batch: Batch) -> np.ndarray | None:
+    return estimator.learn_arrays(batch.X, batch.y, batch.budgets, batch.subjects)
+
+
+def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
+    """Absorb the reports of a batch; spends are counted before. Returns the mask of those that were admitted."""
+    assert batch.reports is not None
+    admitted = np.ones(len(batch), dtype=bool)
+    for i, report in enumerate(batch.reports):
+        subject = None if batch.subjects is None else batch.subjects[i]
+        if estimator.ledger is not None and subject is not None:
+            admitted[i] = estimator.ledger.admit(subject, report.budget)
+        if admitted[i]:
+            estimator.absorb(report)
+        else:
+            estimator.n_refused += 1
+    return admitted
 
 
 def check_finite(state: Mapping[str, Any]) -> None:

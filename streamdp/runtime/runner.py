@@ -65,6 +65,8 @@ class Runner:
         least one record. If the estimator is not at a boundary then, the commit waits for the next boundary. At the end
         of a run the open batch is closed; after a crash an open batch is read again. An estimator that
         `commits_at_every_boundary` is committed at every boundary.
+    commit_when_idle
+        Commit also as soon as the source has no more records at the moment, because somebody waits for the commit.
     dead_letters
         Gets the dead letters before their records are committed. After a crash some may be written twice, with the same
         position; none is lost.
@@ -89,6 +91,7 @@ class Runner:
         *,
         commit_records: int = COMMIT_RECORDS,
         commit_seconds: float = COMMIT_SECONDS,
+        commit_when_idle: bool = False,
         dead_letters: DeadLetters | None = None,
         publish: Sequence[Callable[[Snapshot], None]] = (),
         on_progress: Callable[[Progress], None] | None = None,
@@ -104,6 +107,7 @@ class Runner:
         self._store = store
         self._commit_records = commit_records
         self._commit_seconds = commit_seconds
+        self._commit_when_idle = commit_when_idle
         self._dead_letters = dead_letters
         self._publish = tuple(publish)
         self._on_progress = on_progress
@@ -168,17 +172,18 @@ class Runner:
             room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self._pending)
             if end is not None:
                 room = min(room, end - total(self._counts))
+            at_once = self._commit_when_idle and self._pending
+            timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds)
             try:
-                batch = self._source.poll(
-                    self._estimator.boundary_within(room), min(POLL_TIMEOUT_S, self._commit_seconds)
-                )
+                batch = self._source.poll(self._estimator.boundary_within(room), timeout_s)
             except SourceError:
                 self._finish()
                 raise
             self._position = batch.position  # it may change without a record
             if len(batch) or batch.dead:
                 self._learn(batch)
-            if self._estimator.commits_at_every_boundary:
+            idle = self._commit_when_idle and not (len(batch) or batch.dead)
+            if self._estimator.commits_at_every_boundary or idle:
                 self._commit()
         self._finish()
 

@@ -9,17 +9,18 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from streamdp import __version__
-from streamdp.config.http import TokenConfig
+from streamdp.config.http import HTTPSourceConfig, TokenConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import ConfigError, StreamDPError
-from streamdp.service import health, models, predicting
+from streamdp.service import health, learning, models, predicting
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import FollowedJob, Job
+from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import Metrics
 from streamdp.service.problems import add_handlers
 
-ROUTERS = (health.router, models.router, predicting.router)
+ROUTERS = (health.router, models.router, predicting.router, learning.router)
 
 
 def create_app(
@@ -45,7 +46,8 @@ def create_app(
     for config in configs:
         if config.job in jobs:
             raise ConfigError(f"job {config.job!r} is given twice")
-        jobs[config.job] = FollowedJob(config)
+        http = isinstance(config.source, HTTPSourceConfig)
+        jobs[config.job] = LearningJob(config, accept_budget) if http else FollowedJob(config)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -113,6 +113,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         (403, "The token does not allow this."),
         (404, "There is no such job."),
         (408, "The body did not arrive in time."),
+        (409, "The job does not learn from requests."),
         (413, "The body or the number of records is over the limit."),
         (415, "The body is not JSON."),
         (422, "A record does not fit, or a key was used with another body."),

@@ -125,3 +125,16 @@ def body(kind: type[BaseModel]) -> dict[str, Any]:
     for inner in schema.pop("$defs", {}).values():
         schema["properties"]["records"]["items"] = inner
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+IDEMPOTENT: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "description": "A retry with the same key and body counts once.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 256},
+        }
+    ]
+}
+"""The description of the header that makes a retry count once."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from sqlalchemy import Connection, and_, delete, insert, select, update
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import FencedError, StoreError
+from streamdp.ledger.subject_key import given_key, make_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
@@ -38,6 +39,10 @@ from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, NAMES, SHARDS, STORE
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
+    from streamdp.store.answers import Answers
+
+Within = Callable[[Connection, int], None]
+"""Writes more in the transaction of a commit, which it gets with the number of the commit."""
 
 HISTORY = 10_000
 """Commits of each shard that the history keeps."""
@@ -198,25 +203,32 @@ class Store:
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
             return None if row is None else read_snapshot(row, job, self._database.name)
 
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
+    def commit(
+        self, state: Mapping[str, Any], position: Position, counts: Counts, within: Within | None = None
+    ) -> None:
         """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
 
         Parameters
         ----------
         state, position, counts
             See `Part`.
+        within
+            See `commit_parts`.
 
         Raises the errors of `commit_parts`.
         """
-        self.commit_parts({WHOLE: Part(state, position, counts)})
+        self.commit_parts({WHOLE: Part(state, position, counts)}, within)
 
-    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+    def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> None:
         """Commit several shards and the ledger's pending spends, or nothing. They are on disk when this returns.
 
         Parameters
         ----------
         parts
             What to commit of each shard.
+        within
+            Called in the transaction with the connection and the largest number of these commits, to write what belongs
+            to them.
 
         Raises `FencedError` if another worker has claimed a shard since, and `LedgerConflictError` if another worker
         spent from the same subjects: then everything after the last commit must be discarded (see `rollback`). Raises
@@ -229,6 +241,8 @@ class Store:
                 repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
                 if self._ledger is not None and not all(repeated):
                     self._ledger.write_pending(self._connection)
+                if within is not None and not all(repeated):
+                    within(self._connection, 1 + max(self._claims[shard].seq for shard in parts))
             for shard in parts:
                 self._claims[shard].seq += 1
             if self._ledger is not None:
@@ -254,6 +268,22 @@ class Store:
         old = and_(is_shard(COMMITS, shard), COMMITS.c.seq <= values["seq"] - HISTORY)
         self._connection.execute(delete(COMMITS).where(old))
         return False
+
+    def answers(self, hours: float) -> Answers:
+        """The answers of a service, which the transactions of commits remember.
+
+        Parameters
+        ----------
+        hours
+            How long they are remembered.
+
+        Raises `ConfigError` if the database is on a server and the environment has no subject key, and the errors of
+        the key file.
+        """
+        from streamdp.store.answers import Answers
+
+        key = given_key(self._database.key_file, None) or make_key(self._database.key_file)
+        return Answers(self._open_connection(), self._database.errors, key, hours)
 
     def rollback(self) -> None:
         """Discard the spends after the last commit, because what they paid for is discarded too."""

@@ -1,0 +1,429 @@
+"""Records that come by calls of an HTTP service: a source whose callers wait for the commit of what they sent.
+
+`submit` puts a call into the queue and returns a future. `poll` takes calls off the queue, decodes their records
+together, and learns nothing twice: a call whose key is known, or a record whose id is known, is answered from memory.
+After a commit, `acknowledge` completes the futures of all calls that were polled before it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from connectors.jsoncalls import Cut
+from connectors.jsonrows import encode_json_lines
+from connectors.recordblocks import Records
+from streamdp.data.records import Batch, DeadLetter, Encoder, Position
+from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableError
+
+_LEARNED, _REFUSED, _DEAD = 1, 2, 3
+_OUTCOMES = {_LEARNED: "learned", _REFUSED: "refused"}
+_CODES = {text: code for code, text in _OUTCOMES.items()}
+_KNOWN = "known"
+
+
+class Outcome(NamedTuple):
+    """What became of a call.
+
+    Parameters
+    ----------
+    learned, refused
+        How many of its records were learned, and refused by a cap.
+    dead
+        Index and reason of each record that was not learned because it does not fit.
+    """
+
+    learned: int
+    refused: int
+    dead: list[tuple[int, str]]
+
+
+class Answered(NamedTuple):
+    """The answer to a call or to a record with an id, as a `Memory` keeps it.
+
+    Parameters
+    ----------
+    digest
+        The digest of the body.
+    answer
+        The outcome: of a call as JSON, of a record as `learned` or `refused`.
+    """
+
+    digest: bytes
+    answer: Any
+
+
+class Memory(Protocol):
+    """What was answered before. `streamdp.store.answers.Answers` implements it."""
+
+    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
+        """Return the answers under some keys: the digest of the body, and the answer.
+
+        Parameters
+        ----------
+        keys
+            Digests.
+        """
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call that waits for its commit.
+
+    Parameters
+    ----------
+    size
+        How many records or reports it has.
+    content
+        The records of the call, as `jsoncalls.cut` returns them; None for reports.
+    key
+        The digest of the caller's key; None for a call without a key.
+    digest
+        The digest of the body.
+    ids
+        By index: the digests of the id of a record, and of the record.
+    reports
+        None for records. Else the reports that passed their checks, by index, each with its subject or None. Those that
+        are not in it are in `dead`.
+    dead
+        By index: the reasons of records or reports that are dead already.
+    future, followers
+        Of the caller, and of those who sent the same key meanwhile.
+    outcomes, reasons
+        What becomes of each record (size,), and why it is dead, by index.
+    """
+
+    size: int
+    content: Cut | None
+    key: bytes | None
+    digest: bytes
+    ids: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    reports: dict[int, tuple[Any, Any]] | None = None
+    dead: dict[int, str] = field(default_factory=dict)
+    future: Future[Answered] = field(default_factory=Future)
+    followers: list[Future[Answered]] = field(default_factory=list)
+    outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def outcome(self) -> Outcome:
+        """What became of it."""
+        numbers = np.bincount(self.outcomes, minlength=4)
+        return Outcome(int(numbers[_LEARNED]), int(numbers[_REFUSED]), sorted(self.reasons.items()))
+
+    def complete(self, answer: Answered | Exception) -> None:
+        """Tell all who wait for it.
+
+        Parameters
+        ----------
+        answer
+            The answer, or the error.
+        """
+        for future in (self.future, *self.followers):
+            if not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+
+class HTTPSource:
+    """Calls of a service; a `records.Source`. The position is {"records": number of records read}.
+
+    Parameters
+    ----------
+    encoder
+        Turns columns into features and target.
+    memory
+        What was answered before.
+    queue_records
+        How many records may wait. A longer queue is refused.
+    """
+
+    def __init__(self, encoder: Encoder, memory: Memory, queue_records: int) -> None:
+        self._encoder = encoder
+        self._memory = memory
+        self._queue_records = queue_records
+        self._queue: deque[Call] = deque()
+        self._queued = 0
+        self._change = threading.Condition()
+        self._closed = False
+        self._records = 0
+        self._open: list[Call] = []  # polled, not acknowledged
+        self._open_keys: dict[bytes, Call] = {}
+        self._open_ids: dict[bytes, tuple[bytes, Call, int]] = {}
+        self._copies: list[tuple[Call, int, Call, int]] = []  # records with the id of one that is open
+
+    # -- the callers --------------------------------------------------------------------------------------------
+
+    def submit(self, call: Call) -> Future[Answered]:
+        """Put a call into the queue. Any thread may call it.
+
+        Parameters
+        ----------
+        call
+            The call.
+
+        Returns a future of its answer, after its commit. The future raises `ReusedKeyError` if the key was used with
+        another body, and `SourceUnavailableError` if the commit failed. Raises `QueueFullError`, and
+        `SourceUnavailableError` after `close`.
+        """
+        with self._change:
+            if self._closed:
+                raise SourceUnavailableError("the source is closed")
+            if self._queued + call.size > self._queue_records:
+                raise QueueFullError("too many records wait for their commit; repeat the call later")
+            self._queue.append(call)
+            self._queued += call.size
+            self._change.notify()
+        return call.future
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be polled."""
+        return self._queued
+
+    def answers(self, version: int) -> dict[bytes, Answered]:
+        """What the transaction of a commit must remember of the calls that were polled before it.
+
+        Parameters
+        ----------
+        version
+            The number of the commit.
+        """
+        self._copy_outcomes()
+        found: dict[bytes, Answered] = {}
+        for call in self._open:
+            if call.key is not None:
+                found[call.key] = _answer(call, version)
+            for i, (key, digest) in call.ids.items():
+                if (code := int(call.outcomes[i])) in _OUTCOMES:
+                    found.setdefault(key, Answered(digest, _OUTCOMES[code]))
+        return found
+
+    def acknowledge(self, version: int) -> None:
+        """Answer all calls that were polled. Call it after their commit.
+
+        Parameters
+        ----------
+        version
+            The number of the commit.
+        """
+        self._copy_outcomes()
+        for call in self._forget():
+            call.complete(_answer(call, version))
+
+    def _copy_outcomes(self) -> None:
+        """What becomes of a record becomes of those that came with its id before the commit."""
+        for copy, i, first, j in self._copies:
+            copy.outcomes[i] = first.outcomes[j]
+            if j in first.reasons:
+                copy.reasons[i] = first.reasons[j]
+        self._copies.clear()
+
+    def fail(self) -> None:
+        """Tell the callers of all calls that their commit failed. A retry with the same key counts once."""
+        with self._change:
+            calls = [*self._forget(), *self._queue]
+            self._queue.clear()
+            self._queued = 0
+        for call in calls:
+            call.complete(SourceUnavailableError("the commit failed; repeat the call with the same key"))
+
+    def _forget(self) -> list[Call]:
+        calls, self._open = self._open, []
+        self._open_keys.clear()
+        self._open_ids.clear()
+        self._copies.clear()
+        return calls
+
+    # -- the learner --------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """The position after the last polled record."""
+        return {"records": self._records}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the source is closed, and all calls were polled."""
+        with self._change:
+            return self._closed and not self._queue
+
+    def poll(self, max_records: int, timeout_s: float) -> Batch:
+        """See `Source.poll`. A call is returned whole, also if it has more records; all calls have the same content."""
+        calls = self._new(self._take(max_records, timeout_s))
+        self._open += calls
+        start = self._records
+        self._records += sum(call.size for call in calls)
+        known = self._known(calls)
+        for call in calls:
+            call.outcomes = np.zeros(call.size, dtype=np.uint8)
+        if calls and calls[0].reports is not None:
+            return self._reports(calls, known, start)
+        return self._decoded(calls, known, start)
+
+    def _take(self, max_records: int, timeout_s: float) -> list[Call]:
+        with self._change:
+            if not self._queue and not self._closed and timeout_s > 0:
+                deadline = time.monotonic() + timeout_s
+                while not self._queue and not self._closed and (left := deadline - time.monotonic()) > 0:
+                    self._change.wait(left)
+            calls: list[Call] = []
+            size = 0
+            while self._queue:
+                call = self._queue[0]
+                same = not calls or (call.reports is None) == (calls[0].reports is None)
+                if calls and (size + call.size > max_records or not same):
+                    break
+                calls.append(self._queue.popleft())
+                size += call.size
+            self._queued -= size
+            return calls
+
+    def _new(self, calls: list[Call]) -> list[Call]:
+        """The calls that were not answered before. The others are answered, or wait with the call that they repeat."""
+        keys = [call.key for call in calls if call.key is not None]
+        remembered = self._recall(keys)
+        new = []
+        for call in calls:
+            if call.key is None:
+                new.append(call)
+            elif (answered := remembered.get(call.key)) is not None:
+                call.complete(answered if answered.digest == call.digest else _reused())
+            elif (first := self._open_keys.setdefault(call.key, call)) is call:
+                new.append(call)
+            elif first.digest == call.digest:
+                first.followers.append(call.future)
+            else:
+                call.complete(_reused())
+        return new
+
+    def _recall(self, keys: list[bytes]) -> dict[bytes, Answered]:
+        if not keys:
+            return {}
+        return {key: Answered(*found) for key, found in self._memory.recall(keys).items()}
+
+    def _known(self, calls: list[Call]) -> list[dict[int, Answered | None]]:
+        """For each call, the records whose id is known: what it became, or None if it is open."""
+        keys = [key for call in calls for key, _ in call.ids.values()]
+        remembered = self._recall(keys)
+        found: list[dict[int, Answered | None]] = []
+        for call in calls:
+            known: dict[int, Answered | None] = {}
+            for i, (key, digest) in call.ids.items():
+                if (answered := remembered.get(key)) is not None:
+                    known[i] = answered
+                    continue
+                first_digest, first, j = self._open_ids.setdefault(key, (digest, call, i))
+                if (first, j) != (call, i):
+                    known[i] = None if first_digest == digest else Answered(first_digest, None)
+                    if first_digest == digest:
+                        self._copies.append((call, i, first, j))
+            found.append(known)
+        return found
+
+    def _settle(self, call: Call, known: Mapping[int, Answered | None]) -> dict[int, str]:
+        """Note what became of records whose id is known. Returns the flaws of the call, with `_KNOWN` for those."""
+        flaws = dict(call.dead) if call.content is None else dict(call.content.flat.flaws) | call.dead
+        for i, answered in known.items():
+            if answered is None:
+                flaws[i] = _KNOWN
+            elif answered.digest != call.ids[i][1]:
+                flaws[i] = "id_reused"
+            else:
+                flaws[i] = _KNOWN
+                call.outcomes[i] = _CODES[answered.answer]
+        return flaws
+
+    def _decoded(self, calls: list[Call], known: list[dict[int, Answered | None]], start: int) -> Batch:
+        ends: list[np.ndarray] = []
+        flaws: dict[int, str] = {}
+        at = size = 0
+        for call, mine in zip(calls, known, strict=True):
+            assert call.content is not None
+            flaws |= {at + i: reason for i, reason in self._settle(call, mine).items()}
+            ends.append(call.content.flat.ends + size)
+            size += len(call.content.flat.data)
+            at += call.size
+        data = b"".join(call.content.flat.data for call in calls if call.content is not None)
+        every = np.concatenate(ends) if ends else np.zeros(0, dtype=np.int64)
+        batch = encode_json_lines(Records(data, every, flaws), start + np.arange(at), self._encoder)
+        return self._noted(batch, calls, start)
+
+    def _reports(self, calls: list[Call], known: list[dict[int, Answered | None]], start: int) -> Batch:
+        reports, subjects, positions, dead = [], [], [], []
+        at = start
+        for call, mine in zip(calls, known, strict=True):
+            assert call.reports is not None
+            flaws = self._settle(call, mine)
+            dead += [DeadLetter(at + i, reason) for i, reason in sorted(flaws.items())]
+            for i, (report, subject) in call.reports.items():
+                if i not in flaws:
+                    reports.append(report)
+                    subjects.append(subject)
+                    positions.append(at + i)
+            at += call.size
+        n = len(reports)
+        batch = Batch(
+            (),
+            np.zeros((n, 0)),
+            np.zeros(n),
+            np.array(positions, dtype=np.int64),
+            {},
+            subjects,
+            None,
+            dead,
+            None,
+            reports,
+        )
+        return self._noted(batch, calls, start)
+
+    def _noted(self, batch: Batch, calls: list[Call], start: int) -> Batch:
+        """The batch without the records that are known; it tells the calls what becomes of the others."""
+        edges = start + np.cumsum([0, *(call.size for call in calls)])
+        dead = [letter for letter in batch.dead if letter.reason != _KNOWN]
+        for letter in dead:
+            k = int(np.searchsorted(edges, letter.position, side="right")) - 1
+            i = int(letter.position - edges[k])
+            calls[k].outcomes[i], calls[k].reasons[i] = _DEAD, letter.reason
+
+        def told(admitted: np.ndarray | None) -> None:
+            outcomes = np.full(int(edges[-1] - start), 0, dtype=np.uint8)
+            codes = _LEARNED if admitted is None else np.where(admitted, _LEARNED, _REFUSED)
+            outcomes[batch.positions - start] = codes
+            for k, call in enumerate(calls):
+                call.outcomes |= outcomes[edges[k] - start : edges[k + 1] - start]
+
+        return replace(batch, dead=dead, position=self.position, told=told)
+
+    def seek(self, position: Position) -> None:
+        """See `Source.seek`: records are counted from there."""
+        self._records = int(position["records"])
+
+    def commit(self, position: Position) -> None:
+        """See `Source.commit`; callers are told by `acknowledge`."""
+
+    def close(self) -> None:
+        """Accept no calls any more; those in the queue are still polled."""
+        with self._change:
+            self._closed = True
+            self._change.notify()
+
+
+def _answer(call: Call, version: int) -> Answered:
+    outcome = call.outcome()
+    dead = [{"index": i, "reason": reason} for i, reason in outcome.dead]
+    document = {"version": version, "learned": outcome.learned, "refused": outcome.refused, "dead": dead}
+    return Answered(call.digest, document)
+
+
+def _reused() -> ReusedKeyError:
+    return ReusedKeyError("this key was used with another body: a new call needs a new key")

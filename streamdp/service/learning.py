@@ -1,0 +1,107 @@
+"""The route that learns: records are answered after their commit."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+
+from connectors.http import Call
+from connectors.jsoncalls import Cut, cut
+from streamdp.errors import SchemaError
+from streamdp.service import documents, schemas
+from streamdp.service.learning_job import LearningJob
+from streamdp.service.limits import MAX_RECORDS
+from streamdp.service.models import JobName
+from streamdp.service.problems import ProblemError, responses
+from streamdp.service.requests import job_for, read_json
+
+FEW_BYTES = 16_384
+"""A call of at most so many bytes is cut in the event loop; a thread of its own would take longer."""
+MOST_KEY_BYTES = 256
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@router.post(
+    "/{job}/learn",
+    responses={200: {"model": schemas.Outcome}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)},
+    response_class=Response,
+    openapi_extra=schemas.body(schemas.LearnCall) | schemas.IDEMPOTENT,
+)
+async def learn(request: Request, job: JobName) -> Response:
+    """Learn records. The answer comes after their commit."""
+    found = learning_job(request, job, "learn")
+    body = await read_json(request)
+    key = idempotency_key(request)
+    content = cut_records(body) if len(body) <= FEW_BYTES else await asyncio.to_thread(cut_records, body)
+    if not len(content):
+        return documents.answer({"version": found.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
+    call = Call(len(content), content, found.key(b"learn", key), found.digest(b"body", body), _ids(found, content))
+    return documents.answer(await found.submit(call))
+
+
+def learning_job(request: Request, job: str, scope: str) -> LearningJob:
+    """As `requests.job_for`, for a job that learns from requests.
+
+    Parameters
+    ----------
+    request
+        The request.
+    job
+        The name of the job.
+    scope
+        What the token must allow.
+
+    Raises `ProblemError` 401, 403, 404, and 409 for a job that learns elsewhere.
+    """
+    found = job_for(request, job, scope)
+    if not isinstance(found, LearningJob):
+        raise ProblemError(409, "learns-elsewhere", "this job learns from its own source, and not from requests")
+    return found
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The `Idempotency-Key` of a request; None without one.
+
+    Parameters
+    ----------
+    request
+        The request.
+
+    Raises `ProblemError` 400 for one that is empty or too long.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= MOST_KEY_BYTES:
+        raise ProblemError(400, "bad-key", f"expected an Idempotency-Key of 1 to {MOST_KEY_BYTES} characters")
+    return key
+
+
+def cut_records(body: bytes) -> Cut:
+    """Cut a call into its records.
+
+    Parameters
+    ----------
+    body
+        The call.
+
+    Raises `ProblemError` 400 if it is no call, and 413 for too many records.
+    """
+    try:
+        content = cut(body, True, MAX_RECORDS)
+    except SchemaError as error:
+        raise ProblemError(400, "malformed", str(error)) from None
+    if len(content) > MAX_RECORDS:
+        raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
+    return content
+
+
+def _ids(job: LearningJob, content: Cut) -> dict[int, tuple[bytes, bytes]]:
+    """The digests of the records that have an id, and of their ids."""
+    rows = np.flatnonzero(content.ids[:, 1])
+    names, texts = content.texts(content.ids[rows]), content.texts(content.spans[rows])
+    return {
+        i: (job.digest(b"id", name), job.digest(b"body", text))
+        for i, name, text in zip(rows.tolist(), names, texts, strict=True)
+    }

@@ -1,0 +1,263 @@
+"""A job that learns from requests: its learner runs in a thread of its own, and commits many calls together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from connectors.http import Call, HTTPSource
+from connectors.jsoncalls import BUDGET, SUBJECT, TARGET
+from streamdp.config.http import HTTPSourceConfig
+from streamdp.config.job import JobConfig
+from streamdp.config.schema import SubjectConfig
+from streamdp.data.records import Position
+from streamdp.data.schema import Schema
+from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableError
+from streamdp.runtime.runner import Runner
+from streamdp.service.jobs import Job
+from streamdp.service.problems import ProblemError, busy
+from streamdp.serving.holdout import Holdout
+from streamdp.serving.publish import Publisher
+from streamdp.store.answers import Answers
+from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.store import Store
+
+RETRY_S = 1.0
+"""The time between a failed commit and the next attempt to use the store, in seconds."""
+
+_log = logging.getLogger("streamdp.service.learning")
+
+
+class LearningJob(Job):
+    """A job whose source is http.
+
+    Parameters
+    ----------
+    config
+        The job.
+    accept_budget
+        Whether the job may go on with a larger budget or cap than before.
+    """
+
+    learns = True
+
+    def __init__(self, config: JobConfig, accept_budget: bool) -> None:
+        super().__init__(config)
+        assert isinstance(config.source, HTTPSourceConfig)
+        self._settings = config.source
+        self._accept_budget = accept_budget
+        holdout = None if config.holdout is None else Holdout(config)
+        self._publisher = Publisher(config.publish, holdout, (self._committed,))
+        self._stopping = threading.Event()
+        self._source: HTTPSource | None = None
+        self._answers: Answers | None = None
+        self.trouble = "the store is not open yet"
+
+    # -- in the thread of the event loop ------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """See `Job.waiting`."""
+        return 0 if self._source is None else self._source.waiting
+
+    async def start(self) -> None:
+        """Open the store and begin to learn. Raises the errors of the store."""
+        self._loop = asyncio.get_running_loop()
+        opened: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}")
+        self._thread.start()
+        await asyncio.wrap_future(opened)
+
+    async def stop(self) -> None:
+        """Learn and commit what was accepted, then close the store."""
+        self._stopping.set()
+        if self._source is not None:
+            self._source.close()
+        await asyncio.to_thread(self._thread.join)
+
+    def digest(self, kind: bytes, text: bytes) -> bytes:
+        """See `Answers.digest`. Raises `ProblemError` 503 before the store was opened."""
+        if self._answers is None:
+            raise busy("the store is not open yet")
+        return self._answers.digest(kind, text)
+
+    async def submit(self, call: Call) -> dict[str, Any]:
+        """Learn a call, and return its outcome after the commit.
+
+        Parameters
+        ----------
+        call
+            Records or reports, at least one.
+
+        Raises `ProblemError`: 422 for a key that was used with another body, 429 for a full queue, and 503 if the
+        commit failed.
+        """
+        if self._source is None or self.trouble is not None:
+            raise busy(self.trouble or "the store is not open yet")
+        try:
+            answered = await asyncio.wrap_future(self._source.submit(call))
+        except QueueFullError as error:
+            raise ProblemError(429, "queue-full", str(error), headers={"Retry-After": "1"}) from None
+        except ReusedKeyError as error:
+            raise ProblemError(422, "key-reused", str(error)) from None
+        except SourceUnavailableError as error:
+            raise busy(str(error)) from None
+        outcome: dict[str, Any] = answered.answer
+        return outcome
+
+    def reports(
+        self,
+        body: bytes,
+        key: str | None,
+        size: int,
+        received: Mapping[int, tuple[Any, Any]],
+        ids: Mapping[int, tuple[str, bytes]],
+        dead: Mapping[int, str],
+    ) -> Call:
+        """The call of reports of devices, for `submit`.
+
+        Parameters
+        ----------
+        body
+            The body of the call.
+        key
+            The `Idempotency-Key`; None without one.
+        size
+            How many reports the call has, at least 1.
+        received
+            By index: each report that passed its checks, as the estimator absorbs it, and its subject or None.
+        ids
+            By index: the id of each report that has one, and the report's text.
+        dead
+            By index: the reason why each other report is dead.
+        """
+        return Call(
+            size,
+            None,
+            self.key(b"reports", key),
+            self.digest(b"body", body),
+            {i: (self.digest(b"report", name.encode()), self.digest(b"body", text)) for i, (name, text) in ids.items()},
+            dict(received),
+            dict(dead),
+        )
+
+    def key(self, kind: bytes, key: str | None) -> bytes | None:
+        """The digest of an `Idempotency-Key`.
+
+        Parameters
+        ----------
+        kind
+            The kind of call, at most 8 bytes: a key means another call there.
+        key
+            The key; None without one.
+        """
+        return None if key is None else self.digest(kind, key.encode("utf-8", "surrogateescape"))
+
+    # -- in the learner's thread --------------------------------------------------------------------------------
+
+    def _run(self, opened: Future[None]) -> None:
+        while not self._stopping.is_set():
+            try:
+                with self._store() as (store, answers):
+                    self._answers, self._source = answers, self._new_source(answers)
+                    self._tell(None)
+                    if not opened.done():
+                        opened.set_result(None)
+                    self._learn(store, answers, self._source)
+                return
+            except Exception as error:  # noqa: BLE001 - the callers are told, and the next attempt begins at the last commit
+                if not opened.done():
+                    opened.set_exception(error)
+                    return
+                _log.error("job %r: %s; going back to the last commit", self.name, type(error).__name__)
+                self._tell(f"the store or the learner failed: {type(error).__name__}")
+                if self._source is not None:
+                    self._source.fail()
+                self._stopping.wait(RETRY_S)
+        if self._source is not None:
+            self._source.fail()
+
+    @contextlib.contextmanager
+    def _store(self) -> Iterator[tuple[Store, Answers]]:
+        config = self.config
+        with Store(
+            config.store_path,
+            self.name,
+            config.fingerprint(),
+            cap=config.cap_budget,
+            config=config.text(),
+            continued=partial(config.continued, accept=self._accept_budget),
+        ) as store:
+            yield store, store.answers(self._settings.remember_hours)
+
+    def _new_source(self, answers: Answers) -> HTTPSource:
+        source = HTTPSource(_encoder(self.config), answers, self._settings.queue_records)
+        if self._stopping.is_set():
+            source.close()
+        return source
+
+    def _learn(self, store: Store, answers: Answers, source: HTTPSource) -> None:
+        dead_letters = self._settings.build_dead_letters()
+        try:
+            estimator: Any = self.config.build_estimator(store.ledger)
+            Runner(
+                source,
+                estimator,
+                _RememberingStore(store, answers, source),
+                commit_records=self.config.commit.records,
+                commit_seconds=self.config.commit.seconds,
+                commit_when_idle=True,
+                dead_letters=dead_letters,
+                publish=[self._publisher],
+            ).run()
+        finally:
+            if dead_letters is not None:
+                dead_letters.close()
+
+    def _committed(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        """Show a commit, then answer its calls: who has the answer sees at least this version."""
+        self._in_loop(lambda: self.take(snapshot, measures))
+        if self._source is not None:
+            self._source.acknowledge(snapshot.seq)
+
+    def _tell(self, trouble: str | None) -> None:
+        def note() -> None:
+            self.trouble = trouble
+
+        self._in_loop(note)
+
+    def _in_loop(self, action: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed after a forced exit
+            self._loop.call_soon_threadsafe(action)
+
+
+class _RememberingStore:
+    """A store whose commits remember what they answer; `runtime.protocols.Committing`."""
+
+    def __init__(self, store: Store, answers: Answers, source: HTTPSource) -> None:
+        self._store, self._answers, self._source = store, answers, source
+        self.ledger, self.load, self.rollback = store.ledger, store.load, store.rollback
+
+    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
+        def within(connection: Any, version: int) -> None:
+            self._answers.write(connection, self._source.answers(version))
+
+        self._store.commit(state, position, counts, within)
+
+
+def _encoder(config: JobConfig) -> Schema:
+    """The schema of flat records: see `connectors.jsoncalls`."""
+    declared = config.schema_
+    subject = declared.subject
+    if isinstance(subject, SubjectConfig):
+        subject = subject.model_copy(update={"column": SUBJECT})
+    elif subject is not None:
+        subject = SUBJECT
+    target = declared.target.model_copy(update={"column": TARGET})
+    return declared.model_copy(update={"target": target, "subject": subject, "budget": BUDGET}).build()

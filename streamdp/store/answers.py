@@ -1,0 +1,121 @@
+"""What a service has answered to calls and records, so that a retry counts once; remembered by the commit itself.
+
+The table holds keyed digests: of a caller's key or a record's id, and of the body. The subject key is beside the
+database and never in it, so the database alone confirms no guess of a body. The answers are numbers and reasons.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from hashlib import blake2b
+from typing import Any
+
+from sqlalchemy import Column, Connection, Double, LargeBinary, MetaData, Table, Text, bindparam, delete, insert, select
+
+_ANSWERS = Table(
+    "answers",
+    MetaData(),
+    Column("key", LargeBinary(16), primary_key=True),
+    Column("digest", LargeBinary(16), nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("answered_at", Double, nullable=False, index=True),  # in seconds since 1970 (UTC)
+    sqlite_with_rowid=False,
+)
+_AT_ONCE = 500
+"""The most keys of a query."""
+PRUNE_S = 60.0
+"""The time between two deletions of old answers, in seconds."""
+
+_RECALL = select(_ANSWERS).where(
+    _ANSWERS.c.key.in_(bindparam("keys", expanding=True)), _ANSWERS.c.answered_at > bindparam("since")
+)
+
+
+class Answers:
+    """The answers of one store; `connectors.http.Memory`.
+
+    Parameters
+    ----------
+    connection, errors
+        The store's, which holds its lock. The table is created if it is missing.
+    key
+        The subject key.
+    hours
+        How long answers are remembered.
+    clock
+        Seconds since 1970 (UTC).
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        errors: Callable[[], AbstractContextManager[None]],
+        key: bytes,
+        hours: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._connection = connection
+        self._errors = errors
+        self._key = key
+        self._seconds = hours * 3600
+        self._clock = clock
+        self._pruned_at = -PRUNE_S
+        with errors(), connection.begin():
+            _ANSWERS.metadata.create_all(connection)
+
+    def digest(self, kind: bytes, text: bytes) -> bytes:
+        """Return a keyed digest, 16 bytes.
+
+        Parameters
+        ----------
+        kind
+            What the text is, at most 8 bytes; digests of different kinds differ.
+        text
+            The text.
+        """
+        return blake2b(text, digest_size=16, key=self._key, person=b"answers-" + kind).digest()
+
+    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
+        """Return the answers under some keys that are not too old.
+
+        Parameters
+        ----------
+        keys
+            Digests.
+
+        Raises `StoreError` and its kinds.
+        """
+        found: dict[bytes, tuple[bytes, Any]] = {}
+        since = self._clock() - self._seconds
+        with self._errors(), self._connection.begin():
+            for at in range(0, len(keys), _AT_ONCE):
+                rows = self._connection.execute(_RECALL, {"keys": list(keys[at : at + _AT_ONCE]), "since": since})
+                found |= {bytes(row.key): (bytes(row.digest), json.loads(row.answer)) for row in rows}
+        return found
+
+    def write(self, connection: Connection, answers: Mapping[bytes, tuple[bytes, Any]]) -> None:
+        """Remember answers, inside the transaction of their commit.
+
+        Parameters
+        ----------
+        connection
+            The transaction.
+        answers
+            The digest of the body and the answer, plain values, by key.
+        """
+        now = self._clock()
+        if now - self._pruned_at >= PRUNE_S:
+            connection.execute(delete(_ANSWERS).where(_ANSWERS.c.answered_at <= now - self._seconds))
+            self._pruned_at = now
+        if answers:
+            rows = [
+                {"key": key, "digest": digest, "answer": json.dumps(answer), "answered_at": now}
+                for key, (digest, answer) in answers.items()
+            ]
+            connection.execute(
+                delete(_ANSWERS).where(_ANSWERS.c.key == bindparam("old")), [{"old": row["key"]} for row in rows]
+            )
+            connection.execute(insert(_ANSWERS), rows)

@@ -1,0 +1,227 @@
+"""Calls that learn: answered after their commit, counted once, and dead or refused record by record."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from streamdp.service.schemas import Outcome
+from streamdp.store.store import Store
+from tests.support.service import SECRET, client, job, record
+
+LEARN = "/v1/models/late/learn"
+
+
+def stored(folder: Path, name: str = "late") -> tuple[int, int, int]:
+    """What the store has committed: learned, refused, dead."""
+    snapshot = Store.snapshot(folder / f"{name}.db")
+    return (0, 0, 0) if snapshot is None else tuple(vars_of(snapshot.counts))  # type: ignore[return-value]
+
+
+def vars_of(counts: Any) -> tuple[int, int, int]:
+    return counts.learned, counts.refused, counts.dead
+
+
+def learn(http: httpx.Client, records: list[Any], key: str | None = None) -> httpx.Response:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return http.post(LEARN, json={"records": records}, headers=headers)
+
+
+def test_an_answer_comes_after_the_commit_and_the_model_shows_it(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        answer = learn(http, [record(i) for i in range(300)])
+        Outcome.model_validate(answer.json())
+        assert answer.json() == {"version": 1, "learned": 300, "refused": 0, "dead": []}
+        assert stored(tmp_path) == (300, 0, 0)
+        found = http.get("/v1/models/late").json()
+        assert (found["version"], found["learned"], found["guarantee"]["epsilon"]) == (1, 300, 1.0)
+        assert learn(http, []).json() == {"version": 1, "learned": 0, "refused": 0, "dead": []}
+    with client(job(tmp_path)) as http:  # it goes on from there
+        assert learn(http, [record(1, subject="new")]).json()["version"] == 2
+    assert stored(tmp_path) == (301, 0, 0)
+
+
+def test_dead_and_refused_records_are_told_apart(tmp_path: Path) -> None:
+    x = {"dep_delay": 1, "origin": "EWR"}
+    bad: list[tuple[Any, str]] = [
+        ({"x": x, "y": "maybe", "subject": "a"}, "unknown_class"),
+        ({"x": x | {"dep_delay": SECRET + "!"}, "y": "True", "subject": "a"}, "not_a_number"),
+        ({"x": x, "subject": "a"}, "missing"),
+        ({"x": x, "y": "True"}, "missing"),
+        ({"x": {"dep_delay": 1}, "y": "True", "subject": "a"}, "missing"),
+        ({"x": x, "y": "True", "subject": "a", "budget": 1e9}, "bad_budget"),
+        ({"x": x, "y": "True", "subject": "a", "bugdet": 1}, "unknown_field"),
+        ({"x": [1], "y": "True", "subject": "a"}, "not_an_object"),
+        (SECRET, "not_an_object"),
+        ({"x": x, "y": "True", "subject": "a", "id": ""}, "bad_id"),
+    ]
+    records: list[Any] = []
+    for given, _ in bad:
+        records += [given, record(len(records), subject="one person")]
+    with client(job(tmp_path)) as http:
+        answer = learn(http, records)
+    assert answer.json() == {
+        "version": 1,
+        "learned": 5,  # the cap is eps=5
+        "refused": len(bad) - 5,
+        "dead": [{"index": 2 * i, "reason": reason} for i, (_, reason) in enumerate(bad)],
+    }
+    assert SECRET not in answer.text
+    assert stored(tmp_path) == (5, len(bad) - 5, len(bad))
+
+
+def test_records_bring_their_own_budgets(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        learn(http, [record(1, budget=0.5), record(2, budget=2)])
+        assert http.get("/v1/models/late").json()["guarantee"]["epsilon"] == 2.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"records": [{"x": {"dep_delay": 1, "dep_delay": 2, "origin": "EWR"}, "y": "True", "subject": "a"}]}',
+        b'{"records": [{"x": {"dep_delay": NaN, "origin": "EWR"}, "y": "True", "subject": "a"}]}',
+        b'{"records": [{"x": {"dep_delay": 1, "origin": "EWR"}, "y": "True", "y": "False", "subject": "a"}]}',
+        b'{"records": [{"x": {"dep_delay": 1, "origin": "EWR", "$y": "True"}, "y": "True", "subject": "a"}]}',
+        b'{"records": [{"x": {"dep_delay": %s1%s, "origin": "EWR"}, "y": "True", "subject": "a"}]}'
+        % (b"[" * 100_000, b"]" * 100_000),
+        b'{"records": [{"x": {"dep_delay": 1, "origin": "\xff"}, "y": "True", "subject": "a"}]}',
+    ],
+    ids=["duplicated key", "NaN", "duplicated y", "a name of ours", "deep nesting", "not UTF-8"],
+)
+def test_hostile_records_are_dead_letters(tmp_path: Path, body: bytes) -> None:
+    with client(job(tmp_path)) as http:
+        answer = http.post(LEARN, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200
+        assert (answer.json()["learned"], len(answer.json()["dead"])) == (0, 1)
+        assert learn(http, [record(1)]).json()["learned"] == 1
+
+
+def test_a_retry_with_its_key_counts_once_also_after_a_restart(tmp_path: Path) -> None:
+    records = [record(i) for i in range(7)] + [{"x": {}}]
+    with client(job(tmp_path)) as http:
+        first = learn(http, records, "k1").json()
+        assert learn(http, records, "k1").json() == first
+        answer = learn(http, records[:3], "k1")
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:streamdp:problem:key-reused")
+    with client(job(tmp_path)) as http:
+        assert learn(http, records, "k1").json() == first
+        assert learn(http, records, "k2").json()["learned"] == 7
+    assert stored(tmp_path) == (14, 0, 2)
+
+
+def test_a_record_with_an_id_counts_once(tmp_path: Path) -> None:
+    one, other = record(1, id="r1"), record(2, id="r1")
+    with client(job(tmp_path)) as http:
+        assert learn(http, [one, one, record(3, id="r3")]).json()["learned"] == 3  # each of the three is learned
+        assert stored(tmp_path) == (2, 0, 0)
+        again = learn(http, [one, other]).json()
+        assert (again["learned"], again["dead"]) == (1, [{"index": 1, "reason": "id_reused"}])
+    assert stored(tmp_path) == (2, 0, 1)
+
+
+def test_concurrent_duplicates_count_once(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        gate = threading.Barrier(8)
+
+        def call(i: int) -> dict[str, Any]:
+            gate.wait()
+            return learn(http, [record(k) for k in range(50)], f"key {i % 2}").json()
+
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(call, range(8)))
+    assert {json.dumps(a["learned"]) for a in answers} == {"50"}
+    assert stored(tmp_path) == (100, 0, 0)
+
+
+def test_many_calls_share_a_commit(tmp_path: Path) -> None:
+    """While the learner is in one commit, the calls of others wait; the next commit takes all of them."""
+    config = job(tmp_path)
+    with client(config) as http:
+        inside, go_on = threading.Event(), threading.Event()
+        answers = http.app.state.jobs["late"]._answers  # type: ignore[attr-defined]
+        write = answers.write
+
+        def slow(*arguments: Any) -> None:
+            inside.set()
+            assert go_on.wait(60)
+            write(*arguments)
+
+        answers.write = slow
+        with ThreadPoolExecutor(12) as pool:
+            first = pool.submit(learn, http, [record(0)])
+            assert inside.wait(60)
+            others = [pool.submit(learn, http, [record(i)]) for i in range(1, 11)]
+            while http.app.state.jobs["late"].waiting < 10:  # type: ignore[attr-defined]
+                assert not first.done()
+                assert http.post("/v1/models/late/predict", json={"records": [record(1)["x"]]}).status_code == 200
+            go_on.set()
+            assert first.result().json()["version"] == 1
+            assert {other.result().json()["version"] for other in others} == {2}
+    assert stored(tmp_path) == (11, 0, 0)
+
+
+def test_a_full_queue_is_refused_with_429(tmp_path: Path) -> None:
+    config = job(tmp_path, source={"type": "http", "queue_records": 10_000})
+    with client(config) as http:
+        inside, go_on = threading.Event(), threading.Event()
+        answers = http.app.state.jobs["late"]._answers  # type: ignore[attr-defined]
+        write = answers.write
+
+        def slow(*arguments: Any) -> None:
+            inside.set()
+            assert go_on.wait(60)
+            write(*arguments)
+
+        answers.write = slow
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(learn, http, [record(0)])
+            assert inside.wait(60)
+            second = pool.submit(learn, http, [record(i) for i in range(10_000)])
+            while http.app.state.jobs["late"].waiting < 10_000:  # type: ignore[attr-defined]
+                assert not first.done()
+            answer = learn(http, [record(1)])
+            assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+            go_on.set()
+            assert (first.result().status_code, second.result().status_code) == (200, 200)
+    assert stored(tmp_path) == (10_001, 0, 0)
+
+
+def test_a_failed_commit_is_told_and_a_retry_counts_once(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        learn(http, [record(0)])
+        answers = http.app.state.jobs["late"]._answers  # type: ignore[attr-defined]
+
+        def fails(*arguments: Any) -> None:
+            raise OSError(SECRET)
+
+        answers.write = fails  # of this store only: it is opened again
+        answer = learn(http, [record(1)], "k")
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:streamdp:problem:unavailable")
+        assert SECRET not in answer.text
+        assert stored(tmp_path) == (1, 0, 0)
+        while (answer := learn(http, [record(1)], "k")).status_code == 503:
+            pass
+        assert answer.json() == {"version": 2, "learned": 1, "refused": 0, "dead": []}
+    assert stored(tmp_path) == (2, 0, 0)
+
+
+def test_a_job_that_learns_elsewhere_does_not_learn_here(tmp_path: Path) -> None:
+    with client(job(tmp_path, source={"type": "csv", "path": "x.csv"})) as http:
+        assert learn(http, [record(1)]).status_code == 409
+
+
+def test_neither_database_nor_answers_hold_what_was_sent(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        learn(http, [record(1, id="secret-id", subject="secret-subject")], "secret-key")
+        learn(http, [{"x": {"dep_delay": SECRET, "origin": "secret-place"}, "y": "True", "subject": "a"}])
+    for path in tmp_path.iterdir():
+        content = path.read_bytes()
+        assert b"secret" not in content
+        assert SECRET.encode() not in content
