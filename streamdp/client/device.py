@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Mapping
@@ -160,16 +161,11 @@ class Device:
     def _send(self, report: dict[str, Any]) -> tuple[str, str]:
         headers = {"Content-Type": "application/json", "Idempotency-Key": report["id"]}
         _, _, body = self._call("POST", "/reports", headers, orjson.dumps({"reports": [report]}))
-        outcome = None
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
             found = orjson.loads(body)
             dead = found["dead"]
-            outcome = ("dead", str(dead[0]["reason"])) if dead else ("learned" if found["learned"] else "refused", "")
-        except (ValueError, KeyError, TypeError, IndexError):
-            pass
-        if outcome is None:
-            raise ServiceError("the service answered something else than what became of the report")
-        return outcome
+            return ("dead", str(dead[0]["reason"])) if dead else ("learned" if found["learned"] else "refused", "")
+        raise ServiceError("the service answered something else than what became of the report")
 
     def _call(
         self, method: str, path: str, headers: dict[str, str], content: bytes | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,8 @@ class ReportNotes:
         except OSError as error:
             raise SourceError(f"{self._path}: {(error.strerror or 'cannot be read').lower()}") from None
         found: Any = None
-        try:
+        with contextlib.suppress(ValueError):
             found = json.loads(text)
-        except ValueError:
-            pass
         tables = found.get("tables") if isinstance(found, dict) and found.get("format") == _FORMAT else None
         if not isinstance(tables, dict) or tables.keys() != self._held.keys():
             raise SourceError(f"{self._path}: expected the notes of a device, got something else")

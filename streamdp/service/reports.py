@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,7 +14,7 @@ from streamdp.config.http import HTTPSourceConfig
 from streamdp.errors import ConfigError, RefusedReportError
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.protocol.report_desk import ReportDesk
-from streamdp.protocol.reports import Document, WireReport
+from streamdp.protocol.reports import Document
 from streamdp.service import documents, schemas
 from streamdp.service.jobs import Job
 from streamdp.service.learning import idempotency_key, learning_job
@@ -42,10 +43,8 @@ def desk_of(job: Job) -> ReportDesk | None:
     if job not in _desks:
         _desks[job] = None
         if job.learns and isinstance(source, HTTPSourceConfig):
-            try:
+            with contextlib.suppress(ConfigError):  # its mechanism makes no noise
                 _desks[job] = ReportDesk(job.name, job.config, max_staleness=source.max_staleness)
-            except ConfigError:  # its mechanism makes no noise
-                pass
     desk, estimator = _desks[job], job.model.estimator
     if desk is not None and isinstance(estimator, LDPLearner) and desk.version != job.snapshot.seq:
         desk.show(job.snapshot.seq, estimator)
@@ -78,23 +77,11 @@ async def randomizer(request: Request, job: JobName) -> Response:
     return Response(text, media_type="application/json", headers=headers)
 
 
-class ReportsCall(schemas.Shown):
-    """A call with reports.
-
-    Parameters
-    ----------
-    reports
-        The reports.
-    """
-
-    reports: list[WireReport]
-
-
 @router.post(
     "/{job}/reports",
     responses={200: {"model": schemas.Outcome}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)},
     response_class=Response,
-    openapi_extra=schemas.body(ReportsCall) | schemas.IDEMPOTENT,
+    openapi_extra=schemas.body(schemas.ReportsCall) | schemas.IDEMPOTENT,
 )
 async def reports(request: Request, job: JobName) -> Response:
     """Learn reports of devices. The answer comes after their commit."""
@@ -142,5 +129,3 @@ def _checked(
         except RefusedReportError as error:
             dead[i] = error.reason
     return received, ids, dead
-
-
