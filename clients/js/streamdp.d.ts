@@ -142,6 +142,10 @@ export declare class Device {
   readonly job: string;
   readonly agreement: string | null;
   randomizer(): Promise<Randomizer>;
+  /** What is noted of a record; null without a report. */
+  note(id: string): Note | null | Promise<Note | null>;
+  /** The randomizer that this device used last, if it is of this version. */
+  last(version: number): Randomizer | null;
   /** Report one record. With the same id, the same report is sent again, and x and y are not looked at. */
   report(
     x: Record<string, Value>,

@@ -12,7 +12,7 @@ from streamdp import __version__
 from streamdp.config.http import HTTPSourceConfig, TokenConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import ConfigError, StreamDPError
-from streamdp.service import health, learning, models, predicting, reports
+from streamdp.service import health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import FollowedJob, Job
@@ -20,7 +20,7 @@ from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import Metrics
 from streamdp.service.problems import add_handlers
 
-ROUTERS = (health.router, models.router, predicting.router, learning.router, reports.router)
+ROUTERS = (health.router, models.router, predicting.router, learning.router, reports.router, pages.router)
 
 
 def create_app(
