@@ -12,15 +12,24 @@ from streamdp import __version__
 from streamdp.config.http import HTTPSourceConfig, TokenConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import ConfigError, StreamDPError
-from streamdp.service import health, learning, models, pages, predicting, reports
+from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import FollowedJob, Job
 from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import Metrics
+from streamdp.service.origins import Origins
 from streamdp.service.problems import add_handlers
 
-ROUTERS = (health.router, models.router, predicting.router, learning.router, reports.router, pages.router)
+ROUTERS = (
+    health.router,
+    models.router,
+    predicting.router,
+    learning.router,
+    events.router,
+    reports.router,
+    pages.router,
+)
 
 
 def create_app(
@@ -40,12 +49,14 @@ def create_app(
     accept_budget
         Whether jobs may go on with a larger budget or cap than before.
 
-    Raises `ConfigError` for two jobs of one name, and the errors of a public holdout file.
+    Raises `ConfigError` for two jobs of one name or a name with /, and the errors of a public holdout file.
     """
     jobs: dict[str, Job] = {}
     for config in configs:
         if config.job in jobs:
             raise ConfigError(f"job {config.job!r} is given twice")
+        if "/" in config.job:
+            raise ConfigError(f"job {config.job!r}: expected a name without /, because it is a part of paths")
         http = isinstance(config.source, HTTPSourceConfig)
         jobs[config.job] = LearningJob(config, accept_budget) if http else FollowedJob(config)
 
@@ -73,6 +84,7 @@ def create_app(
     state.access = Access(tokens, {config.job: config.service.tokens for config in configs})
     state.metrics = Metrics(jobs)
     state.stopping, state.stop, state.failure = asyncio.Event(), lambda: None, None
+    app.add_middleware(Origins, by_job={config.job: config.service.origins for config in configs})
     app.add_middleware(Guard, metrics=state.metrics, only_loopback=state.access.open)
     add_handlers(app)
     for router in ROUTERS:

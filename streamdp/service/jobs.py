@@ -46,6 +46,8 @@ class Job:
         self.trouble: str | None = None
         self.listeners: set[Listener] = set()
         self.measures: dict[str, Any] | None = None
+        self.event = (-1, b"")
+        """The version and the text of the last event."""
         self.features = FeatureReader(config.schema_)
         """Reads the records that are to be predicted."""
         self.snapshot = _first(config)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import numpy as np
 from fastapi import APIRouter, Request, Response
 
-from connectors.http import Call
 from connectors.jsoncalls import Cut, cut
 from streamdp.errors import SchemaError
 from streamdp.service import documents, schemas
@@ -38,8 +36,7 @@ async def learn(request: Request, job: JobName) -> Response:
     content = cut_records(body) if len(body) <= FEW_BYTES else await asyncio.to_thread(cut_records, body)
     if not len(content):
         return documents.answer({"version": found.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
-    call = Call(len(content), content, found.key(b"learn", key), found.digest(b"body", body), _ids(found, content))
-    return documents.answer(await found.submit(call))
+    return documents.answer(await found.learn(content, body, key))
 
 
 def learning_job(request: Request, job: str, scope: str) -> LearningJob:
@@ -95,13 +92,3 @@ def cut_records(body: bytes) -> Cut:
     if len(content) > MAX_RECORDS:
         raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
     return content
-
-
-def _ids(job: LearningJob, content: Cut) -> dict[int, tuple[bytes, bytes]]:
-    """The digests of the records that have an id, and of their ids."""
-    rows = np.flatnonzero(content.ids[:, 1])
-    names, texts = content.texts(content.ids[rows]), content.texts(content.spans[rows])
-    return {
-        i: (job.digest(b"id", name), job.digest(b"body", text))
-        for i, name, text in zip(rows.tolist(), names, texts, strict=True)
-    }

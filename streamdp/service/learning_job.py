@@ -11,8 +11,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from connectors.http import Call, HTTPSource
-from connectors.jsoncalls import BUDGET, SUBJECT, TARGET
+from connectors.jsoncalls import BUDGET, SUBJECT, TARGET, Cut
 from streamdp.config.http import HTTPSourceConfig
 from streamdp.config.job import JobConfig
 from streamdp.config.schema import SubjectConfig
@@ -22,6 +24,7 @@ from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableErr
 from streamdp.runtime.runner import Runner
 from streamdp.service.jobs import Job
 from streamdp.service.problems import ProblemError, busy
+from streamdp.service.waiting import Waiting
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher
 from streamdp.store.answers import Answers
@@ -52,6 +55,7 @@ class LearningJob(Job):
         assert isinstance(config.source, HTTPSourceConfig)
         self._settings = config.source
         self._accept_budget = accept_budget
+        self._labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
         holdout = None if config.holdout is None else Holdout(config)
         self._publisher = Publisher(config.publish, holdout, (self._committed,))
         self._stopping = threading.Event()
@@ -81,6 +85,23 @@ class LearningJob(Job):
             self._source.close()
         await asyncio.to_thread(self._thread.join)
 
+    def notes(self) -> list[str]:
+        """See `Job.notes`."""
+        kept = f"keyed digests of calls and ids are kept for {self._settings.remember_hours:g} hours"
+        hours = f"{kept}, so that a retry counts once"
+        if not self._settings.label_wait_records:
+            return [hours]
+        seconds, records = self._settings.label_wait_seconds, self._settings.label_wait_records
+        return [
+            "the features of predictions that name an id wait for their label in the memory of the service and nowhere "
+            f"else, for at most {seconds:g} seconds and {records} records",
+            hours,
+        ]
+
+    def await_labels(self, call: Cut) -> None:
+        """See `Job.await_labels`."""
+        self._labels.add(call)
+
     def digest(self, kind: bytes, text: bytes) -> bytes:
         """See `Answers.digest`. Raises `ProblemError` 503 before the store was opened."""
         if self._answers is None:
@@ -109,6 +130,32 @@ class LearningJob(Job):
         except SourceUnavailableError as error:
             raise busy(str(error)) from None
         outcome: dict[str, Any] = answered.answer
+        return outcome
+
+    async def learn(self, content: Cut, body: bytes, key: str | None) -> dict[str, Any]:
+        """Learn the records of a call, and return their outcome after the commit.
+
+        Parameters
+        ----------
+        content
+            At least one record.
+        body
+            The call.
+        key
+            Its `Idempotency-Key`; None without one.
+
+        Raises the errors of `submit`.
+        """
+        joined, dead, used = self._labels.join(content)
+        rows = np.flatnonzero(content.ids[:, 1])
+        names, texts = content.texts(content.ids[rows]), content.texts(content.spans[rows])
+        ids = {
+            i: (self.digest(b"id", name), self.digest(b"body", text))
+            for i, name, text in zip(rows.tolist(), names, texts, strict=True)
+        }
+        call = Call(len(content), joined, self.key(b"learn", key), self.digest(b"body", body), ids, None, dead)
+        outcome = await self.submit(call)
+        self._labels.forget(used)
         return outcome
 
     def reports(

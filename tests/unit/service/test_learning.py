@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from connectors.jsoncalls import cut
 from streamdp.service.schemas import Outcome
+from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
+from tests.support.clock import FakeClock
 from tests.support.service import SECRET, client, job, record
 
 LEARN = "/v1/models/late/learn"
@@ -21,11 +25,7 @@ LEARN = "/v1/models/late/learn"
 def stored(folder: Path, name: str = "late") -> tuple[int, int, int]:
     """What the store has committed: learned, refused, dead."""
     snapshot = Store.snapshot(folder / f"{name}.db")
-    return (0, 0, 0) if snapshot is None else tuple(vars_of(snapshot.counts))  # type: ignore[return-value]
-
-
-def vars_of(counts: Any) -> tuple[int, int, int]:
-    return counts.learned, counts.refused, counts.dead
+    return (0, 0, 0) if snapshot is None else astuple(snapshot.counts)  # type: ignore[return-value]
 
 
 def learn(http: httpx.Client, records: list[Any], key: str | None = None) -> httpx.Response:
@@ -225,3 +225,47 @@ def test_neither_database_nor_answers_hold_what_was_sent(tmp_path: Path) -> None
         content = path.read_bytes()
         assert b"secret" not in content
         assert SECRET.encode() not in content
+
+
+def test_labels_come_later(tmp_path: Path) -> None:
+    x = {"dep_delay": 20, "origin": "JFK"}
+    with client(job(tmp_path)) as http:
+        predict = {"records": [x | {"id": "a"}, x, x | {"id": 7}]}
+        assert len(http.post("/v1/models/late/predict", json=predict).json()["predictions"]) == 3
+        labels = [
+            {"id": "a", "y": "True", "subject": "ann"},
+            {"id": "b", "y": "True", "subject": "bob"},
+            {"y": "True", "subject": "cid"},
+            {"id": 7, "y": "False", "subject": "dan"},
+        ]
+        answer = learn(http, labels, "k").json()
+        assert answer["learned"] == 2
+        assert answer["dead"] == [{"index": 1, "reason": "unknown_id"}, {"index": 2, "reason": "missing"}]
+        assert learn(http, labels, "k").json() == answer
+        # The features are forgotten after the commit, and the same label is remembered.
+        assert learn(http, labels[:1]).json()["learned"] == 1
+        changed = learn(http, [labels[0] | {"y": "False"}]).json()
+        assert changed["dead"] == [{"index": 0, "reason": "id_reused"}]
+        assert "wait for their label" in http.get("/v1/models/late").json()["statement"]
+    assert stored(tmp_path) == (2, 0, 3)
+
+
+def test_features_that_wait_are_bounded() -> None:
+    clock = FakeClock()
+    waiting = Waiting(10, 2, clock)
+
+    def reasons(*names: str) -> list[str | None]:
+        call = cut(json.dumps({"records": [{"id": name, "y": 1} for name in names]}).encode(), True, 10)
+        joined, dead, _ = waiting.join(call)
+        kept = [text for i, text in enumerate(joined.flat.raw(range(len(names)))) if i not in dead]
+        assert all(text == b'{"v":1,"$y":1}' for text in kept)
+        return [dead.get(i) for i in range(len(names))]
+
+    for name in "abc":
+        waiting.add(cut(b'{"records": [{"v": 1, "id": "%s"}]}' % name.encode(), False, 10))
+        clock.sleep(4)
+    assert reasons("a", "b", "c") == ["unknown_id", None, None]
+    clock.sleep(4)
+    assert reasons("b", "c") == ["unknown_id", None]
+    waiting.forget([b"c"])
+    assert reasons("c") == ["unknown_id"]

@@ -1,0 +1,85 @@
+"""The route of server-sent events: one for each commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from streamdp.service import documents
+from streamdp.service.jobs import Job
+from streamdp.service.models import JobName
+from streamdp.service.problems import responses
+from streamdp.service.requests import job_for
+from streamdp.store.snapshot import Snapshot
+
+KEEP_ALIVE_S = 15.0
+"""The time after which an empty comment shows that the connection still holds."""
+_MOST_WAITING = 256
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@router.get(
+    "/{job}/events",
+    responses={200: {"content": {"text/event-stream": {}}}, **responses(401, 403, 404)},
+    response_class=Response,
+)
+async def events(request: Request, job: JobName) -> Response:
+    """The present version at once, then one event for each commit. A reader that is too slow misses the oldest ones."""
+    found = job_for(request, job, "read")
+    stream = _stream(found, request.app.state.stopping)
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def _stream(job: Job, stopping: asyncio.Event) -> AsyncIterator[bytes]:
+    waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+
+    def committed(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        if waiting.full():
+            waiting.get_nowait()
+        waiting.put_nowait(_event(job))
+
+    job.listeners.add(committed)
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        yield _event(job)
+        while not stopping.is_set():
+            following = asyncio.create_task(waiting.get())
+            done, _ = await asyncio.wait(
+                {following, stopped}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if following in done:
+                yield following.result()
+                continue
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            yield b":\n\n"
+    finally:
+        stopped.cancel()
+        job.listeners.discard(committed)
+
+
+def _event(job: Job) -> bytes:
+    """The last commit as an event. Several readers share it."""
+    version, event = job.event
+    if version != job.snapshot.seq or not event:
+        counts = job.snapshot.counts
+        document: dict[str, Any] = {
+            "version": job.snapshot.seq,
+            "learned": counts.learned,
+            "refused": counts.refused,
+            "dead": counts.dead,
+        }
+        if job.measures is not None:
+            document["measure"] = job.measures
+        document["weights"] = documents.weight_rows(job.model)
+        event = b"id: %d\nevent: commit\ndata: %s\n\n" % (job.snapshot.seq, orjson.dumps(document))
+        job.event = job.snapshot.seq, event
+    return event
