@@ -146,7 +146,10 @@ export declare class Device {
   note(id: string): Note | null | Promise<Note | null>;
   /** The randomizer that this device used last, if it is of this version. */
   last(version: number): Randomizer | null;
-  /** Report one record. With the same id, the same report is sent again, and x and y are not looked at. */
+  /**
+   * Report one record. `id` names the record in the notes and is not sent. With the same id, the same report is sent
+   * again, and x and y are not looked at.
+   */
   report(
     x: Record<string, Value>,
     y: Value,

@@ -119,7 +119,7 @@ class Device:
         y
             The target: a number or a label.
         id
-            The name of the record on this device. If it has a report already, that one is sent again, and x and y are
+            The name of the record on this device; it is not sent. If it has a report already, that one is sent again, and x and y are
             not looked at. None: a new record.
         subject
             The person that the record is about, if the job needs it.
@@ -131,12 +131,11 @@ class Device:
         and `BudgetError` for a document or a budget that was not agreed to, and `SourceError` if the notes cannot be
         written.
         """
-        name = uuid.uuid4().hex if id is None else id
-        key = f"{self._url} {name}"
+        key = f"{self._url} {uuid.uuid4().hex if id is None else id}"
         with self._lock:
             note = self._notes.get("reports", key)
             if note is None:
-                report = self._randomizer().report(x, y, name, subject=subject, budget=budget)
+                report = self._randomizer().report(x, y, uuid.uuid4().hex, subject=subject, budget=budget)
                 note = {"report": report}
                 self._notes.set("reports", key, note)  # before anything leaves the device
             if "outcome" not in note:

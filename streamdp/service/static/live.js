@@ -3,7 +3,7 @@ const at = (id) => document.getElementById(id);
 const format = (x) => (x === null || x === undefined ? "not settled" : Number(x.toPrecision(4)).toLocaleString("en"));
 const words = (name) => name.replaceAll("_", " ");
 const dark = matchMedia("(prefers-color-scheme: dark)");
-let reading = null, shown = null, described = 0;
+let reading = null, shown = null, described = 0, timer = null;
 
 function make(name, text, className = "") {
   const element = document.createElement(name);
@@ -101,7 +101,7 @@ async function follow(job, signal) {
       for (const line of part.split("\n")) {
         if (!line.startsWith("data: ")) continue;
         const event = JSON.parse(line.slice(6));
-        if (Date.now() - described > 5000) await describe(job, signal);
+        timer ??= setTimeout(() => describe(job, signal).catch(() => {}), described + 2000 - Date.now());
         commit(event, job);
       }
   }
@@ -111,8 +111,11 @@ async function describe(job, signal) {
   const path = encodeURIComponent(job);
   const [model, about] = await Promise.all([`v1/models/${path}`, `page/job/${path}`].map(async (p) => (await call(`/${p}`, signal)).json()));
   described = Date.now();
+  clearTimeout(timer);
+  timer = null;
   at("statement").textContent = model.statement;
   if (shown) Object.assign(shown, { about, guarantee: model.guarantee });
+  at("trouble").textContent = about.trouble ?? "";
   return { about, guarantee: model.guarantee };
 }
 
@@ -126,7 +129,6 @@ async function show(job) {
       const page = await describe(job, signal);
       at("main").hidden = false;
       charts(page, page.about.history);
-      at("trouble").textContent = page.about.trouble ?? "";
       call(`/v1/models/${encodeURIComponent(job)}/randomizer`, signal).then(() => (at("join").hidden = false), () => {});
       await follow(job, signal);
     } catch (error) {

@@ -387,6 +387,7 @@ const AGREED = ["protocol", "job", "schema", "loss", "mechanism", "budget"];
 
 /** The digest of a document's agreement: what a person agrees to once, in hexadecimal. */
 export async function digest(document) {
+  refuse(globalThis.crypto?.subtle, "WebCrypto is missing: a page needs HTTPS, or localhost");
   const agreed = Object.fromEntries(AGREED.map((name) => [name, document[name]]));
   const bytes = await globalThis.crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(agreed)));
   return Array.from(new Uint8Array(bytes), (b) => b.toString(16).padStart(2, "0")).join("");
@@ -504,6 +505,9 @@ const inMemory = () => {
   return { get: (key) => notes.get(key) ?? null, set: (key, note) => notes.set(key, note) };
 };
 
+/** The name of a report. It is random, so that no two devices give the same, and it tells nothing. */
+const randomName = () => Array.from(globalThis.crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+
 /** One person's device. A record answers once: whatever fails, the same report is sent again, never a fresh draw. */
 export class Device {
   #url;
@@ -565,7 +569,7 @@ export class Device {
   }
 
   /** Report one record, and return {outcome: "learned" | "refused" | "dead", reason?, report}. See streamdp.d.ts. */
-  report(x, y, { id = globalThis.crypto.randomUUID(), subject = null, budget = null } = {}) {
+  report(x, y, { id = randomName(), subject = null, budget = null } = {}) {
     const before = this.#busy.get(id) ?? Promise.resolve();
     const mine = before.catch(() => {}).then(() => this.#report(x, y, id, subject, budget));
     this.#busy.set(id, mine);
@@ -577,12 +581,12 @@ export class Device {
     let note = await this.note(id);
     if (note?.outcome) return note;
     if (!note) {
-      note = { report: (await this.randomizer()).report(x, y, { id, subject, budget }) };
+      note = { report: (await this.randomizer()).report(x, y, { id: randomName(), subject, budget }) };
       await notes.set(key, note); // before anything leaves the device
     }
     const response = await this.#call("/reports", {
       method: "POST",
-      headers: { "Content-Type": "application/json", "Idempotency-Key": id },
+      headers: { "Content-Type": "application/json", "Idempotency-Key": note.report.id },
       body: JSON.stringify({ reports: [note.report] }),
     });
     const found = await response.json();
