@@ -119,8 +119,8 @@ class Device:
         y
             The target: a number or a label.
         id
-            The name of the record on this device; it is not sent. If it has a report already, that one is sent again, and x and y are
-            not looked at. None: a new record.
+            The name of the record on this device; it is not sent. If it has a report already, that one is sent again,
+            and x and y are not looked at. None: a new record.
         subject
             The person that the record is about, if the job needs it.
         budget

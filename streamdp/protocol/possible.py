@@ -18,6 +18,7 @@ whole multiples of a cell, and the norm of these whole numbers differs from 2^16
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -57,5 +58,11 @@ def possible(mechanism: Mechanism, agreed: bool, g: np.ndarray) -> np.ndarray | 
     g
         (d,) finite, with moduli of at most 1e100.
     """
-    row = mechanism.rows(len(g))[0] if agreed else record_rows(mechanism, len(g))[0]
+    row = _agreed_row(mechanism, len(g)) if agreed else record_rows(mechanism, len(g))[0]
     return _snapped(mechanism, row, g)
+
+
+@lru_cache(maxsize=256)
+def _agreed_row(mechanism: Mechanism, d: int) -> np.ndarray:
+    row: np.ndarray = mechanism.rows(d)[0]
+    return row

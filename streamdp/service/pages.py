@@ -7,6 +7,8 @@ send an answer elsewhere.
 from __future__ import annotations
 
 import asyncio
+import gzip
+from functools import lru_cache
 from importlib.resources import files
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
@@ -34,8 +36,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
 }
-_SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
+_PAGE, _SCRIPT, _STYLE = (f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css"))
 _FILES = {
     "live.js": _SCRIPT,
     "join.js": _SCRIPT,
@@ -51,36 +54,45 @@ _constants: WeakKeyDictionary[Job, dict[str, float] | None] = WeakKeyDictionary(
 _planning = asyncio.Semaphore(1)
 
 
-def _file(name: str, media_type: str) -> Response:
+@lru_cache
+def _packed(name: str) -> bytes:
     folder = files("streamdp.service") / "static"
-    found = folder / "vendor" / name if name.startswith("uPlot") else folder / name
-    return Response(found.read_bytes(), media_type=media_type, headers=_HEADERS)
+    return gzip.compress(((folder / "vendor" / name) if name.startswith("uPlot") else folder / name).read_bytes())
+
+
+def _file(request: Request, name: str, media_type: str) -> Response:
+    text, headers = _packed(name), _HEADERS
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers = headers | {"Content-Encoding": "gzip"}
+    else:
+        text = gzip.decompress(text)
+    return Response(text, media_type=media_type, headers=headers)
 
 
 @router.get("/")
-async def live() -> Response:
+async def live(request: Request) -> Response:
     """What the jobs of this service learn, live."""
-    return _file("live.html", "text/html; charset=utf-8")
+    return _file(request, "live.html", _PAGE)
 
 
 @router.get("/join/{job}")
-async def join(job: JobName) -> Response:
+async def join(request: Request, job: JobName) -> Response:
     """A form whose answers become a noisy report in the browser."""
-    return _file("join.html", "text/html; charset=utf-8")
+    return _file(request, "join.html", _PAGE)
 
 
 @router.get("/device.js")
-async def device() -> Response:
+async def device(request: Request) -> Response:
     """The device as one ES module: clients/js/streamdp.js."""
-    return _file("streamdp.js", _SCRIPT)
+    return _file(request, "streamdp.js", _SCRIPT)
 
 
 @router.get("/static/{name}")
-async def static(name: str) -> Response:
+async def static(request: Request, name: str) -> Response:
     """A file of the pages."""
     if name not in _FILES:
         raise ProblemError(404, "not-found", "there is no such file")
-    return _file(name, _FILES[name])
+    return _file(request, name, _FILES[name])
 
 
 @router.get("/page/job/{job}")

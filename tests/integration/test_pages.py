@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: content, live commits, keyboard, phone, dark mode, and answers that stay in the browser."""
+"""The pages in a real Chromium: content, live commits, keyboard, phone, dark mode, and answers that stay there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from streamdp.client import Device
 from streamdp.config.http import TokenConfig
 from tests.support.browser import chromium, page_of
 from tests.support.pages import flights, learn, survey
+from tests.support.paths import ROOT
 from tests.support.service import client
 
 SECRET = "13.572468"
@@ -212,3 +213,13 @@ def test_pages_have_a_policy_and_serve_no_other_file(http: httpx.Client) -> None
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     for path in ("/static/..%2Fpages.py", "/static/pages.py", "/static/live.html", "/static/vendor"):
         assert http.get(path).status_code == 404
+
+
+def test_the_device_is_small_on_the_wire(http: httpx.Client) -> None:
+    with http.stream("GET", "/device.js") as answer:
+        packed = b"".join(answer.iter_raw())
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(packed) < 20_000
+    plain = http.get("/device.js", headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+    assert plain.content == (ROOT / "clients" / "js" / "streamdp.js").read_bytes()
