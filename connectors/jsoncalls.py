@@ -29,7 +29,9 @@ REASONS = {
 """The reasons of records that are dead already, by code."""
 MOST_ID_BYTES = 256
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+# It keeps the interpreter's lock: a small call would wait longer for the lock than the scan takes, and a scan of 8 MiB
+# takes some milliseconds.
+_compiled = njit(cache=True, error_model="numpy")
 _QUOTE, _COMMA, _COLON, _ESCAPE, _OPEN, _CLOSE, _BEGIN, _END = b'",:\\{}[]'
 _X, _Y, _SUBJECT, _BUDGET, _ID, _OTHER = range(6)
 

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from streamdp import __version__
 from streamdp.config.http import HTTPSourceConfig, TokenConfig
 from streamdp.config.job import JobConfig
-from streamdp.errors import ConfigError, StreamDPError
+from streamdp.errors import ConfigError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
@@ -66,13 +66,14 @@ def create_app(
         state.stop = lambda: loop.call_soon_threadsafe(state.stopping.set)
         started: list[Job] = []
         try:
-            for job in jobs.values():
-                started.append(job)
-                await job.start()
+            try:
+                for job in jobs.values():
+                    await job.start()
+                    started.append(job)
+            except Exception as error:  # noqa: BLE001 - the server raises it; uvicorn would log it with a traceback
+                state.failure = error
+                state.stopping.set()
             yield
-        except StreamDPError as error:
-            state.failure = error
-            raise
         finally:
             state.stopping.set()
             for job in started:

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import numpy as np
+import orjson
+import polars as pl
 from fastapi import APIRouter, Request, Response
 
 from streamdp.service import documents, schemas
@@ -16,6 +18,8 @@ from streamdp.service.requests import job_for, read_json
 
 FEW_BYTES = 1024
 """A call of at most so many bytes is read at once, without the set-up that many records need."""
+FEW_RECORDS = 32
+"""The probabilities of more records are written by columns."""
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -46,12 +50,15 @@ def _predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
     if classes is None:
         values = estimator.predict_arrays(X) * (target.scale or 1.0)
         return {"version": model.snapshot.seq, "predictions": values.tolist(), "probabilities": None}
-    probabilities = None
+    probabilities: Any = None
     if estimator.probabilistic:
         shares = estimator.predict_proba_arrays(X)
         found = np.argmax(shares, axis=1)
-        probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
+        if len(X) > FEW_RECORDS:
+            probabilities = orjson.Fragment(pl.DataFrame(shares, schema=classes).write_json())
+        else:
+            probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
     else:
         found = estimator.predict_arrays(X)
-    predictions = [classes[k] for k in found.tolist()]
+    predictions = np.array(classes, dtype=object)[found].tolist()
     return {"version": model.snapshot.seq, "predictions": predictions, "probabilities": probabilities}

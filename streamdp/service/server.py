@@ -24,6 +24,8 @@ STOP_SECONDS = 8
 """How long open requests may take after the signal to stop."""
 MOST_CONNECTIONS = 4096
 _KEEP_ALIVE_S = 30
+_SWITCH_S = 0.001
+"""How long a learner may keep the interpreter while a request waits for it; Python's default is 5 ms."""
 
 
 class Server(uvicorn.Server):
@@ -74,7 +76,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As `uvicorn.Server.startup`; then the address is printed on standard output."""
         await super().startup(sockets)
-        if self.started:
+        if self._app.state.failure is not None:
+            self.should_exit = True
+        elif self.started:
             print(self.address, flush=True)
 
     def stop(self) -> None:
@@ -116,6 +120,7 @@ def serve(
     app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accept_budget=accept_budget)
     app.state.access.check_host(host)
     _log_to_standard_error()
+    sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal again at its end.
     with listen(host, port) as listening, ended_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
         Server(app, listening, tls_cert, tls_key).serve_until_stopped()

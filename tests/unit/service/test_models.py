@@ -65,12 +65,15 @@ def test_a_store_that_is_not_there_yet_is_no_reason_to_stop(tmp_path: Path) -> N
         assert 'streamdp_ready{job="late"} 0.0' in http.get("/metrics").text
 
 
-@pytest.mark.parametrize("more", [{}, {"spare": None}], ids=["few", "exactly"])
-def test_predictions_are_those_of_the_model(tmp_path: Path, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("more", "times"), [({}, 1), ({"spare": None}, 1), ({}, 20)], ids=["few", "exactly", "by columns"]
+)
+def test_predictions_are_those_of_the_model(tmp_path: Path, more: dict[str, Any], times: int) -> None:
     config = job(tmp_path, source=FILE)
     estimator = learned_elsewhere(config, 500)
     with client(config) as http:
         records = [{"dep_delay": d, "origin": o} | more for d in (-31, 0, 20.5) for o in ("EWR", "JFK", "LGA")]
+        records *= times
         answer = http.post("/v1/models/late/predict", json={"records": records}).json()
         Predictions.model_validate(answer)
         assert answer["version"] == 1

@@ -1,0 +1,172 @@
+"""The client of a program that predicts and learns by a service. A retry never counts twice."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from streamdp.errors import ServiceError
+
+_TRANSIENT = (429, 502, 503, 504)
+_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+
+Record = Mapping[str, Any]
+
+
+class Client:
+    """Calls a service. Threads may share it.
+
+    A call that gets no answer, or the answer to come back later, is repeated for `retry_s` seconds. A call of `learn`
+    is repeated with the same idempotency key, so that its records count once.
+
+    Parameters
+    ----------
+    url
+        The address of the service, such as `https://learn.example.org`.
+    token
+        The bearer token, if the service needs one.
+    retry_s
+        How long a call is repeated, in seconds; 0: never.
+    timeout_s
+        How long the service may take for an answer, in seconds.
+    sleep
+        Sleeps for a number of seconds.
+
+    >>> client = Client("http://127.0.0.1:8000")
+    >>> client.close()
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        retry_s: float = 60.0,
+        timeout_s: float = 30.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(base_url=url.rstrip("/") + "/v1/models", headers=headers, timeout=timeout_s)
+        self._retry_s, self._sleep = retry_s, sleep
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._http.close()
+
+    def predict(self, job: str, records: Sequence[Record]) -> dict[str, Any]:
+        """Predict records with the last committed model.
+
+        Parameters
+        ----------
+        job
+            The name of the job.
+        records
+            Raw features by name; and `id` if the label comes later.
+
+        Returns `version`, `predictions`, and `probabilities` by class or None. Raises `ServiceError`.
+        """
+        return self._json("POST", job, "/predict", {"records": list(records)})
+
+    def learn(self, job: str, records: Sequence[Record], key: str | None = None) -> dict[str, Any]:
+        """Learn records, and return after their commit.
+
+        Parameters
+        ----------
+        job
+            The name of the job.
+        records
+            Each has `x` and `y`, and may have `subject`, `budget` and `id`; or `id` and `y` of an earlier prediction.
+        key
+            The idempotency key. Give one if this program may repeat the call after a crash. None: a new one.
+
+        Returns `version`, `learned`, `refused`, and `dead`: index and reason of each record that does not fit. Raises
+        `ServiceError`.
+        """
+        return self._json("POST", job, "/learn", {"records": list(records)}, key or uuid.uuid4().hex)
+
+    def weights(self, job: str) -> dict[str, Any]:
+        """The weights of the last committed model, in original units: `version` and `weights`.
+
+        Parameters
+        ----------
+        job
+            The name of the job.
+
+        Raises `ServiceError`.
+        """
+        return self._json("GET", job, "/weights")
+
+    def events(self, job: str) -> Iterator[dict[str, Any]]:
+        """The present version, then each commit as it comes, until the service stops.
+
+        Parameters
+        ----------
+        job
+            The name of the job.
+
+        Raises `ServiceError`.
+        """
+        trouble = ""
+        try:
+            with self._http.stream("GET", _path(job, "/events"), timeout=httpx.Timeout(30.0)) as response:
+                if response.status_code != 200:
+                    raise ServiceError(f"the service answered with status {response.status_code}", response.status_code)
+                for line in response.iter_lines():
+                    if line.startswith("data: "):
+                        yield orjson.loads(line[6:])
+        except httpx.HTTPError as error:
+            trouble = type(error).__name__
+        if trouble:
+            raise ServiceError(f"the service does not answer ({trouble})")
+
+    def _json(self, method: str, job: str, path: str, body: Any = None, key: str | None = None) -> dict[str, Any]:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        content = None
+        if body is not None:
+            content, headers["Content-Type"] = orjson.dumps(body), "application/json"
+        left, pause = self._retry_s, _PAUSE_S
+        while True:
+            response, trouble = self._once(method, _path(job, path), headers, content)
+            if response is not None and response.is_success:
+                found: dict[str, Any] = orjson.loads(response.content)
+                return found
+            if left <= 0 or (response is not None and response.status_code not in _TRANSIENT):
+                raise _error(response, trouble)
+            self._sleep(pause)
+            left, pause = left - pause, min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _once(
+        self, method: str, path: str, headers: dict[str, str], content: bytes | None
+    ) -> tuple[httpx.Response | None, str]:
+        try:
+            return self._http.request(method, path, headers=headers, content=content), ""
+        except httpx.HTTPError as error:
+            return None, type(error).__name__
+
+
+def _path(job: str, path: str) -> str:
+    return f"/{quote(job, safe='')}{path}"
+
+
+def _error(response: httpx.Response | None, trouble: str) -> ServiceError:
+    if response is None:
+        return ServiceError(f"the service does not answer ({trouble})")
+    detail = ""
+    if response.headers.get("content-type") == "application/problem+json":
+        problem = orjson.loads(response.content)
+        place = f"record {problem['index']}: " if "index" in problem else ""
+        detail = f": {place}{problem['detail']}"
+    return ServiceError(f"the service answered with status {response.status_code}{detail}", response.status_code)

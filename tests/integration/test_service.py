@@ -1,0 +1,147 @@
+"""`streamdp serve` as a process: SIGTERM, kill -9 and retries. Every acknowledged record counts exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from streamdp.client import Client
+from streamdp.config.job import load_config
+from streamdp.store.store import Store
+from tests.support.commands import environment
+from tests.support.service import SECRET, record
+
+JOB = """job: late
+source: {type: http}
+schema:
+  features: {dep_delay: [-30, 60], origin: [EWR, JFK, LGA]}
+  target: {column: late, classes: ["False", "True"]}
+  subject: tailnum
+model: {estimator: LDPASGDClassifier, budget: eps=1}
+cap: eps=1
+"""
+
+
+@contextmanager
+def serving(folder: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its address."""
+    (folder / "late.yaml").write_text(JOB)
+    command = [sys.executable, "-m", "streamdp", "serve", "late.yaml", "--port", str(port)]
+    with (
+        open(folder / "log", "a") as log,
+        subprocess.Popen(
+            command, cwd=folder, env=environment(None), stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address, (folder / "log").read_text()
+            yield process, address
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def subjects(caller: int, call: int) -> list[dict[str, Any]]:
+    """A call of five people whom no other call has. Each may spend once, so a record that counts twice is refused."""
+    return [record(i, subject=f"{caller}-{call}-{i}") for i in range(5)]
+
+
+def counted(folder: Path) -> tuple[int, int, int]:
+    snapshot = Store.snapshot(folder / "late.db")
+    assert snapshot is not None
+    return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
+
+
+def test_sigterm_answers_what_was_accepted_and_exits(tmp_path: Path) -> None:
+    acknowledged = 0
+    lock, begun = threading.Lock(), threading.Semaphore(0)
+    with serving(tmp_path) as (process, address):
+
+        def call(caller: int) -> None:
+            nonlocal acknowledged
+            with Client(address, retry_s=0) as client:
+                for i in range(10_000):
+                    try:
+                        answer = client.learn("late", subjects(caller, i))
+                    except Exception:  # noqa: BLE001 - the service has stopped
+                        return
+                    with lock:
+                        acknowledged += answer["learned"]
+                    begun.release()
+
+        with ThreadPoolExecutor(8) as pool:
+            for caller in range(8):
+                pool.submit(call, caller)
+            for _ in range(40):
+                assert begun.acquire(timeout=60)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+    learned, refused, dead = counted(tmp_path)
+    assert (refused, dead) == (0, 0)
+    # All that was accepted was answered, so nothing more is in the store than was acknowledged.
+    assert learned == acknowledged >= 200
+
+
+def test_kill_and_retries_count_every_acknowledged_record_once(tmp_path: Path) -> None:
+    callers, calls = 6, 30
+    with serving(tmp_path) as (process, address):
+        port = httpx.URL(address).port or 0
+        progress = threading.Semaphore(0)
+
+        def call(caller: int) -> int:
+            with Client(address, retry_s=300) as client:
+                total = 0
+                for i in range(calls):
+                    total += client.learn("late", subjects(caller, i))["learned"]
+                    progress.release()
+                return total
+
+        with ThreadPoolExecutor(callers) as pool:
+            totals = [pool.submit(call, caller) for caller in range(callers)]
+            for _ in range(40):
+                assert progress.acquire(timeout=60)
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            with serving(tmp_path, port):
+                assert [total.result(120) for total in totals] == [5 * calls] * callers
+    assert counted(tmp_path) == (5 * callers * calls, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "job 'late' has no tokens, so --host must be a loopback address"),
+        (["--tls-cert", "late.yaml"], "--tls-cert and --tls-key go together"),
+        (["--tls-cert", "late.yaml", "--tls-key", "late.yaml"], "expected PEM files with a certificate and its key"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(tmp_path: Path, quick: Any, arguments: list[str], message: str) -> None:
+    (tmp_path / "late.yaml").write_text(JOB)
+    code, _, errors = quick("serve", "late.yaml", "--port", "0", *arguments)
+    assert code == 2
+    assert message in errors
+    code, _, errors = quick("run", "late.yaml")
+    assert (code, "use `streamdp serve`" in errors) == (2, True)
+
+
+def test_a_store_that_another_process_holds_is_refused(tmp_path: Path, quick: Any) -> None:
+
+    (tmp_path / "late.yaml").write_text(JOB)
+    config = load_config(tmp_path / "late.yaml")
+    with Store(config.store_path, "late", config.fingerprint(), cap=config.cap_budget, config=config.text()):
+        code, _, errors = quick("serve", "late.yaml", "--port", "0")
+    assert code == 4
+    assert SECRET not in errors
