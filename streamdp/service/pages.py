@@ -97,13 +97,14 @@ async def static(request: Request, name: str) -> Response:
 
 @router.get("/page/job/{job}")
 async def about(request: Request, job: JobName) -> Response:
-    """What the live page shows beside the model: earlier commits, what waits, and the best constant on the holdout."""
+    """What the live page shows beside the model: earlier commits, what waits, why records are dead, and the best constant."""
     found = job_for(request, job, "read")
     return documents.answer(
         {
             "history": await asyncio.to_thread(_history, found),
             "waiting": found.waiting,
             "trouble": found.trouble,
+            "reasons": dict(found.reasons),
             "constant": await asyncio.to_thread(_constant, found),
         }
     )

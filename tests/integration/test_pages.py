@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from playwright.sync_api import Browser, Page, Request, expect
 from streamdp.client import Device
 from streamdp.config.http import TokenConfig
 from tests.support.browser import chromium, page_of
-from tests.support.pages import flights, learn, survey
+from tests.support.pages import flights, learn, survey, wages
 from tests.support.paths import ROOT
 from tests.support.service import client
 
@@ -31,7 +32,7 @@ def browser() -> Iterator[Browser]:
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A service with a job on flights and a survey."""
     folder = tmp_path_factory.mktemp("pages")
-    with client(flights(folder), survey(folder)) as found:
+    with client(flights(folder), survey(folder), wages(folder)) as found:
         learn(found, 0, 500)
         yield found
 
@@ -68,6 +69,7 @@ def test_the_live_page_shows_the_model_and_each_commit(http: httpx.Client, brows
         expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
         http.post("/v1/models/late/learn", json={"records": [{"x": {}, "y": "x", "subject": "s"}]})
         expect(page.locator("[data-number=Dead]")).to_have_text("1")
+        expect(page.locator("#reasons")).to_contain_text("by reason: missing 1.")
 
 
 def test_the_planner_answers_and_says_what_is_wrong(http: httpx.Client, browser: Browser) -> None:
@@ -181,6 +183,23 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_report(http: httpx.Clien
         bodies = {request.post_data for request in sent if request.method == "POST"}
         assert len(bodies) == 1
         assert learned(http) == before + 1
+
+
+def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser) as page:
+        sent = posted(page)
+        page.goto(address(http, "/join/wages"))
+        for name, value in (("x:age", "33"), ("y", "77.125"), ("subject", "ann")):
+            page.fill(f"[name='{name}']", value)
+        page.click("#send")
+        expect(page.locator("#outcome")).to_contain_text("Your report was learned")
+        (post,) = [json.loads(request.post_data or "")["reports"][0] for request in sent if request.method == "POST"]
+        assert post.keys() == {"version", "budget", "id", "ask", "bit", "subject"}
+        assert post["ask"] == {"column": "wage", "below": 0.0}
+        assert "The true answer: no" in page.inner_text("#truth")
+        likely, less = (f"{100 * p:.1f} %" for p in (1 / (1 + math.exp(-1)), 1 / (1 + math.e)))
+        after = page.locator("#belief-rows td:last-child").all_text_contents()
+        assert after == ([likely, less] if post["bit"] else [less, likely])  # of a wage of 0, and of 100
 
 
 def test_a_page_refuses_another_agreement_than_its_link_names(http: httpx.Client, browser: Browser) -> None:

@@ -30,6 +30,13 @@ def survey(folder: Path) -> JobConfig:
     return job(folder, "survey", schema=schema, cap=None, model=model)
 
 
+def wages(folder: Path) -> JobConfig:
+    """A regression that asks for a bit about the target first, of people with a cap."""
+    schema: Any = {"features": {"age": [18, 90]}, "target": {"column": "wage", "bounds": [0, 100]}, "subject": "name"}
+    model: Any = {"estimator": "LDPASGDRegressor", "budget": "eps=1"}
+    return job(folder, "wages", schema=schema, model=model)
+
+
 def learn(http: httpx.Client, start: int, n: int) -> None:
     """Learn n records of the job on flights."""
     answer = http.post("/v1/models/late/learn", json={"records": [record(start + i) for i in range(n)]})
@@ -37,7 +44,7 @@ def learn(http: httpx.Client, start: int, n: int) -> None:
 
 
 def screenshots() -> None:
-    """Write a screenshot of each page: a computer in light mode, a phone in dark mode."""
+    """Write a screenshot of each page: one on a computer, one on a phone in dark mode."""
     from playwright.sync_api import expect
 
     from tests.support.browser import chromium, page_of
@@ -48,21 +55,24 @@ def screenshots() -> None:
         for k in range(60):
             learn(http, 500 * k, 500)
         with chromium() as browser:
-            for theme, width in (("light", 1000), ("dark", 390)):
-                options: Any = {"viewport": {"width": width, "height": 800}, "color_scheme": theme}
-                with page_of(browser, **options) as page:
-                    page.goto(f"{http.base_url}")
-                    expect(page.locator("#main")).to_be_visible()
-                    learn(http, 30_000, 500)
-                    expect(page.locator("#errors canvas")).to_be_visible()
-                    page.screenshot(path=images / f"live-{theme}.png", full_page=True)
-                    page.goto(f"{http.base_url}/join/survey".replace("//join", "/join"))
-                    page.fill("[name='x:dep_delay']", "20")
-                    page.select_option("[name='x:origin']", "JFK")
-                    page.select_option("[name=y]", "late")
-                    page.click("#send")
-                    expect(page.locator("#result")).to_be_visible()
-                    page.screenshot(path=images / f"join-{theme}.png", full_page=True)
+            wide: Any = {"viewport": {"width": 1000, "height": 800}}
+            with page_of(browser, **wide) as page:
+                page.goto(f"{http.base_url}")
+                expect(page.locator("#main")).to_be_visible()
+                for k in range(60, 80):
+                    learn(http, 500 * k, 500)
+                expect(page.locator("#errors canvas")).to_be_visible()
+                expect(page.locator("#statement")).to_contain_text("40,000")
+                page.screenshot(path=images / "live-light.png", full_page=True)
+            phone: Any = {"viewport": {"width": 390, "height": 800}, "color_scheme": "dark"}
+            with page_of(browser, **phone) as page:
+                page.goto(f"{http.base_url}/join/survey".replace("//join", "/join"))
+                page.fill("[name='x:dep_delay']", "20")
+                page.select_option("[name='x:origin']", "JFK")
+                page.select_option("[name=y]", "late")
+                page.click("#send")
+                expect(page.locator("#result")).to_be_visible()
+                page.screenshot(path=images / "join-dark.png", full_page=True)
 
 
 if __name__ == "__main__":

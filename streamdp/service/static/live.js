@@ -15,7 +15,7 @@ function make(name, text, className = "") {
 function fill(body, rows) {
   body.replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
-    row.append(...cells.map((cell) => make("td", typeof cell === "number" || cell === null ? format(cell) : cell, typeof cell === "number" ? "number" : "")));
+    row.append(...cells.map((cell) => make("td", typeof cell === "number" || cell === null ? format(cell) : cell, typeof cell === "string" ? "" : "number")));
     return row;
   }));
 }
@@ -116,6 +116,8 @@ async function describe(job, signal) {
   at("statement").textContent = model.statement;
   if (shown) Object.assign(shown, { about, guarantee: model.guarantee });
   at("trouble").textContent = about.trouble ?? "";
+  const reasons = Object.entries(about.reasons).map(([reason, times]) => `${words(reason)} ${times.toLocaleString("en")}`);
+  at("reasons").textContent = reasons.length ? `Dead records since the service started, by reason: ${reasons.join(", ")}.` : "";
   return { about, guarantee: model.guarantee };
 }
 

@@ -271,7 +271,7 @@ function cosine(d, inCap, { gamma, radial, angle }, words) {
 }
 
 function privunit(noise, gradient, words) {
-  const d = gradient.length, top = Math.max(...gradient.map(Math.abs));
+  const d = gradient.length, top = gradient.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
   const squared = (v) => v.reduce((sum, x) => sum + x * x, 0);
   const plain = squared(gradient), scaled = plain > 1e-280 && plain < 1e300;
   const g = scaled || top === 0 ? [...gradient] : gradient.map((x) => x / top);
@@ -352,7 +352,7 @@ export function gradient(loss, theta, x, y) {
   const weight = heavy ? 1 : loss.weighting === "norm" ? Math.sqrt(2 / square) : 2 / square;
   if (loss.name === "softmax") {
     const u = Array.from({ length: theta.length / q }, (_, k) => dot(k));
-    const top = Math.max(...u), e = u.map((v) => Math.exp(v - top)), total = e.reduce((a, b) => a + b, 0);
+    const top = u.reduce((a, b) => Math.max(a, b)), e = u.map((v) => Math.exp(v - top)), total = e.reduce((a, b) => a + b, 0);
     const slopes = e.map((v, k) => (v / total - (k === y ? 1 : 0)) * weight);
     const size = slopes.reduce((sum, a) => sum + a * a * square, 0);
     const shrink = !(square > 1e-280 && square < 1e300 && size < 1e300) ? 0 : size > limit * limit ? limit / Math.sqrt(size) : 1;
@@ -437,7 +437,7 @@ export class Randomizer {
     refuse(this.loss.name === "softmax" || classes <= 2, "expected the softmax loss for several classes");
     refuse(Array.isArray(theta) && theta.length === d && theta.every(finite), `expected a point of ${d} numbers`);
     refuse(this.loss.name !== "huber" || theta[d - 1] >= this.loss.sigma_min * (1 - 1e-9), "expected a scale of at least sigma_min");
-    const norm = Math.hypot(...theta.map((v) => v / (this.loss.radius ?? Infinity)));
+    const norm = Math.sqrt(theta.reduce((sum, v) => sum + (v / (this.loss.radius ?? Infinity)) ** 2, 0));
     refuse(this.loss.name !== "squared" || norm <= 1 + 2 ** -41, "expected a point in the ball that the bound assumes");
     refuse(Array.isArray(scales) && scales.length === p + 1 && scales.every((s) => pair(s) && s[1] > 0), `expected ${p + 1} scales`);
     refuse(Number.isSafeInteger(version) && version >= 0 && finite(expires), "expected a version and its end");

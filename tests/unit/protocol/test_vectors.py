@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.support.node import node
 from tests.support.paths import ROOT
 from tests.support.vectors import PATH, rare, tail, vectors
@@ -32,6 +34,7 @@ def differences(found: Any, stored: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
+@pytest.mark.slow
 def test_python_reproduces_the_vectors() -> None:
     """A change of any of them is another protocol: it needs another version, and stored devices keep the old one."""
     stored = json.loads(PATH.read_text())
@@ -49,6 +52,7 @@ def test_the_vectors_reach_the_rare_cases_of_both_samplers() -> None:
     assert asked == {"list", "bool"}
 
 
+@pytest.mark.slow
 def test_javascript_reproduces_the_vectors_and_refuses_what_a_device_must() -> None:
     ran = node("--test", "clients/js/")
     told = ran.stdout.decode()
