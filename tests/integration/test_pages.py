@@ -185,6 +185,28 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_report(http: httpx.Clien
         assert learned(http) == before + 1
 
 
+def test_two_tabs_send_one_report(http: httpx.Client, browser: Browser) -> None:
+    """Both are between the look at the notes and the note: without a lock, each would draw a report."""
+    with page_of(browser) as page:
+        tabs, before, held = [page, page.context.new_page()], learned(http), []
+        sent = [posted(tab) for tab in tabs]
+        for tab in tabs:
+            tab.goto(address(http, "/join/survey"))
+            tab.fill("[name='x:dep_delay']", "20")
+            tab.select_option("[name='x:origin']", "LGA")
+            tab.select_option("[name=y]", "late")
+        page.context.route("**/randomizer", lambda route: held.append(route))
+        for tab in tabs:
+            tab.click("#send")
+        page.wait_for_timeout(1000)  # a second one comes in this time, if there is no lock
+        page.context.unroute("**/randomizer")  # which lets the held ones go on
+        for tab in tabs:
+            expect(tab.locator("#outcome")).to_contain_text("Your report was learned")
+        bodies = {request.post_data for requests in sent for request in requests if request.method == "POST"}
+        assert len(bodies) == 1
+        assert learned(http) == before + 1
+
+
 def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, browser: Browser) -> None:
     with page_of(browser) as page:
         sent = posted(page)

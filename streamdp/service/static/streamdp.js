@@ -571,7 +571,9 @@ export class Device {
   /** Report one record, and return {outcome: "learned" | "refused" | "dead", reason?, report}. See streamdp.d.ts. */
   report(x, y, { id = randomName(), subject = null, budget = null } = {}) {
     const before = this.#busy.get(id) ?? Promise.resolve();
-    const mine = before.catch(() => {}).then(() => this.#report(x, y, id, subject, budget));
+    const locks = globalThis.navigator?.locks; // of all tabs, which share the notes
+    const run = () => this.#report(x, y, id, subject, budget);
+    const mine = before.catch(() => {}).then(() => (locks ? locks.request(`streamdp:${this.#url}:${id}`, run) : run()));
     this.#busy.set(id, mine);
     return mine;
   }
