@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka test test-fast coverage check format lock bench bench-kafka bench-ledger theory rates learning trust batches user-level campaign kafka clean
+.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning trust batches user-level campaign kafka clean
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -22,6 +22,10 @@ demo: $(STAMP)
 
 demo-kafka: $(STAMP)
 	$(BIN)/python -m examples.flights_kafka
+
+# The service with a job of the flights, which are sent to it. It prints its address.
+serve: $(STAMP)
+	$(BIN)/python -m examples.flights_service
 
 test: $(STAMP)
 	$(BIN)/python -m tests.support.warm
@@ -64,6 +68,9 @@ bench-kafka: $(STAMP)
 
 bench-ledger: $(STAMP)
 	$(BIN)/python -m benchmarks.ledger --write
+
+bench-service: $(STAMP)
+	$(BIN)/python -m benchmarks.service --write
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed --write

@@ -1,7 +1,7 @@
 """The service beside a bare FastAPI application that parses the same JSON and does nothing.
 
-Run with `python -m benchmarks.service [--write]`. Both run in processes of their own, with the same server; this process
-sends calls over kept connections and waits for each answer.
+Run with `python -m benchmarks.service [--write]`. Both run in processes of their own, with the same server; this
+process sends calls over kept connections and waits for each answer.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def main() -> None:
                 print(rows[-1], flush=True)
     table = "\n".join(
         [
-            "| | calls/s | records/s | records per s of processor | goal | calls/s, bare | ratio | ratio of processor | goal |",
+            "| | calls/s | records/s | records per s of processor | goal "
+            "| calls/s, bare | ratio | ratio of processor | goal |",
             "|---|---|---|---|---|---|---|---|---|",
             *rows,
         ]
@@ -153,8 +154,9 @@ def main() -> None:
     if write:
         head = (__doc__ or "").partition("\n\n")[0]
         OUT.write_text(
-            f"# The service\n\n{head}\n\n{table}\n\n{os.cpu_count()} cores ({platform.machine()}), which the service, the "
-            "callers and whatever else ran at the time shared. A durable learn is answered after its commit is on disk.\n"
+            f"# The service\n\n{head}\n\n{table}\n\n{os.cpu_count()} cores ({platform.machine()}), which the service, "
+            "the callers and whatever else ran at the time shared. A durable learn is answered after its commit is on "
+            "disk.\n"
         )
 
 

@@ -89,8 +89,12 @@ def blank(column: pl.Series) -> np.ndarray:
     column
         A column of n values.
     """
-    null = column.is_null()
-    return (null | (column == "").fill_null(False) if column.dtype == pl.String else null).to_numpy()
+    null: np.ndarray = column.is_null().to_numpy()
+    if column.dtype != pl.String:
+        return null
+    empty = column == ""
+    missing: np.ndarray = null | (empty.fill_null(False) if empty.null_count() else empty).to_numpy()
+    return missing
 
 
 def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
@@ -106,7 +110,7 @@ def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
     levels = list(code_of)
     code_of_level = np.array([*code_of.values(), -1], dtype=np.int32)
     physical = column.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
-    found: np.ndarray = code_of_level[physical.fill_null(-1).to_numpy()]
+    found: np.ndarray = code_of_level[(physical.fill_null(-1) if physical.null_count() else physical).to_numpy()]
     return found
 
 

@@ -267,9 +267,7 @@ class Schema:
         for name, declared in self.features.items():
             column = frame.get_column(name)
             if isinstance(declared[0], str):
-                found = codes(column, {c: i for i, c in enumerate(declared)})
-                faults.add(blank(column), "missing", name)
-                faults.add(found < 0, "unknown_category", name)
+                found = _known(column, {c: i for i, c in enumerate(declared)}, faults, "unknown_category")
                 for level in range(1, len(declared)):
                     X[:, j] = found == level
                     j += 1
@@ -284,17 +282,26 @@ class Schema:
             if self.target_bounds is not None:
                 y = np.clip(y, *self.target_bounds)
             return y / self.target_scale if self.target_scale != 1.0 else y
-        found = codes(column, _class_spellings(self.classes))
-        faults.add(blank(column), "missing", self.target)
-        faults.add(found < 0, "unknown_class", self.target)
-        return found.astype(np.float64)
+        return _known(column, _class_spellings(self.classes), faults, "unknown_class").astype(np.float64)
 
     def _budgets(self, column: pl.Series, faults: Faults) -> np.ndarray:
+        if column.null_count() == len(column):
+            return np.full(len(column), math.nan)
         text = column.cast(pl.String).str.strip_chars()
         amounts: np.ndarray = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
         least, largest = SERVICEABLE
         faults.add(~blank(text) & ~((amounts >= least) & (amounts <= largest)), "bad_budget", column.name)
         return amounts
+
+
+def _known(column: pl.Series, code_of: Mapping[str, int], faults: Faults, reason: str) -> np.ndarray:
+    """The codes of declared texts, which are not blank. Others are faults: `missing` if blank, else `reason`."""
+    found = codes(column, code_of)
+    unknown = found < 0
+    if unknown.any():
+        faults.add(blank(column), "missing", column.name)
+        faults.add(unknown, reason, column.name)
+    return found
 
 
 def _encoded_names(column: str, declared: Bounds | tuple[str, ...]) -> list[str]:

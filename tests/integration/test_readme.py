@@ -13,16 +13,18 @@ import pytest
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
-USES = README.split("## Four uses")[1].split("## How many records?")[0]
+USES = README.split("## Five uses")[1].split("## How many records?")[0]
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", USES, flags=re.DOTALL)
 
 
-def test_there_are_four_uses_batches_and_people() -> None:
-    assert [language for language, _ in BLOCKS] == ["sh", "sh", "sh", "python", "python", "python", "python"]
+def test_there_are_five_uses_batches_and_people() -> None:
+    assert [language for language, _ in BLOCKS] == ["sh", "sh", "sh", "python", "python", "sh", "python", "python"]
 
 
 @pytest.mark.parametrize(
-    ("language", "code"), BLOCKS, ids=["command line", "Kafka", "shuffler", "River", "randomizer", "batches", "people"]
+    ("language", "code"),
+    BLOCKS,
+    ids=["command line", "Kafka", "shuffler", "River", "randomizer", "service", "batches", "people"],
 )
 def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
@@ -34,7 +36,11 @@ def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, reque
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
-    if language == "sh":
+    if "streamdp serve" in code:
+        assert "'learned': 2000, 'refused': 0, 'dead': []" in done.stdout
+        assert "'predictions': ['" in done.stdout
+        assert "origin=JFK" in done.stdout
+    elif language == "sh":
         assert '"reason": "done"' in done.stdout
         assert "origin=JFK" in done.stdout
         said = (
