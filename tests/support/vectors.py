@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from hashlib import sha256
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -110,15 +111,32 @@ def documents(job: str) -> list[bytes]:
     return out
 
 
-def case(job: str, text: bytes) -> dict[str, Any]:
-    """All that a device computes from a document and the person."""
+def tail_ratio(job: str, n: int) -> float:
+    """The exponential variate of the second word over the square of the first point of the tail of the normal law.
+
+    The point is rejected up to 1/2. Without the tail: infinite.
+    """
+    x, y = (-np.log1p(-(word(job, n, at) >> 11) * 2.0**-53) for at in (1, 2))
+    return float(y / (x / samplers._NORMAL_EDGE) ** 2) if tail(job, n) else np.inf
+
+
+def numbers_of(job: str) -> list[int]:
+    """The draws of a job: the first ones, and some that need the rare cases of its sampler."""
+    found = list(range(12))
+    if job in ("laplace", "gaussian", "approx", "quantile"):
+        found += [n for n in range(12, 1000) if rare(job, n)][:6] + [n for n in range(12, 20_000) if tail(job, n)][:3]
+    if job == "gaussian":
+        found.append(next(n for n in count(20_000) if tail_ratio(job, n) <= 0.5))
+        found.append(next(n for n in count(20_000) if 0.5 < tail_ratio(job, n) < 1))
+    return found
+
+
+def case(job: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
+    """All that a device computes from a document and the person, with these draws."""
     half = LocalHalf(text)
     schema = JOBS[job].build_schema()
     row, y = schema.encode_one({**PERSON, schema.target: truth(job)})
     assert y is not None
-    numbers = list(range(12))
-    if job in ("laplace", "gaussian", "approx", "quantile"):
-        numbers += [n for n in range(12, 1000) if rare(job, n)][:6] + [n for n in range(12, 20_000) if tail(job, n)][:3]
     reports = []
     for n in numbers:
         half._randomizer = replace(half._randomizer, rng=GivenWords(job, n))
@@ -143,11 +161,11 @@ def case(job: str, text: bytes) -> dict[str, Any]:
     return out
 
 
-def vectors(shown: list[tuple[str, bytes]]) -> dict[str, Any]:
-    """All vectors for these documents of jobs."""
+def vectors(shown: list[tuple[str, bytes, list[int]]]) -> dict[str, Any]:
+    """All vectors for these documents of jobs and these draws."""
     return {
         "protocol": 1,
-        "cases": [case(job, text) for job, text in shown],
+        "cases": [case(*each) for each in shown],
         "calibrations": [
             {"mechanism": m, "budget": b, "d": d, "own": own} | calibration(m, b, d, own)
             for m, b, d, own in CALIBRATIONS
@@ -160,6 +178,6 @@ def vectors(shown: list[tuple[str, bytes]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = vectors([(job, text) for job in JOBS for text in documents(job)])
+    found = vectors([(job, text, numbers) for job in JOBS for numbers in [numbers_of(job)] for text in documents(job)])
     PATH.parent.mkdir(exist_ok=True)
     PATH.write_text(json.dumps(found, separators=(",", ":")).replace('{"job":', '\n{"job":') + "\n")

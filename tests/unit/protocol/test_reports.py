@@ -17,6 +17,7 @@ from streamdp.optim import frame as k
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.reports import read_document
 from tests.support.local_reports import JOBS, PERSON, definition, desk_of, report_of, truth
 
 each = pytest.mark.parametrize("job", JOBS)
@@ -248,8 +249,12 @@ AGREED = desk_of("huber")[0].agreement.digest()
     ids=str,
 )
 def test_a_device_refuses_a_learner_that_changes_the_agreement(change: dict[str, Any]) -> None:
+    text = announced(**change)
     with pytest.raises((ConfigError, SchemaError, BudgetError)):
-        LocalHalf(announced(**change), AGREED)
+        LocalHalf(text, AGREED)
+    digest = read_document(text).agreed.digest()
+    with pytest.raises((ConfigError, SchemaError, BudgetError)):
+        LocalHalf(announced(**change | {"agreement": digest}), "0" * 64 if digest == AGREED else AGREED)
     LocalHalf(announced(), AGREED)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.node import node
 from tests.support.paths import ROOT
-from tests.support.vectors import PATH, rare, tail, vectors
+from tests.support.vectors import PATH, rare, tail, tail_ratio, vectors
 
 MODULE = ROOT / "clients" / "js" / "streamdp.js"
 
@@ -38,16 +38,24 @@ def differences(found: Any, stored: Any, path: str = "") -> Iterator[str]:
 def test_python_reproduces_the_vectors() -> None:
     """A change of any of them is another protocol: it needs another version, and stored devices keep the old one."""
     stored = json.loads(PATH.read_text())
-    found = vectors([(case["job"], json.dumps(case["document"]).encode()) for case in stored["cases"]])
+    shown = [(case["job"], json.dumps(case["document"]).encode(), drawn(case)) for case in stored["cases"]]
+    found = vectors(shown)
     assert not list(differences(json.loads(json.dumps(found)), stored))
+
+
+def drawn(case: dict[str, Any]) -> list[int]:
+    return [draw["n"] for draw in case["reports"]]
 
 
 def test_the_vectors_reach_the_rare_cases_of_both_samplers() -> None:
     cases = json.loads(PATH.read_text())["cases"]
     for job in ("laplace", "gaussian"):
-        numbers = {draw["n"] for case in cases if case["job"] == job for draw in case["reports"]}
+        numbers = {n for case in cases if case["job"] == job for n in drawn(case)}
         assert any(tail(job, n) for n in numbers)
         assert any(rare(job, n) and not tail(job, n) for n in numbers)
+    ratios = [tail_ratio("gaussian", n) for case in cases if case["job"] == "gaussian" for n in drawn(case)]
+    assert min(ratios) <= 0.5
+    assert any(0.5 < ratio < 1 for ratio in ratios)
     asked = {type(case["truth"]).__name__ for case in cases}
     assert asked == {"list", "bool"}
 
