@@ -1,7 +1,8 @@
 """Figures of the decision records in docs/decisions. `python -m benchmarks.decisions NAME` prints those of one record.
 
-Names: compiled, json, kafka (needs a JDK), databases (needs PostgreSQL's programs), noise. Alternatives that are no
-dependency of streamdp are left out if they are not installed: `pip install msgspec confluent-kafka opendp diffprivlib`.
+Names: compiled, json, calls, kafka (needs a JDK), databases (needs PostgreSQL's programs), noise. Alternatives that
+are no dependency of streamdp are left out if they are not installed: `pip install msgspec confluent-kafka opendp
+diffprivlib`.
 Contenders take turns and the best of the rounds counts. Processor time is printed unless a line says otherwise,
 because other work on the machine changes it less. The storage engines of record 0001 have `benchmarks.ledger_engines`.
 """
@@ -29,6 +30,8 @@ import polars as pl
 from numba import njit
 
 from benchmarks.speed import FIRST, best_seconds, machine, make_arrays, python
+from connectors import jsoncalls
+from connectors.jsonrows import encode_json_lines, encode_objects
 from streamdp import GaussianDP, LDPASGDRegressor
 from streamdp.data.schema import Schema
 from streamdp.store.snapshot import Counts
@@ -279,6 +282,40 @@ def json_lines() -> None:
                 show(text.decode("utf-8", "replace"), f"the whole file is refused: {type(error).__name__}")
 
 
+# -- 0007: calls of the service ----------------------------------------------------------------------------------------
+
+
+def calls() -> None:
+    schema = Schema(
+        {"hour": (0, 24), "dep_delay": (-30, 60), "origin": ["EWR", "JFK", "LGA"]},
+        "$y",
+        classes=["False", "True"],
+        subject="$subject",
+    )
+    origins = schema.features["origin"]
+    for n in (1_000, 10_000):
+        records = [
+            {"x": {"hour": i % 24, "dep_delay": i % 60, "origin": origins[i % 3]}, "y": i % 2 == 0, "subject": f"p{i}"}
+            for i in range(n)
+        ]
+        body = orjson.dumps({"records": records})
+
+        def ours(body: bytes = body) -> int:
+            call = jsoncalls.cut(body, True, 10_000)
+            return len(encode_json_lines(call.flat, np.arange(len(call)), schema))
+
+        def by_orjson(body: bytes = body) -> int:
+            flat = [r["x"] | {"$y": r["y"], "$subject": r["subject"]} for r in orjson.loads(body)["records"]]
+            return len(encode_objects(flat, np.arange(len(flat)), {}, schema, {}))
+
+        assert ours() == by_orjson() == n
+        contenders: dict[str, Callable[[], object]] = {
+            f"connectors.jsoncalls, {n:,} a call": lambda ours=ours: [ours() for _ in range(20)],
+            f"orjson, {n:,} a call (keeps the last of equal keys)": lambda it=by_orjson: [it() for _ in range(20)],
+        }
+        show_rates(contenders, dict.fromkeys(contenders, 20 * n), "records")
+
+
 # -- 0004: Kafka's clients ---------------------------------------------------------------------------------------------
 
 
@@ -425,6 +462,7 @@ def noise() -> None:
 NAMES: dict[str, Callable[[], None]] = {
     "compiled": compiled,
     "json": json_lines,
+    "calls": calls,
     "kafka": kafka_clients,
     "databases": databases,
     "noise": noise,

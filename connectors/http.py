@@ -126,7 +126,7 @@ class Call:
             The answer, or the error.
         """
         for future in (self.future, *self.followers):
-            if not future.set_running_or_notify_cancel():
+            if future.done() or not future.set_running_or_notify_cancel():
                 continue
             if isinstance(answer, Exception):
                 future.set_exception(answer)
@@ -229,13 +229,14 @@ class HTTPSource:
         self._copies.clear()
 
     def fail(self) -> None:
-        """Tell the callers of all calls that their commit failed. A retry with the same key counts once."""
+        """Tell the callers of all calls that their commit failed, and accept no more: nobody polls this source now."""
         with self._change:
+            self._closed = True
             calls = [*self._forget(), *self._queue]
             self._queue.clear()
             self._queued = 0
         for call in calls:
-            call.complete(SourceUnavailableError("the commit failed; repeat the call with the same key"))
+            call.complete(_failed())
 
     def _forget(self) -> list[Call]:
         calls, self._open = self._open, []
@@ -259,7 +260,16 @@ class HTTPSource:
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """See `Source.poll`. A call is returned whole, also if it has more records; all calls have the same content."""
-        calls = self._new(self._take(max_records, timeout_s))
+        taken = self._take(max_records, timeout_s)
+        try:
+            return self._batch(taken)
+        except BaseException:
+            for call in taken:
+                call.complete(_failed())
+            raise
+
+    def _batch(self, taken: list[Call]) -> Batch:
+        calls = self._new(taken)
         self._open += calls
         start = self._records
         self._records += sum(call.size for call in calls)
@@ -423,6 +433,10 @@ def _answer(call: Call, version: int) -> Answered:
     dead = [{"index": i, "reason": reason} for i, reason in outcome.dead]
     document = {"version": version, "learned": outcome.learned, "refused": outcome.refused, "dead": dead}
     return Answered(call.digest, document)
+
+
+def _failed() -> SourceUnavailableError:
+    return SourceUnavailableError("the commit failed; repeat the call with the same key")
 
 
 def _reused() -> ReusedKeyError:

@@ -75,6 +75,7 @@ def create_app(
                 state.stopping.set()
             yield
         finally:
+            state.stop = lambda: None
             state.stopping.set()
             for job in started:
                 await job.stop()

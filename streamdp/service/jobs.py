@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.jsoncalls import Cut
 from streamdp.config.job import JobConfig
-from streamdp.errors import StoreError, StreamDPError
+from streamdp.errors import StoreError, StoreMismatchError, StreamDPError
 from streamdp.service.features import FeatureReader
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.snapshots import Model, combined, restore
@@ -153,6 +153,9 @@ class FollowedJob(Job):
         if not snapshots or sum(s.seq for s in snapshots) == self.snapshot.seq:
             return None, None
         snapshot = combined(snapshots)
+        terms = self.config.continued(snapshot.config, snapshot.counts.learned, accept=True)
+        if terms.fingerprint != snapshot.fingerprint:
+            raise StoreMismatchError("the store belongs to another configuration of the job")
         if self._holdout is None:
             return snapshot, None
         return snapshot, self._holdout.measure(restore(snapshot).estimator)

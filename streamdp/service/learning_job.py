@@ -31,6 +31,8 @@ from streamdp.store.answers import Answers
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 
+STOP_S = 3.0
+"""How long the last commit may take after the answers to open requests, in seconds."""
 RETRY_S = 1.0
 """The time between a failed commit and the next attempt to use the store, in seconds."""
 
@@ -74,7 +76,8 @@ class LearningJob(Job):
         """Open the store and begin to learn. Raises the errors of the store."""
         self._loop = asyncio.get_running_loop()
         opened: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}")
+        # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
+        self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}", daemon=True)
         self._thread.start()
         await asyncio.wrap_future(opened)
 
@@ -83,7 +86,7 @@ class LearningJob(Job):
         self._stopping.set()
         if self._source is not None:
             self._source.close()
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, STOP_S)
 
     def notes(self) -> list[str]:
         """See `Job.notes`."""
@@ -213,7 +216,10 @@ class LearningJob(Job):
         while not self._stopping.is_set():
             try:
                 with self._store() as (store, answers):
-                    self._answers, self._source = answers, self._new_source(answers)
+                    self._answers = answers
+                    self._source = HTTPSource(_encoder(self.config), answers, self._settings.queue_records)
+                    if self._stopping.is_set():
+                        self._source.close()
                     self._tell(None)
                     if not opened.done():
                         opened.set_result(None)
@@ -243,12 +249,6 @@ class LearningJob(Job):
             continued=partial(config.continued, accept=self._accept_budget),
         ) as store:
             yield store, store.answers(self._settings.remember_hours)
-
-    def _new_source(self, answers: Answers) -> HTTPSource:
-        source = HTTPSource(_encoder(self.config), answers, self._settings.queue_records)
-        if self._stopping.is_set():
-            source.close()
-        return source
 
     def _learn(self, store: Store, answers: Answers, source: HTTPSource) -> None:
         dead_letters = self._settings.build_dead_letters()

@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 import uvicorn
@@ -20,8 +20,8 @@ from streamdp.runtime.signals import ended_by_sigterm
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
 
-STOP_SECONDS = 8
-"""How long open requests may take after the signal to stop."""
+STOP_SECONDS = 6
+"""How long open requests may take after the signal to stop. Then the learners stop: see `learning_job.STOP_S`."""
 MOST_CONNECTIONS = 4096
 _KEEP_ALIVE_S = 30
 _SWITCH_S = 0.001
@@ -119,10 +119,10 @@ def serve(
     """
     app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accept_budget=accept_budget)
     app.state.access.check_host(host)
-    _log_to_standard_error()
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal again at its end.
-    with listen(host, port) as listening, ended_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
+    ended = contextlib.suppress(KeyboardInterrupt)
+    with listen(host, port) as listening, _log_to_standard_error(), ended_by_sigterm(), ended:
         Server(app, listening, tls_cert, tls_key).serve_until_stopped()
 
 
@@ -144,10 +144,18 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"--host {host} --port {port}: {reason}") from None
 
 
-def _log_to_standard_error() -> None:
+@contextlib.contextmanager
+def _log_to_standard_error() -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger = logging.getLogger("streamdp.service")
-    logger.handlers = [handler]
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

@@ -18,9 +18,13 @@ import pytest
 
 from streamdp.client import Client
 from streamdp.config.job import load_config
+from streamdp.errors import StoreBusyError
 from streamdp.store.store import Store
 from tests.support.commands import environment
-from tests.support.service import SECRET, record
+from tests.support.service import SECRET, client, job, record
+
+MARK = "marked"
+"""A part of every subject. Neither the log nor the store may show it."""
 
 JOB = """job: late
 source: {type: http}
@@ -56,7 +60,7 @@ def serving(folder: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[str]
 
 def subjects(caller: int, call: int) -> list[dict[str, Any]]:
     """A call of five people whom no other call has. Each may spend once, so a record that counts twice is refused."""
-    return [record(i, subject=f"{caller}-{call}-{i}") for i in range(5)]
+    return [record(i, subject=f"{MARK}-{caller}-{call}-{i}") for i in range(5)]
 
 
 def counted(folder: Path) -> tuple[int, int, int]:
@@ -118,6 +122,7 @@ def test_kill_and_retries_count_every_acknowledged_record_once(tmp_path: Path) -
             with serving(tmp_path, port):
                 assert [total.result(120) for total in totals] == [5 * calls] * callers
     assert counted(tmp_path) == (5 * callers * calls, 0, 0)
+    assert not [path for path in tmp_path.iterdir() if MARK.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize(
@@ -145,3 +150,17 @@ def test_a_store_that_another_process_holds_is_refused(tmp_path: Path, quick: An
         code, _, errors = quick("serve", "late.yaml", "--port", "0")
     assert code == 4
     assert SECRET not in errors
+
+
+def test_one_service_learns_into_postgresql_and_a_second_is_refused(place: str) -> None:
+    config = job(Path(), store=place)
+    with client(config) as http:
+        first = http.post("/v1/models/late/learn", json={"records": [record(1)]}, headers={"Idempotency-Key": "k"})
+        assert first.json()["learned"] == 1
+        with pytest.raises(StoreBusyError), client(config):
+            pass
+    with client(config) as http:
+        again = http.post("/v1/models/late/learn", json={"records": [record(1)]}, headers={"Idempotency-Key": "k"})
+        assert again.json() == first.json()
+    (snapshot,) = Store.snapshots(place, "late")
+    assert snapshot.counts.learned == 1

@@ -41,12 +41,25 @@ def client(*configs: JobConfig, tokens: Sequence[Any] = ()) -> Iterator[httpx.Cl
     app = create_app(configs, tokens)
     with listen("127.0.0.1", 0) as listening:
         server = Server(app, listening)
-        thread = threading.Thread(target=server.serve_until_stopped)
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                server.serve_until_stopped()
+            except BaseException as error:  # noqa: BLE001 - the test gets it
+                failures.append(error)
+                listening.close()  # so that nobody waits for an answer
+
+        thread = threading.Thread(target=run)
         thread.start()
         try:
             with httpx.Client(base_url=server.address, timeout=60) as found:
                 found.app = app  # type: ignore[attr-defined]
-                found.get("/healthz")  # waits for the start
+                try:
+                    found.get("/healthz")  # waits for the start
+                except httpx.HTTPError:
+                    thread.join()
+                    raise failures[0] from None
                 yield found
         finally:
             server.stop()

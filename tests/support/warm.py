@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import streamdp
+from connectors import jsoncalls
 from streamdp.estimators.base import StreamEstimator
 
 
@@ -32,10 +33,16 @@ def learn(name: str) -> None:
             print(f"{name}: {error}", file=sys.stderr)
 
 
+def cut_a_call() -> None:
+    """Compile what the service reads calls with."""
+    jsoncalls.cut(b'{"records": [{"x": {"a": 1}, "y": 2}]}', True, 10)
+
+
 def main() -> None:
     names = [n for n in streamdp.__all__ if isinstance(getattr(streamdp, n), type)]
     names = [n for n in names if issubclass(getattr(streamdp, n), StreamEstimator)]
     with ProcessPoolExecutor(2) as pool:
+        pool.submit(cut_a_call)
         list(pool.map(learn, names))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.http import Call
 from connectors.jsoncalls import cut
+from streamdp.errors import SourceUnavailableError
+from streamdp.service import requests
 from streamdp.service.schemas import Outcome
 from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
@@ -269,3 +274,50 @@ def test_features_that_wait_are_bounded() -> None:
     assert reasons("b", "c") == ["unknown_id", None]
     waiting.forget([b"c"])
     assert reasons("c") == ["unknown_id"]
+
+
+def test_slow_and_half_bodies_hold_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.5)
+    with client(job(tmp_path)) as http, ExitStack() as stack:
+        address = (http.base_url.host, http.base_url.port)
+        head = b"POST /v1/models/late/learn HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        slow = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(20)]
+        for one in slow:
+            one.sendall(head + b"Content-Length: 1000\r\n\r\n" + b'{"records": [')
+        half = socket.create_connection(address, 60)
+        half.sendall(head + b"Content-Length: 1000\r\n\r\n" + b'{"records": [')
+        half.close()
+        assert learn(http, [record(1)]).json()["learned"] == 1
+        assert all(b"HTTP/1.1 408" in one.recv(65_536) for one in slow)
+        huge = stack.enter_context(socket.create_connection(address, 60))
+        huge.sendall(head + b"X: " + b"x" * 100_000)
+        assert b"HTTP/1.1 4" in huge.recv(65_536)
+        assert learn(http, [record(2)]).json()["learned"] == 1
+    assert stored(tmp_path) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 1_000_000, b'{"records": [{"x": ' + b'{"a":' * 200_000, b"\x00" * 1000, b'{"records": [{"x": "\\']
+)
+def test_hostile_bodies_are_refused(tmp_path: Path, body: bytes) -> None:
+    with client(job(tmp_path)) as http:
+        for path in (LEARN, "/v1/models/late/predict"):
+            answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
+            assert (answer.status_code, answer.json()["type"]) == (400, "urn:streamdp:problem:malformed")
+
+
+def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        source = http.app.state.jobs["late"]._source  # type: ignore[attr-defined]
+
+        class Broken:
+            def recall(self, keys: Any) -> Any:
+                raise OSError(SECRET)
+
+        source._memory = Broken()  # of this source only: the next attempt has another one
+        assert learn(http, [record(1)], "k").status_code == 503
+        with pytest.raises(SourceUnavailableError):  # nobody polls it any more
+            source.submit(Call(1, None, None, b""))
+        while (answer := learn(http, [record(1)], "k")).status_code == 503:
+            pass
+        assert answer.json()["learned"] == 1

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from streamdp.config.job import JobConfig
+from streamdp.data.records import Shard
 from streamdp.service.schemas import Model, Models, Predictions, Weights
-from streamdp.store.snapshot import Counts
+from streamdp.serving.snapshots import combined, restore
+from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.service import SECRET, client, job
 
@@ -148,3 +150,41 @@ def test_without_tokens_a_request_must_name_this_machine(tmp_path: Path) -> None
     with client(job(tmp_path, source=FILE)) as http:
         assert http.get("/v1/models", headers={"Host": "localhost:8000"}).status_code == 200
         assert http.get("/v1/models", headers={"Host": "attacker.example"}).status_code == 400
+
+
+def test_the_shards_of_workers_are_one_model(tmp_path: Path) -> None:
+    config = job(tmp_path, source={"type": "kafka", "topic": "flights", "brokers": "localhost:1"}, cap=None)
+    shards = [Shard("flights", 0), Shard("flights", 1)]
+    with Store(config.store_path, config.job, config.fingerprint(), config=config.text(), shared=True) as store:
+        store.claim(shards)
+        for k, shard in enumerate(shards):
+            estimator: Any = config.build_estimator()
+            X = np.random.default_rng(k).uniform(-1, 1, (200, 3))
+            estimator.learn_arrays(X, (X[:, 0] > 0).astype(float))
+            store.commit_parts({shard: Part(estimator.state_dict(), {"offset": 200}, Counts(200))})
+        merged = combined(Store.snapshots(config.store_path))
+    with client(config) as http:
+        assert http.get("/v1/models/late").json()["learned"] == 400
+        weights = http.get("/v1/models/late/weights").json()["weights"]
+        expected: Any = restore(merged).estimator.weights
+        assert {w["name"]: w["value"] for w in weights} == pytest.approx(expected)
+
+
+def test_a_store_of_another_configuration_is_not_served(tmp_path: Path) -> None:
+    config = job(tmp_path, source=FILE)
+    learned_elsewhere(config, 100)
+    other = job(tmp_path, source=FILE, model={"estimator": "LDPSGDClassifier", "budget": "eps=1"})
+    with client(other) as http:
+        assert http.get("/v1/models/late").json()["version"] == 0
+        answer = http.get("/readyz")
+        assert (answer.status_code, "StoreMismatchError" in answer.json()["detail"]) == (503, True)
+
+
+def test_what_is_committed_meanwhile_is_shown(tmp_path: Path) -> None:
+    config = job(tmp_path, source=FILE)
+    with client(config) as http:
+        learned_elsewhere(config, 100, commits=2)
+        while (version := http.get("/v1/models/late").json()["version"]) == 0:  # it looks twice a second
+            pass
+        assert version == 2
+        assert http.get("/readyz").status_code == 200
