@@ -21,6 +21,20 @@ class SchemaError(StreamDPError, ValueError):
     """A record or a header does not fit the declared public schema."""
 
 
+class RefusedReportError(SchemaError):
+    """A report that the agreed randomizer could not have made now. Nothing was counted or learned.
+
+    Parameters
+    ----------
+    reason
+        The reason, as it is counted (see docs/reports.md).
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the report was refused: {reason}")
+        self.reason = reason
+
+
 class BudgetError(StreamDPError, ValueError):
     """A privacy budget is malformed, or the mechanism cannot serve it."""
 

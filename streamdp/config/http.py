@@ -30,6 +30,8 @@ class HTTPSourceConfig(Settings):
         How long the features of a prediction with an id wait in memory for their label, in seconds, and how many.
     queue_records
         How many records may wait for their commit. Calls beyond it are refused with 429.
+    max_staleness
+        How many versions old the document may be that a device's report answers. Older reports are dead letters.
     dead_letters
         A file for the positions of bad records. None: they are only counted.
     """
@@ -39,6 +41,7 @@ class HTTPSourceConfig(Settings):
     label_wait_seconds: float = Field(default=3600.0, gt=0)
     label_wait_records: int = Field(default=100_000, ge=0)
     queue_records: int = Field(default=100_000, ge=10_000)
+    max_staleness: int = Field(default=100, ge=0, le=100_000)
     dead_letters: str | None = None
 
     def for_file(self, path: str) -> FileSourceConfig:

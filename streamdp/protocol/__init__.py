@@ -1,1 +1,1 @@
-"""The shuffle protocol: devices, shuffler and learner in processes of their own; see docs/shuffle_protocol.md."""
+"""The messages of devices: local reports, and the shuffle protocol with its three parties (see docs)."""

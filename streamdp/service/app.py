@@ -12,7 +12,7 @@ from streamdp import __version__
 from streamdp.config.http import HTTPSourceConfig, TokenConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import ConfigError
-from streamdp.service import events, health, learning, models, predicting
+from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import FollowedJob, Job
@@ -21,7 +21,15 @@ from streamdp.service.metrics import Metrics
 from streamdp.service.origins import Origins
 from streamdp.service.problems import add_handlers
 
-ROUTERS = (health.router, models.router, predicting.router, learning.router, events.router)
+ROUTERS = (
+    health.router,
+    models.router,
+    predicting.router,
+    learning.router,
+    events.router,
+    reports.router,
+    pages.router,
+)
 
 
 def create_app(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,8 @@ class Job:
     ----------
     trouble
         Why the store or the source cannot be used now, without values; None if they can.
+    reasons
+        How often each reason of a dead record was answered since the service started.
     """
 
     learns = False
@@ -44,6 +47,7 @@ class Job:
         self.config = config
         self.name = config.job
         self.trouble: str | None = None
+        self.reasons: Counter[str] = Counter()
         self.listeners: set[Listener] = set()
         self.measures: dict[str, Any] | None = None
         self.event = (-1, b"")

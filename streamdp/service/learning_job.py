@@ -134,6 +134,7 @@ class LearningJob(Job):
         except SourceUnavailableError as error:
             raise busy(str(error)) from None
         outcome: dict[str, Any] = answered.answer
+        self.reasons.update(dead["reason"] for dead in outcome["dead"])
         return outcome
 
     async def learn(self, content: Cut, body: bytes, key: str | None) -> dict[str, Any]:

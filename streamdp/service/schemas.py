@@ -107,6 +107,12 @@ class LearnCall(BaseModel):
     records: list[LearnRecord] = Field(max_length=10_000)
 
 
+class ReportsCall(BaseModel):
+    """Reports of devices: see docs/reports.md."""
+
+    reports: list[dict[str, Any]] = Field(max_length=10_000)
+
+
 class Health(BaseModel):
     """The process is up, or every store and source can be used."""
 

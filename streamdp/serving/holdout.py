@@ -63,3 +63,16 @@ class Holdout:
             likelihood = estimator.predict_proba_arrays(self._X)[np.arange(len(self._y)), self._y.astype(int)]
             out["log_loss"] = float(-np.mean(np.log(np.maximum(likelihood, 1e-300))))
         return out | {"note": HOLDOUT_NOTE}
+
+    def constant(self) -> dict[str, float]:
+        """Return the same measures of the best constant: the mean, the median, or the shares of the classes.
+
+        Each measure has the constant that is best for it.
+        """
+        if self._classes is None:
+            y = self._y * self._scale
+            absolute = float(np.mean(np.abs(y - np.median(y))))
+            return {"mean_absolute_error": absolute, "root_mean_squared_error": float(np.std(y))}
+        shares = np.bincount(self._y.astype(int)) / len(self._y)
+        shares = shares[shares > 0]
+        return {"accuracy": float(shares.max()), "log_loss": float(-(shares * np.log(shares)).sum())}

@@ -1,0 +1,1 @@
+../../streamdp/service/static/streamdp.js

@@ -1,0 +1,187 @@
+"""A person's device: it makes local reports and sends them to a service. docs/reports.md says what it must do."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from streamdp.client.notes import ReportNotes
+from streamdp.errors import ConfigError, ServiceError
+from streamdp.privacy.guarantees import Budget
+from streamdp.protocol.local_half import LocalHalf
+from streamdp.protocol.reports import MOST_BYTES
+
+
+class Outcome(NamedTuple):
+    """What became of a report.
+
+    Parameters
+    ----------
+    outcome
+        "learned", "refused" (the person's cap) or "dead".
+    reason
+        Why it is dead (see docs/reports.md); empty otherwise.
+    """
+
+    outcome: str
+    reason: str = ""
+
+
+class Device:
+    """One person's device. Records and true gradients stay in it; only noise leaves. Threads may share it.
+
+    A record answers once: whatever fails, the same report is sent again, and never a fresh draw.
+
+    Guarantee: what leaves the device protects each record with the budget of its report, against everyone. Trust:
+    nobody. Source: the argument is in `ldp.estimators`.
+
+    Parameters
+    ----------
+    url
+        The address of the service, such as `https://learn.example.org`.
+    job
+        The name of the job.
+    agreement
+        The digest of what the person agreed to. None: the first agreement that the service shows is kept in the notes.
+    token
+        The bearer token, if the service needs one.
+    notes
+        The file for the notes of the device. None: memory only, so a report is not sent again after a crash.
+    timeout_s
+        How long the service may take for an answer, in seconds.
+
+    Raises the errors of `ReportNotes`.
+
+    >>> device = Device("http://127.0.0.1:8000", "late")
+    >>> device.agreement is None  # not asked yet
+    True
+    """
+
+    def __init__(
+        self,
+        url: str,
+        job: str,
+        *,
+        agreement: str | None = None,
+        token: str | None = None,
+        notes: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._url = f"{url.rstrip('/')}/v1/models/{quote(job, safe='')}"
+        self._job, self._agreement = job, agreement
+        self._lock = threading.Lock()
+        self._half: LocalHalf | None = None
+        self._etag = ""
+        self._notes = ReportNotes(notes)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(headers=headers, timeout=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and unlock the notes. Idempotent."""
+        self._http.close()
+        self._notes.close()
+
+    @property
+    def agreement(self) -> str | None:
+        """The digest of what the person agreed to; None before the first document."""
+        found: str | None = self._agreement or self._notes.get("agreements", self._url)
+        return found
+
+    def report(
+        self,
+        x: Mapping[str, Any],
+        y: Any,
+        *,
+        id: str | None = None,
+        subject: str | int | None = None,
+        budget: Budget | str | None = None,
+    ) -> Outcome:
+        """Report one record. x and y stay in the device.
+
+        Parameters
+        ----------
+        x
+            Raw features by name.
+        y
+            The target: a number or a label.
+        id
+            The name of the record on this device; it is not sent. If it has a report already, that one is sent again,
+            and x and y are not looked at. None: a new record.
+        subject
+            The person that the record is about, if the job needs it.
+        budget
+            What the report spends, at most the agreed budget; None: the agreed budget.
+
+        Raises `ServiceError` if the service does not answer or refuses the call: the report is kept, and the same
+        `id` sends it again. Before a report is made, also `SchemaError` for a record that does not fit, `ConfigError`
+        and `BudgetError` for a document or a budget that was not agreed to, and `SourceError` if the notes cannot be
+        written.
+        """
+        key = f"{self._url} {uuid.uuid4().hex if id is None else id}"
+        with self._lock:
+            note = self._notes.get("reports", key)
+            if note is None:
+                report = self._randomizer().report(x, y, uuid.uuid4().hex, subject=subject, budget=budget)
+                note = {"report": report}
+                self._notes.set("reports", key, note)  # before anything leaves the device
+            if "outcome" not in note:
+                note = note | {"outcome": self._send(note["report"])}
+                self._notes.set("reports", key, note)
+            return Outcome(*note["outcome"])
+
+    def _randomizer(self) -> LocalHalf:
+        """The newest document of the service, checked against the agreement."""
+        known = {"If-None-Match": self._etag} if self._half is not None and self._half.fresh else {}
+        status, headers, body = self._call("GET", "/randomizer", known)
+        if status == 304 and self._half is not None and known:
+            return self._half
+        half = LocalHalf(body, self.agreement)
+        if half.document.job != self._job:
+            raise ConfigError("refused: the service shows the document of another job")
+        if self.agreement is None:
+            self._notes.set("agreements", self._url, half.agreement)
+        self._half, self._etag = half, headers.get("etag", "")
+        return half
+
+    def _send(self, report: dict[str, Any]) -> tuple[str, str]:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": report["id"]}
+        _, _, body = self._call("POST", "/reports", headers, orjson.dumps({"reports": [report]}))
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+            found = orjson.loads(body)
+            dead = found["dead"]
+            return ("dead", str(dead[0]["reason"])) if dead else ("learned" if found["learned"] else "refused", "")
+        raise ServiceError("the service answered something else than what became of the report")
+
+    def _call(
+        self, method: str, path: str, headers: dict[str, str], content: bytes | None = None
+    ) -> tuple[int, httpx.Headers, bytes]:
+        trouble, body = "", bytearray()
+        try:
+            with self._http.stream(method, self._url + path, headers=headers, content=content) as response:
+                for part in response.iter_bytes():
+                    body += part
+                    if len(body) > MOST_BYTES:
+                        break
+        except httpx.HTTPError as error:
+            trouble = type(error).__name__
+        if trouble:
+            raise ServiceError(f"the service does not answer ({trouble})")
+        if not (response.is_success or response.status_code == 304):
+            raise ServiceError(f"the service answered with status {response.status_code}", response.status_code)
+        if len(body) > MOST_BYTES:
+            raise ServiceError(f"expected an answer of at most {MOST_BYTES} bytes", response.status_code)
+        return response.status_code, response.headers, bytes(body)

@@ -1,0 +1,93 @@
+"""The notes of a device: what it agreed to, and each report that it made, written before the report is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from streamdp.database.durable import write_durably
+from streamdp.database.file_lock import FileLock
+from streamdp.errors import SourceError
+
+_FORMAT = 1
+
+
+class ReportNotes:
+    """The agreements and the reports of a device, in a file that is locked for as long as this object is open.
+
+    It holds noisy reports only, and no record.
+
+    Parameters
+    ----------
+    path
+        The file. It need not exist. None: memory only, for a device that reports once.
+
+    Raises `StoreBusyError` if another process or object has the file, `StoreError` if the lock cannot be made, and
+    `SourceError` if the file cannot be read.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._lock = None if path is None else FileLock(path)
+        self._held: dict[str, dict[str, Any]] = {"agreements": {}, "reports": {}}
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
+        if self._path is None:
+            return
+        try:
+            text = Path(self._path).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SourceError(f"{self._path}: {(error.strerror or 'cannot be read').lower()}") from None
+        found: Any = None
+        with contextlib.suppress(ValueError):
+            found = json.loads(text)
+        tables = found.get("tables") if isinstance(found, dict) and found.get("format") == _FORMAT else None
+        if not isinstance(tables, dict) or tables.keys() != self._held.keys():
+            raise SourceError(f"{self._path}: expected the notes of a device, got something else")
+        self._held = tables
+
+    def get(self, table: str, key: str) -> Any:
+        """Return a note, or None.
+
+        Parameters
+        ----------
+        table
+            "agreements" or "reports".
+        key
+            The name of the note.
+        """
+        return self._held[table].get(key)
+
+    def set(self, table: str, key: str, value: Any) -> None:
+        """Write a note durably.
+
+        Parameters
+        ----------
+        table, key
+            As for `get`.
+        value
+            JSON values.
+
+        Raises `SourceError` if the file cannot be written; then the note is not kept.
+        """
+        tables = self._held | {table: self._held[table] | {key: value}}
+        if self._path is not None:
+            try:
+                write_durably(self._path, json.dumps({"format": _FORMAT, "tables": tables}))
+            except OSError as error:
+                raise SourceError(f"{self._path}: {(error.strerror or 'cannot be written').lower()}") from None
+        self._held = tables
+
+    def close(self) -> None:
+        """Unlock the file. Idempotent."""
+        if self._lock is not None:
+            self._lock.release()

@@ -1,0 +1,234 @@
+"""What people agree to before they send local reports: schema, loss, mechanism and budget. See docs/reports.md."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import rfc8785
+from pydantic import BaseModel, ConfigDict, Field
+
+from streamdp.config.definition import Definition
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.privacy.mechanisms import NoNoise, mechanism_for
+
+if TYPE_CHECKING:
+    from streamdp.data.schema import Schema
+    from streamdp.optim.losses import Loss
+
+PROTOCOL = 1
+"""The version of the wire form and of its test vectors."""
+
+_MOST_COLUMNS = 10_000
+Name = Annotated[str, Field(min_length=1, max_length=1000)]
+"""The name of a job, a column or a loss."""
+
+
+class Wire(BaseModel):
+    """A part of a message: strict, without unknown keys, and with finite numbers only."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+    )
+
+
+class Number(Wire):
+    """A feature that is a number.
+
+    Parameters
+    ----------
+    name
+        The name of the feature.
+    bounds
+        The public bounds [low, high]. Values outside are clipped to them.
+    """
+
+    name: Name
+    bounds: list[float] = Field(min_length=2, max_length=2)
+
+
+class Category(Wire):
+    """A feature that is one of several texts.
+
+    Parameters
+    ----------
+    name
+        The name of the feature.
+    categories
+        All categories. The first one has no column.
+    """
+
+    name: Name
+    categories: list[str] = Field(min_length=2, max_length=_MOST_COLUMNS)
+
+
+class Target(Wire):
+    """What is predicted.
+
+    Parameters
+    ----------
+    name
+        The name of the target.
+    classes
+        The labels of a classification. None: the target is a number.
+    bounds
+        The public bounds [low, high] of a number; None: no bounds.
+    scale
+        A number is clipped to its bounds and then divided by this.
+    """
+
+    name: Name
+    classes: list[str] | None = Field(None, min_length=2, max_length=_MOST_COLUMNS)
+    bounds: list[float] | None = Field(None, min_length=2, max_length=2)
+    scale: float = Field(1.0, gt=0)
+
+
+class WireSchema(Wire):
+    """The declared public schema.
+
+    Parameters
+    ----------
+    features
+        The features, in the order of their columns.
+    target
+        The target.
+    intercept
+        Whether a constant 1 follows the columns.
+    subject
+        "text" or "integer" if a report must name the person that it is about; None: it need not.
+    """
+
+    features: list[Number | Category] = Field(min_length=1, max_length=_MOST_COLUMNS)
+    target: Target
+    intercept: bool
+    subject: Literal["text", "integer"] | None = None
+
+    def build(self) -> Schema:
+        """The encoder of records. Raises `SchemaError` for declarations that contradict each other."""
+        from streamdp.data.schema import Schema
+
+        features = {f.name: f.bounds if isinstance(f, Number) else f.categories for f in self.features}
+        if len(features) < len(self.features):
+            raise SchemaError("expected no feature twice")
+        target = self.target
+        bounds = None if target.bounds is None else (target.bounds[0], target.bounds[1])
+        return Schema(features, target.name, target_bounds=bounds, target_scale=target.scale, classes=target.classes)
+
+
+class WireLoss(Wire):
+    """The loss.
+
+    Parameters
+    ----------
+    name
+        A name in `LOSSES`.
+    parameters
+        The parameters of the loss, all of them.
+    bound, sensitivity
+        The constants that the noise is calibrated to (see `losses.base`).
+    """
+
+    name: Name
+    parameters: dict[str, float | str | None] = Field(max_length=10)
+    bound: float = Field(gt=0)
+    sensitivity: float = Field(gt=0)
+
+    def build(self) -> Loss:
+        """The loss. Raises `ConfigError` for a loss that does not have these constants."""
+        from streamdp.config.model import build_loss
+
+        loss = build_loss({"name": self.name, **self.parameters})
+        for announced, derived in ((self.bound, loss.bound), (self.sensitivity, loss.sensitivity)):
+            if not abs(announced - derived) <= 1e-12 * derived:
+                raise ConfigError(f"refused: the loss {self.name} has another bound than announced")
+        return loss
+
+
+class Agreement(Wire):
+    """What people agree to once. It never changes while a job lives; a device refuses a document with another one.
+
+    Parameters
+    ----------
+    protocol
+        `PROTOCOL`.
+    job
+        The name of the job.
+    schema
+        The schema.
+    loss
+        The loss.
+    mechanism
+        The name of the mechanism.
+    budget
+        The most that a report may spend.
+    """
+
+    protocol: Literal[1]
+    job: Name
+    schema_: WireSchema = Field(alias="schema")
+    loss: WireLoss
+    mechanism: Literal["laplace", "gaussian", "privunit"]
+    budget: Annotated[str, Field(max_length=100)]
+
+    @classmethod
+    def of(cls, job: str, definition: Definition) -> Agreement:
+        """The agreement of a job.
+
+        Parameters
+        ----------
+        job
+            The name of the job.
+        definition
+            Its schema and model.
+
+        Raises `ConfigError` if the model has no local half on the wire, or no noise.
+        """
+        learner = definition.build_estimator()
+        if not isinstance(learner, LDPLearner):
+            raise ConfigError(f"{definition.model.estimator} takes no reports over HTTP: expected LDPSGD* or LDPASGD*")
+        local = learner.randomizer
+        mechanism = mechanism_for(local.mechanism, local.budget)
+        if mechanism.code == NoNoise.code:
+            raise ConfigError("reports over HTTP need a mechanism with noise")
+        schema, target = definition.schema_, definition.schema_.target
+        built = definition.build_schema()
+        features = [
+            {"name": name, "categories": list(values)}
+            if isinstance(values[0], str)
+            else {"name": name, "bounds": list(values)}
+            for name, values in built.features.items()
+        ]
+        subject = None if schema.subject is None else built.subject_type
+        loss = {"name": local.loss.name, "parameters": asdict(local.loss)}
+        constants = {"bound": local.loss.bound, "sensitivity": local.loss.sensitivity}
+        return cls.model_validate(
+            {
+                "protocol": PROTOCOL,
+                "job": job,
+                "schema": {
+                    "features": features,
+                    "target": {
+                        "name": target.column,
+                        "classes": target.classes,
+                        "bounds": None if target.bounds is None else list(target.bounds),
+                        "scale": target.scale or 1.0,
+                    },
+                    "intercept": local.intercept,
+                    "subject": subject,
+                },
+                "loss": loss | constants,
+                "mechanism": mechanism.name,
+                "budget": str(local.budget),
+            }
+        )
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of the agreement as canonical JSON (RFC 8785). It fits a printed notice."""
+        fields = Agreement.model_fields
+        return sha256(rfc8785.dumps(self.model_dump(by_alias=True, include=set(fields)))).hexdigest()

@@ -1,0 +1,150 @@
+"""The device's side of local reports: it checks a randomizer document against its agreement, and makes reports.
+
+See docs/reports.md for what a device must do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import ConfigError, NotAvailableError, SchemaError
+from streamdp.estimators.ldp.randomizer import Question, Randomizer, Report
+from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
+from streamdp.protocol.local_agreement import Agreement
+from streamdp.protocol.reports import Document, interval, read_document
+
+
+def check_spend(spend: Budget, agreed: Budget) -> Budget:
+    """Return what a report spends, if the agreement allows it.
+
+    Parameters
+    ----------
+    spend
+        The budget of the report.
+    agreed
+        The budget of the agreement.
+
+    Raises `ConfigError` if it is of another kind, has another delta, or is larger than agreed.
+    """
+    if type(spend) is not type(agreed) or with_amount(agreed, amount(spend)) != spend or amount(spend) > amount(agreed):
+        raise ConfigError(f"budget: expected at most the agreed {agreed}, of the same kind")
+    return spend
+
+
+class LocalHalf:
+    """What makes the reports of one document.
+
+    Parameters
+    ----------
+    text
+        The randomizer document. It may come from an untrusted learner.
+    agreement
+        The digest of what the device agreed to; None: it agrees to this document.
+    rng
+        The source of the noise; cryptographic by default.
+
+    Raises `SchemaError` if the text is no document, and `ConfigError` or `BudgetError` if it has another agreement than
+    the device, or contradicts itself. Nothing is computed at a point that does not have the agreed length.
+    """
+
+    def __init__(self, text: bytes, agreement: str | None = None, rng: Entropy | SeededEntropy | None = None) -> None:
+        document = read_document(text)
+        agreed = document.agreed
+        self.agreement = agreed.digest()
+        if document.agreement != self.agreement or self.agreement != (agreement or self.agreement):
+            raise ConfigError(
+                "refused: the service announces another agreement than this device has (job, schema, loss, mechanism "
+                "or budget); ask the people who gave you the agreement"
+            )
+        self.document: Document = document
+        self.budget = parse_budget(document.budget)
+        self._schema = document.schema_.build()
+        self._randomizer = self._built(agreed, rng or Entropy())
+
+    def _built(self, agreed: Agreement, rng: Entropy | SeededEntropy) -> Randomizer:
+        document, schema, names = self.document, self._schema, self._schema.feature_names
+        loss, target = agreed.loss.build(), agreed.schema_.target
+        d = loss.size(len(names) + bool(agreed.schema_.intercept), len(target.classes or ()) or 1)
+        if len(document.theta) != d or len(document.scales) != len(names) + 1:
+            raise ConfigError(f"refused: expected a point of {d} numbers and {len(names) + 1} scales")
+        middle, half = 0.0, np.inf
+        if schema.target_bounds is not None:
+            low, high = (bound / target.scale for bound in schema.target_bounds)
+            middle, half = (low + high) / 2, (high - low) / 2
+        column, low, high = -1, -np.inf, np.inf
+        if document.ask != "gradient":
+            column, (low, high) = self._column(document.ask.column), interval(document.ask)
+        question = Question(column, low, high, np.array(document.scales), (middle, half), 0)
+        return Randomizer(
+            np.array(document.theta),
+            loss,
+            names,
+            bool(agreed.schema_.intercept),
+            self.budget,
+            agreed.mechanism,
+            question,
+            rng,
+        )
+
+    def _column(self, name: str) -> int:
+        """The index of the column that a question is about: a number with bounds, or the target with bounds."""
+        schema = self._schema
+        if name == schema.target and schema.target_bounds is not None:
+            return len(schema.feature_names)
+        if not isinstance(schema.features.get(name, ("",))[0], str):
+            return schema.feature_names.index(name)
+        raise ConfigError("refused: expected a question about a number with declared bounds")
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the document may still be answered."""
+        return time.time() <= self.document.expires_at
+
+    def report(
+        self,
+        x: Mapping[str, Any],
+        y: Any,
+        name: str,
+        *,
+        subject: str | int | None = None,
+        budget: Budget | str | None = None,
+    ) -> dict[str, Any]:
+        """Return a report as JSON values. x and y do not leave it; the noise is drawn now.
+
+        Parameters
+        ----------
+        x
+            Raw features by name.
+        y
+            The target: a number or a label.
+        name
+            The `WireReport.id`.
+        subject
+            The person that the record is about.
+        budget
+            What the report spends; the agreed budget if None.
+
+        Raises `SchemaError` if the record does not fit the schema, `ConfigError` for a budget that was not agreed to,
+        and `NotAvailableError` if the document is too old or a needed subject is missing.
+        """
+        document = self.document
+        if not self.fresh:
+            raise NotAvailableError("the randomizer document is too old: ask the service for a new one")
+        if (subject is None) != (document.schema_.subject is None):
+            need = "needs the subject" if subject is None else "takes no subject"
+            raise NotAvailableError(f"the job {need} of a report")
+        spend = None if budget is None else check_spend(parse_budget(budget), self.budget)
+        row, target = self._schema.encode_one({**x, self._schema.target: y})
+        if target is None:
+            raise SchemaError("the target is missing")
+        made = self._randomizer(row, target, budget=None if spend == self.budget else spend)
+        out: dict[str, Any] = {"version": document.version, "budget": str(spend or self.budget), "id": name}
+        if document.ask != "gradient":
+            out["ask"] = document.ask.model_dump()
+        out |= {"gradient": made.gradient.tolist()} if isinstance(made, Report) else {"bit": made.yes}
+        return out if subject is None else out | {"subject": subject}

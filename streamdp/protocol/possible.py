@@ -1,0 +1,68 @@
+"""What a mechanism can produce: a gradient that passes could have been drawn by an honest device.
+
+A liar can send any report that passes. Each of them may be an honest one, so a liar moves the model no further than one
+honest report may.
+
+Additive noise. The numbers are multiples of the grid. The norms are limited so that an honest report passes with a
+probability of at least 1 - 1e-26. With t = 60 and noise Z of scale s on d coordinates:
+
+* Gaussian: P(||Z||_2 > s (sqrt(d) + sqrt(2 t))) <= e^-t, because the norm is a Lipschitz function of Z.
+* Laplace: ||Z||_1 / s is a sum of d exponential variates, so P(||Z||_1 > s (d + sqrt(2 d t) + t)) <= e^-t.
+
+Source: Boucheron, Lugosi, Massart, "Concentration inequalities", 2013, Theorem 5.6 and section 2.4.
+
+PrivUnit. An answer is a unit vector rounded to multiples of 2^-16 and then multiplied by one scale. So the numbers are
+whole multiples of a cell, and the norm of these whole numbers differs from 2^16 by at most sqrt(d)/2.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from streamdp.privacy import samplers
+from streamdp.privacy.mechanisms import Gaussian, Mechanism, PrivUnit, record_rows
+
+_TAIL = 60.0
+_ROUNDING = 0.01  # of a cell: what the arithmetic of another language may change
+
+
+def _snapped(mechanism: Mechanism, row: np.ndarray, g: np.ndarray) -> np.ndarray | None:
+    d, scale, grid = len(g), float(row[samplers.SCALE]), float(row[samplers.GRID])
+    bound = mechanism.bound * (1 + 1e-6)
+    if isinstance(mechanism, PrivUnit):
+        cells = np.rint(g / (scale * grid))
+        off = np.abs(g / (scale * grid) - cells).max()
+        if not (off < _ROUNDING and abs(np.linalg.norm(cells) * grid - 1.0) <= grid * (math.sqrt(d) / 2 + _ROUNDING)):
+            return None
+        return np.asarray(cells * (scale * grid))
+    if isinstance(mechanism, Gaussian):
+        norm, most = np.linalg.norm(g), bound + scale * (math.sqrt(d) + math.sqrt(2 * _TAIL))
+    else:
+        norm, most = np.abs(g).sum(), math.sqrt(d) * bound + scale * (d + math.sqrt(2 * d * _TAIL) + _TAIL)
+    on_grid = norm <= most + d * grid and np.array_equal(np.rint(g / grid), g / grid)
+    return g if on_grid else None
+
+
+def possible(mechanism: Mechanism, agreed: bool, g: np.ndarray) -> np.ndarray | None:
+    """Return the gradient with the rounding errors of other languages removed; None if it cannot have been drawn.
+
+    Parameters
+    ----------
+    mechanism
+        The mechanism, calibrated for the budget of the report.
+    agreed
+        Whether the budget is that of the agreement. Other budgets are rounded down (see `Mechanism.rows`).
+    g
+        (d,) finite, with moduli of at most 1e100.
+    """
+    row = _agreed_row(mechanism, len(g)) if agreed else record_rows(mechanism, len(g))[0]
+    return _snapped(mechanism, row, g)
+
+
+@lru_cache(maxsize=256)
+def _agreed_row(mechanism: Mechanism, d: int) -> np.ndarray:
+    row: np.ndarray = mechanism.rows(d)[0]
+    return row

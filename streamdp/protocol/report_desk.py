@@ -1,0 +1,214 @@
+"""The learner's side of local reports: it writes the randomizer document of a commit, and checks what devices send.
+
+See docs/reports.md. The desk never learns: `LDPLearner.absorb` does, with what the desk returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamdp.config.definition import Definition
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError
+from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.estimators.ldp.randomizer import Answer, Randomizer, Report
+from streamdp.privacy.guarantees import Budget, check_serviceable, parse_budget
+from streamdp.privacy.mechanisms import MECHANISMS, calibrated
+from streamdp.protocol.local_agreement import Agreement
+from streamdp.protocol.local_half import check_spend
+from streamdp.protocol.possible import possible
+from streamdp.protocol.reports import Ask, Document, WireReport, ask_of, interval, read_report
+
+MAX_STALENESS = 100
+LIFETIME_S = 600.0
+_LARGEST = 1e100
+
+
+class Issued(NamedTuple):
+    """A randomizer document as it is sent.
+
+    Parameters
+    ----------
+    text
+        JSON.
+    etag
+        Its entity tag, with quotes.
+    """
+
+    text: bytes
+    etag: str
+
+
+class Received(NamedTuple):
+    """A report that passed all checks.
+
+    Parameters
+    ----------
+    report
+        What `LDPLearner.absorb` takes. The caller asks the ledger first.
+    id
+        The `WireReport.id`.
+    subject
+        The person for the ledger; None if the job names none.
+    """
+
+    report: Report | Answer
+    id: str
+    subject: str | None
+
+
+class ReportDesk:
+    """The documents of a job, and the checks of its reports. Threads may share it.
+
+    Parameters
+    ----------
+    job
+        The name of the job.
+    definition
+        Its schema and model.
+    max_staleness
+        A report may answer this many versions before the newest one, and no older one.
+    lifetime_s
+        How long a document may be used, in seconds.
+
+    Raises `ConfigError` if the model takes no reports, or if a number is out of range.
+    """
+
+    def __init__(
+        self, job: str, definition: Definition, *, max_staleness: int = MAX_STALENESS, lifetime_s: float = LIFETIME_S
+    ) -> None:
+        if max_staleness < 0 or not lifetime_s > 0:
+            raise ConfigError("expected a max_staleness of at least 0 and a positive lifetime")
+        self.agreement = Agreement.of(job, definition)
+        self._digest = self.agreement.digest()
+        self._budget = parse_budget(self.agreement.budget)
+        self._columns = (*definition.build_schema().feature_names, definition.schema_.target.column)
+        self._max_staleness, self._lifetime_s = max_staleness, lifetime_s
+        self._lock = threading.Lock()
+        self._asked: dict[int, tuple[Ask, int]] = {}  # the question of a version, and the changes of its scales
+        self._newest: tuple[int, Randomizer] | None = None
+        self._issued: tuple[float, Issued] | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The newest version; None before the first `show`."""
+        return None if self._newest is None else self._newest[0]
+
+    def show(self, version: int, learner: LDPLearner) -> None:
+        """Make a committed state the newest version. Call it after the commit, before anything else is learned.
+
+        Parameters
+        ----------
+        version
+            The number of the job's commits; it grows.
+        learner
+            The learner with the committed state.
+        """
+        randomizer = learner.randomizer
+        assert randomizer.question is not None
+        asked = ask_of(randomizer.question, self._columns), randomizer.question.changes
+        with self._lock:
+            self._newest, self._issued = (version, randomizer), None
+            self._asked = {v: a for v, a in self._asked.items() if version - self._max_staleness <= v < version}
+            self._asked[version] = asked
+
+    def document(self, now: float | None = None) -> Issued:
+        """Return the randomizer document of the newest version. It has at least half of its lifetime left.
+
+        Parameters
+        ----------
+        now
+            Seconds since 1970 (UTC); None: the time of this machine.
+
+        Raises `NotAvailableError` before the first `show`.
+        """
+        now = time.time() if now is None else now
+        with self._lock:
+            if self._newest is None:
+                raise NotAvailableError("the job has no committed state to show yet")
+            if self._issued is None or self._issued[0] - now < self._lifetime_s / 2:
+                expires_at = float(int(now + self._lifetime_s))
+                self._issued = expires_at, self._written(*self._newest, expires_at)
+            return self._issued[1]
+
+    def _written(self, version: int, randomizer: Randomizer, expires_at: float) -> Issued:
+        assert randomizer.question is not None
+        document = Document.model_construct(
+            **{name: getattr(self.agreement, name) for name in Agreement.model_fields},
+            agreement=self._digest,
+            version=version,
+            expires_at=expires_at,
+            theta=randomizer.theta.tolist(),
+            scales=randomizer.question.scales.tolist(),
+            ask=self._asked[version][0],
+        )
+        etag = f'"{self._digest[:16]}-{version}-{expires_at:.0f}"'
+        return Issued(document.model_dump_json(by_alias=True).encode(), etag)
+
+    def receive(self, item: Any) -> Received:
+        """Read and check one report. Nothing is counted or learned.
+
+        Parameters
+        ----------
+        item
+            The report, as a JSON value.
+
+        Raises `RefusedReportError` with the reason: `malformed`, `stale`, `version` (not issued yet), `budget` (not the
+        agreed one, or more), `question` (another one than this version asks), `length`, `impossible` (the mechanism
+        cannot produce it), `missing` (the subject) or `not_an_integer` (the subject).
+        """
+        found = read_report(item)
+        with self._lock:
+            newest = -1 if self._newest is None else self._newest[0]
+            randomizer = None if self._newest is None else self._newest[1]
+            asked = self._asked.get(found.version)
+        if asked is None or randomizer is None:
+            raise RefusedReportError("version" if found.version > newest else "stale")
+        ask, changes = asked
+        if found.ask != ask:
+            raise RefusedReportError("question")
+        budget = self._spend(found)
+        subject = self._subject(found)
+        if found.gradient is None:
+            assert ask != "gradient"
+            low, high = interval(ask)
+            answer = Answer(self._columns.index(ask.column), low, high, bool(found.bit), budget)
+            return Received(answer, found.id, subject)
+        gradient = self._gradient(found.gradient, budget, randomizer)
+        return Received(Report(gradient, budget, changes=changes), found.id, subject)
+
+    def _spend(self, found: WireReport) -> Budget:
+        with contextlib.suppress(ConfigError, BudgetError):
+            spend = check_spend(parse_budget(found.budget), self._budget)
+            check_serviceable(spend)
+            return spend
+        raise RefusedReportError("budget")
+
+    def _gradient(self, values: list[float], budget: Budget, randomizer: Randomizer) -> np.ndarray:
+        if len(values) != len(randomizer.theta):
+            raise RefusedReportError("length")
+        loss, g = randomizer.loss, np.array(values)
+        kind: Any = MECHANISMS[self.agreement.mechanism]
+        mechanism = calibrated(kind, budget, loss.bound, loss.sensitivity)
+        made = possible(mechanism, budget == self._budget, g) if np.abs(g).max() <= _LARGEST else None
+        if made is None:
+            raise RefusedReportError("impossible")
+        return made
+
+    def _subject(self, found: WireReport) -> str | None:
+        kind = self.agreement.schema_.subject
+        if kind is None:
+            return None
+        if found.subject is None:
+            raise RefusedReportError("missing")
+        text = str(found.subject)
+        if kind == "text":
+            return text
+        if not re.fullmatch(r"[+-]?[0-9]{1,300}", text.strip()):
+            raise RefusedReportError("not_an_integer")
+        return str(int(text))

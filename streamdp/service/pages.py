@@ -1,0 +1,152 @@
+"""The pages of the service, and what they show beyond the routes of models. They load nothing from anywhere else.
+
+A page sees what its token allows. It is sent with a policy that lets it talk to this service only, so no script could
+send an answer elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from functools import lru_cache
+from importlib.resources import files
+from typing import Annotated, Any
+from weakref import WeakKeyDictionary
+
+from fastapi import APIRouter, Query, Request, Response
+
+from streamdp.errors import BudgetError, ConfigError
+from streamdp.service import documents
+from streamdp.service.jobs import Job
+from streamdp.service.models import JobName
+from streamdp.service.problems import ProblemError
+from streamdp.service.requests import allowed, job_for
+from streamdp.serving.holdout import Holdout
+from streamdp.store.store import Store
+
+HISTORY = 500
+"""The commits that a page shows at first."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
+}
+_PAGE, _SCRIPT, _STYLE = (f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css"))
+_FILES = {
+    "live.js": _SCRIPT,
+    "join.js": _SCRIPT,
+    "style.css": _STYLE,
+    "uPlot.iife.min.js": _SCRIPT,
+    "uPlot.min.css": _STYLE,
+    "uPlot.LICENSE": "text/plain; charset=utf-8",
+}
+
+router = APIRouter(include_in_schema=False)
+
+_constants: WeakKeyDictionary[Job, dict[str, float] | None] = WeakKeyDictionary()
+_planning = asyncio.Semaphore(1)
+
+
+@lru_cache
+def _packed(name: str) -> bytes:
+    folder = files("streamdp.service") / "static"
+    return gzip.compress(((folder / "vendor" / name) if name.startswith("uPlot") else folder / name).read_bytes())
+
+
+def _file(request: Request, name: str, media_type: str) -> Response:
+    text, headers = _packed(name), _HEADERS
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers = headers | {"Content-Encoding": "gzip"}
+    else:
+        text = gzip.decompress(text)
+    return Response(text, media_type=media_type, headers=headers)
+
+
+@router.get("/")
+async def live(request: Request) -> Response:
+    """What the jobs of this service learn, live."""
+    return _file(request, "live.html", _PAGE)
+
+
+@router.get("/join/{job}")
+async def join(request: Request, job: JobName) -> Response:
+    """A form whose answers become a noisy report in the browser."""
+    return _file(request, "join.html", _PAGE)
+
+
+@router.get("/device.js")
+async def device(request: Request) -> Response:
+    """The device as one ES module: clients/js/streamdp.js."""
+    return _file(request, "streamdp.js", _SCRIPT)
+
+
+@router.get("/static/{name}")
+async def static(request: Request, name: str) -> Response:
+    """A file of the pages."""
+    if name not in _FILES:
+        raise ProblemError(404, "not-found", "there is no such file")
+    return _file(request, name, _FILES[name])
+
+
+@router.get("/page/job/{job}")
+async def about(request: Request, job: JobName) -> Response:
+    """What the live page shows beside the model: commits, what waits, what died of what, the best constant."""
+    found = job_for(request, job, "read")
+    return documents.answer(
+        {
+            "history": await asyncio.to_thread(_history, found),
+            "waiting": found.waiting,
+            "trouble": found.trouble,
+            "reasons": dict(found.reasons),
+            "constant": await asyncio.to_thread(_constant, found),
+        }
+    )
+
+
+def _history(job: Job) -> list[dict[str, Any]]:
+    """The last commits of a job. Over several shards, counts are added up as they were at each time."""
+    shards: dict[Any, Any] = {}
+    rows = []
+    for commit in Store.history(job.config.store_path, HISTORY, job.name) if job.snapshot.seq else []:
+        shards[commit.shard] = commit.counts
+        counts = list(shards.values())
+        totals = {name: sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead")}
+        rows.append({"at": commit.committed_at} | totals)
+    return rows
+
+
+def _constant(job: Job) -> dict[str, float] | None:
+    if job not in _constants:
+        config = job.config
+        _constants[job] = None if config.holdout is None else Holdout(config).constant()
+    return _constants[job]
+
+
+@router.get("/page/plan")
+async def plan(
+    request: Request,
+    loss: Annotated[str, Query(max_length=20)],
+    d: Annotated[int, Query(ge=1, le=50)],
+    budget: Annotated[str, Query(max_length=60)],
+    error: Annotated[float, Query(gt=0, le=1e6)],
+) -> Response:
+    """How many records reach an error: `streamdp plan`. One plan at a time, because it computes for a while."""
+    from streamdp.optim.planner import plan_records
+
+    allowed(request, None, "read")
+    trouble, records = "", 0
+    async with _planning:
+        try:
+            records = await asyncio.to_thread(plan_records, loss, d, budget, error)
+        except (ConfigError, BudgetError, ArithmeticError) as problem:
+            trouble = str(problem)
+    if trouble:
+        raise ProblemError(422, "no-plan", trouble)
+    return documents.answer({"records": records})

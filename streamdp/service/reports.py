@@ -1,0 +1,131 @@
+"""The routes of people's devices: the randomizer document, and the reports that answer it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from streamdp.config.http import HTTPSourceConfig
+from streamdp.errors import ConfigError, RefusedReportError
+from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.reports import Document
+from streamdp.service import documents, schemas
+from streamdp.service.jobs import Job
+from streamdp.service.learning import idempotency_key, learning_job
+from streamdp.service.limits import MAX_RECORDS
+from streamdp.service.models import JobName
+from streamdp.service.problems import ProblemError, responses
+from streamdp.service.requests import job_for, read_json
+
+FEW_BYTES = 16_384
+"""The reports of a body of at most so many bytes are checked in the event loop."""
+
+router = APIRouter(prefix="/v1/models", tags=["reports"])
+
+_desks: WeakKeyDictionary[Job, ReportDesk | None] = WeakKeyDictionary()
+
+
+def desk_of(job: Job) -> ReportDesk | None:
+    """The desk of a job, at its last commit; None if the job takes no reports.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
+    source = job.config.source
+    if job not in _desks:
+        _desks[job] = None
+        if job.learns and isinstance(source, HTTPSourceConfig):
+            with contextlib.suppress(ConfigError):  # its mechanism makes no noise
+                _desks[job] = ReportDesk(job.name, job.config, max_staleness=source.max_staleness)
+    desk, estimator = _desks[job], job.model.estimator
+    if desk is not None and isinstance(estimator, LDPLearner) and desk.version != job.snapshot.seq:
+        desk.show(job.snapshot.seq, estimator)
+    return desk
+
+
+def _desk(job: Job) -> ReportDesk:
+    desk = desk_of(job)
+    if desk is None:
+        raise ProblemError(409, "no-reports", "this job takes no reports: see docs/reports.md")
+    return desk
+
+
+@router.get(
+    "/{job}/randomizer",
+    responses={
+        200: {"model": Document},
+        304: {"description": "The document is the one of the ETag."},
+        **responses(401, 403, 404, 409),
+    },
+    response_class=Response,
+)
+async def randomizer(request: Request, job: JobName) -> Response:
+    """All that a device needs for a report. It changes with the commits; see docs/reports.md."""
+    text, etag = _desk(job_for(request, job, "report", "read")).document()
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if known & {etag, "*"}:
+        return Response(status_code=304, headers=headers)
+    return Response(text, media_type="application/json", headers=headers)
+
+
+@router.post(
+    "/{job}/reports",
+    responses={200: {"model": schemas.Outcome}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)},
+    response_class=Response,
+    openapi_extra=schemas.body(schemas.ReportsCall) | schemas.IDEMPOTENT,
+)
+async def reports(request: Request, job: JobName) -> Response:
+    """Learn reports of devices. The answer comes after their commit."""
+    found = learning_job(request, job, "report")
+    desk = _desk(found)
+    body = await read_json(request)
+    key = idempotency_key(request)
+    items = _items(body)
+    if not items:
+        return documents.answer({"version": found.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
+    checked = _checked(desk, items) if len(body) <= FEW_BYTES else await asyncio.to_thread(_checked, desk, items)
+    return documents.answer(await found.submit(found.reports(body, key, len(items), *checked)))
+
+
+def _items(body: bytes) -> list[Any]:
+    try:
+        call = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        call = None
+    if not isinstance(call, dict) or call.keys() != {"reports"} or not isinstance(call["reports"], list):
+        raise ProblemError(400, "malformed", 'expected {"reports": [...]}')
+    items: list[Any] = call["reports"]
+    if len(items) > MAX_RECORDS:
+        raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} reports")
+    return items
+
+
+def _checked(
+    desk: ReportDesk, items: list[Any]
+) -> tuple[dict[int, tuple[Any, Any]], dict[int, tuple[str, bytes]], dict[int, str]]:
+    """By index: what passed, with its subject; the id and the text of what has one; the reasons of the others.
+
+    What was learned under its id is not dead when it comes again, also if it would be stale now: so ids come first.
+    """
+    received: dict[int, tuple[Any, Any]] = {}
+    ids: dict[int, tuple[str, bytes]] = {}
+    dead: dict[int, str] = {}
+    for i, item in enumerate(items):
+        name = item.get("id") if isinstance(item, dict) else None
+        if isinstance(name, str) and name:
+            ids[i] = name, orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
+        try:
+            report = desk.receive(item)
+            received[i] = report.report, report.subject
+        except RefusedReportError as error:
+            dead[i] = error.reason
+    return received, ids, dead

@@ -1,0 +1,178 @@
+// The live page: the models of the service, from its routes and its events.
+const at = (id) => document.getElementById(id);
+const format = (x) => (x === null || x === undefined ? "not settled" : Number(x.toPrecision(4)).toLocaleString("en"));
+const words = (name) => name.replaceAll("_", " ");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let reading = null, shown = null, described = 0, timer = null;
+
+function make(name, text, className = "") {
+  const element = document.createElement(name);
+  element.textContent = text;
+  element.className = className;
+  return element;
+}
+
+function fill(body, rows) {
+  body.replaceChildren(...rows.map((cells) => {
+    const row = document.createElement("tr");
+    row.append(...cells.map((cell) => make("td", typeof cell === "number" || cell === null ? format(cell) : cell, typeof cell === "string" ? "" : "number")));
+    return row;
+  }));
+}
+
+async function call(path, signal) {
+  const token = sessionStorage.getItem("streamdp:token");
+  const response = await fetch(path, { signal, headers: token ? { Authorization: `Bearer ${token}` } : {} });
+  if (response.ok) return response;
+  const problem = await response.json().catch(() => ({}));
+  throw Object.assign(new Error(problem.detail ?? `status ${response.status}`), { status: response.status });
+}
+
+/** A chart of columns over time; the first column is the time. */
+class Chart {
+  constructor(place, names, colours, dashed = []) {
+    this.place = place;
+    this.data = [[], ...names.map(() => [])];
+    const style = getComputedStyle(document.documentElement), axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: style.getPropertyValue("--line") } };
+    const series = names.map((label, j) => ({ label, stroke: style.getPropertyValue(colours[j]), width: 2, dash: dashed[j] ? [6, 4] : undefined, value: (_, v) => (v === null || v === undefined ? "" : format(v)) }));
+    place.replaceChildren();
+    this.plot = new uPlot({ width: place.clientWidth, height: 220, series: [{ label: "Time" }, ...series], axes: [axis, { ...axis, size: 70 }] }, this.data, place);
+    this.watcher = new ResizeObserver(() => this.plot.setSize({ width: place.clientWidth, height: 220 }));
+    this.watcher.observe(place);
+  }
+  add(time, values) {
+    if (this.data[0].length && time <= this.data[0].at(-1)) time = this.data[0].at(-1) + 0.001;
+    [time, ...values].forEach((v, j) => this.data[j].push(v));
+    if (this.data[0].length > 5000) for (const column of this.data) column.splice(0, 1000);
+    this.plot.setData(this.data);
+  }
+  end() {
+    this.watcher.disconnect();
+    this.plot.destroy();
+  }
+}
+
+function charts(page, rows) {
+  for (const chart of [shown?.records, shown?.errors]) chart?.end();
+  shown = { ...page, records: new Chart(at("records"), ["learned", "refused", "dead"], ["--learned", "--refused", "--dead"]), errors: null, rows };
+  for (const row of rows) shown.records.add(row.at, [row.learned, row.refused, row.dead]);
+}
+
+function measures(version, measure) {
+  const { constant } = shown.about, names = Object.keys(measure).filter((name) => typeof measure[name] === "number" && name !== "records");
+  at("measured").hidden = false;
+  at("measured-version").textContent = version;
+  fill(at("measures"), names.map((name) => [words(name), measure[name], constant?.[name] ?? null]));
+  const first = names[0];
+  shown.errors ??= new Chart(at("errors"), [words(first), "best constant"], ["--accent", "--refused"], [false, true]);
+  shown.errors.add(Date.now() / 1000, [measure[first], constant?.[first] ?? null]);
+}
+
+function commit({ version, learned, refused, dead, measure, weights }, job) {
+  const { guarantee } = shown;
+  const spent = guarantee.private ? ["epsilon", "delta", "mu"].filter((k) => k in guarantee).map((k) => `${k}=${guarantee[k]}`).join(", ") || "nothing spent" : "NOT private";
+  const numbers = { Version: version, Learned: learned, "Refused by a cap": refused, Dead: dead, "Per record": spent, Waiting: shown.about.waiting };
+  at("numbers").replaceChildren(...Object.entries(numbers).map(([name, value]) => {
+    const box = document.createElement("div");
+    box.append(make("dt", name), make("dd", typeof value === "number" ? value.toLocaleString("en") : value));
+    box.lastChild.dataset.number = name;
+    return box;
+  }));
+  if (version) {
+    const row = { at: Date.now() / 1000, learned, refused, dead };
+    shown.rows.push(row);
+    shown.records.add(row.at, [learned, refused, dead]);
+  }
+  if (measure) measures(version, measure);
+  fill(at("weights"), weights.map((w) => [w.class ? `${w.name} (${w.class})` : w.name, w.value, w.low, w.high, w.unit]));
+  document.title = `${job}: version ${version}`;
+}
+
+/** Read server-sent events with fetch, which can send a token. */
+async function follow(job, signal) {
+  const response = await call(`/v1/models/${encodeURIComponent(job)}/events`, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ; ) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts)
+      for (const line of part.split("\n")) {
+        if (!line.startsWith("data: ")) continue;
+        const event = JSON.parse(line.slice(6));
+        timer ??= setTimeout(() => describe(job, signal).catch(() => {}), described + 2000 - Date.now());
+        commit(event, job);
+      }
+  }
+}
+
+async function describe(job, signal) {
+  const path = encodeURIComponent(job);
+  const [model, about] = await Promise.all([`v1/models/${path}`, `page/job/${path}`].map(async (p) => (await call(`/${p}`, signal)).json()));
+  described = Date.now();
+  clearTimeout(timer);
+  timer = null;
+  at("statement").textContent = model.statement;
+  if (shown) Object.assign(shown, { about, guarantee: model.guarantee });
+  at("trouble").textContent = about.trouble ?? "";
+  const reasons = Object.entries(about.reasons).map(([reason, times]) => `${words(reason)} ${times.toLocaleString("en")}`);
+  at("reasons").textContent = reasons.length ? `Dead records since the service started, by reason: ${reasons.join(", ")}.` : "";
+  return { about, guarantee: model.guarantee };
+}
+
+async function show(job) {
+  reading?.abort();
+  const { signal } = (reading = new AbortController());
+  at("join").href = `/join/${encodeURIComponent(job)}`;
+  at("join").hidden = at("measured").hidden = true;
+  for (let wait = 1000; !signal.aborted; wait = Math.min(2 * wait, 15000)) {
+    try {
+      const page = await describe(job, signal);
+      at("main").hidden = false;
+      charts(page, page.about.history);
+      call(`/v1/models/${encodeURIComponent(job)}/randomizer`, signal).then(() => (at("join").hidden = false), () => {});
+      await follow(job, signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      at("trouble").textContent = `The service does not answer: ${error.message}. Trying again.`;
+      if (error.status === 401 || error.status === 403) {
+        at("access").hidden = false;
+        at("trouble").textContent = error.message;
+        return;
+      }
+    }
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+}
+
+async function start() {
+  try {
+    const { models } = await (await call(`/v1/models`)).json();
+    at("job").replaceChildren(...models.map(({ job }) => new Option(job, job)));
+    at("trouble").textContent = models.length ? "" : "The service has no jobs.";
+    if (models.length) show(at("job").value);
+  } catch (error) {
+    at("access").hidden = error.status !== 401 && error.status !== 403;
+    at("trouble").textContent = error.message;
+  }
+}
+
+at("job").addEventListener("change", () => show(at("job").value));
+at("access").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("streamdp:token", at("token").value);
+  start();
+});
+at("plan").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  at("planned").textContent = "Computing.";
+  try {
+    const { records } = await (await call(`/page/plan?${new URLSearchParams(new FormData(at("plan")))}`)).json();
+    at("planned").textContent = `${records.toLocaleString("en")} records. This is a lower limit: real runs take more.`;
+  } catch (error) {
+    at("planned").textContent = error.message;
+  }
+});
+dark.addEventListener("change", () => shown && charts({ about: shown.about, guarantee: shown.guarantee }, shown.rows));
+start();

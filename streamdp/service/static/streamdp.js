@@ -1,0 +1,600 @@
+// The device's side of streamdp's local reports, protocol 1: see docs/reports.md. No dependencies.
+//
+// A record and its gradient stay in this module. Only a noisy gradient or a noisy bit leaves it. The device trusts
+// nothing that the service announces but the point, the scales and the question: every constant that privacy rests on
+// is derived here from the agreement. The samplers are those of streamdp/privacy/samplers.py, word by word; the proofs
+// are in streamdp/privacy/mechanisms and streamdp/privacy/entropy.py.
+
+export const PROTOCOL = 1;
+const MOST_BYTES = 8 << 20;
+const ARITHMETIC = 1 + 2 ** -40;
+
+/** An error that says what was expected. It never shows a value of a record. */
+export class StreamDPError extends Error {}
+/** The document is malformed or not the agreed one. */
+export class RefusedError extends StreamDPError {}
+/** A record does not fit the schema. */
+export class SchemaError extends StreamDPError {}
+/** The service did not take the report. It is kept, and the same report can be sent again. */
+export class ServiceError extends StreamDPError {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const refuse = (condition, message) => {
+  if (!condition) throw new RefusedError(`refused: ${message}`);
+};
+
+// -- numbers ----------------------------------------------------------------------------------------------------------
+
+/** Round to the nearest whole number, ties to even. */
+const rint = (x) => (Math.abs(x) < 2 ** 51 ? x + 6755399441055744 - 6755399441055744 : Math.round(x));
+
+/** floor(log2(x)) of a positive, normal double. */
+function exponent(x) {
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, x);
+  return ((view.getUint16(0) >> 4) & 0x7ff) - 1023;
+}
+
+/** e^(t^2/2) Phi(-t) for t >= 0: a continued fraction, or a series of positive terms. */
+function scaledTail(t) {
+  const x = t / Math.SQRT2;
+  if (x < 1) {
+    let term = x, sum = x;
+    for (let n = 1; n < 60; n++) sum += term *= (2 * x * x) / (2 * n + 1);
+    return (Math.exp(x * x) - (2 / Math.sqrt(Math.PI)) * sum) / 2;
+  }
+  let f = x;
+  for (let k = 300; k > 0; k--) f = x + k / 2 / f;
+  return 1 / (2 * f * Math.sqrt(Math.PI));
+}
+
+const phi = (z) => (z < 0 ? Math.exp((-z * z) / 2) * scaledTail(-z) : 1 - Math.exp((-z * z) / 2) * scaledTail(z));
+
+/** delta_mu(eps) of mu-GDP (Dong, Roth, Su 2022, Corollary 1). */
+function gaussianDelta(mu, eps) {
+  const s = eps / mu - mu / 2;
+  return phi(-s) - Math.exp((-s * s) / 2) * scaledTail(eps / mu + mu / 2);
+}
+
+/** The largest mu whose mu-GDP implies (eps, delta)-DP, from below. */
+function muOf(eps, delta) {
+  let low = 1, high = 1;
+  while (gaussianDelta(low, eps) > delta) low /= 2;
+  while (gaussianDelta(high, eps) <= delta) high *= 2;
+  for (let i = 0; i < 200 && high - low > 1e-15 * high; i++) {
+    const middle = (low + high) / 2;
+    if (gaussianDelta(middle, eps) > delta) high = middle;
+    else low = middle;
+  }
+  return low;
+}
+
+/** The share of the sphere of R^d in {<v, u> >= gamma}, gamma >= 0: half an incomplete beta function. */
+function capShare(gamma, d) {
+  const a = (d - 1) / 2, x = 1 - gamma * gamma, log = logBeta(d);
+  const series = (p, q, z) => {
+    let term = 1 / p, sum = term;
+    for (let n = 0; n < 1e6 && term > sum * 1e-17; n++) sum += term *= ((p + q + n) / (p + 1 + n)) * z;
+    return sum * Math.exp(p * Math.log(z) + q * Math.log1p(-z) - log);
+  };
+  return x < (a + 1) / (a + 2.5) ? series(a, 0.5, x) / 2 : (1 - series(0.5, a, gamma * gamma)) / 2;
+}
+
+/** ln B(1/2, (d-1)/2). */
+function logBeta(d) {
+  let log = Math.log(d % 2 ? 2 : Math.PI);
+  for (let a = d % 2 ? 1 : 0.5; a < (d - 1) / 2 - 0.25; a++) log += Math.log(a / (a + 0.5));
+  return log;
+}
+
+/** PrivUnit's cap: [1/m, gamma, p]. Any gamma is private with its p; the best one makes the least noise. */
+export function cap(epsilon, d, gamma = undefined) {
+  const eps = Math.min(epsilon, 300) * (1 - 1e-12);
+  if (d === 1) {
+    const p = 1 / (1 + Math.exp(-eps));
+    return [1 / (2 * p - 1), 0, p];
+  }
+  const at = (g) => {
+    const q = capShare(g, d), denominator = q + (1 - q) * Math.exp(-eps);
+    const log = ((d - 1) / 2) * Math.log1p(-g * g) - Math.log(d - 1) - logBeta(d);
+    return [(Math.exp(log) * -Math.expm1(-eps)) / denominator, q / denominator];
+  };
+  if (gamma === undefined) {
+    const ratio = (Math.sqrt(5) - 1) / 2;
+    let low = 0, high = 1 - 1e-9, a = high - ratio * (high - low), b = low + ratio * (high - low);
+    let fa = at(a)[0], fb = at(b)[0];
+    while (high - low > 1e-9) {
+      if (fa > fb) {
+        [high, b, fb] = [b, a, fa];
+        fa = at((a = high - ratio * (high - low)))[0];
+      } else {
+        [low, a, fa] = [a, b, fb];
+        fb = at((b = low + ratio * (high - low)))[0];
+      }
+    }
+    gamma = (low + high) / 2;
+  }
+  const [m, p] = at(gamma);
+  return [1 / m, gamma, p];
+}
+
+// -- budgets, losses and calibration ------------------------------------------------------------------------------------
+
+/** Read `eps=1`, `eps=1,delta=1e-6` or `mu=0.5`. */
+export function parseBudget(text) {
+  const found = {};
+  for (const item of String(text).split(",")) {
+    const match = /^\s*(eps|delta|mu)\s*=\s*([0-9.eE+-]+)\s*$/.exec(item);
+    refuse(match && !(match[1] in found) && Number.isFinite(Number(match[2])), "expected a budget: eps=E, eps=E,delta=D or mu=M");
+    found[match[1]] = Number(match[2]);
+  }
+  const names = Object.keys(found).sort().join();
+  refuse(["eps", "delta,eps", "mu"].includes(names), "expected a budget: eps=E, eps=E,delta=D or mu=M");
+  const amount = found.eps ?? found.mu, delta = found.delta ?? 0;
+  refuse(amount >= 2 ** -20 && amount <= 2 ** 20 && delta >= 0 && delta < 1, "expected a budget that can be served");
+  return { kind: names === "mu" ? "mu" : delta ? "approx" : "eps", amount, delta };
+}
+
+/** The bound and the sensitivity of a loss's gradient: see streamdp/optim/losses. */
+export function constants(name, given) {
+  const { clip, weighting } = given;
+  if (clip !== null) return { bound: clip, sensitivity: 2 * clip };
+  let bound = Math.SQRT2, sensitivity, kappa = 0;
+  if (name === "huber") {
+    const c = given.c, density = Math.exp((-c * c) / 2) / Math.sqrt(2 * Math.PI);
+    kappa = 1 - 2 * phi(-c) - 2 * c * density + 2 * c * c * phi(-c);
+    bound = Math.sqrt(2 * c ** 2 + (kappa - c ** 2) ** 2 / 4);
+    sensitivity = Math.sqrt(8 * c ** 2 + (weighting === "norm" ? (c ** 2 - kappa) ** 2 / 4 : 0));
+  } else if (name === "softmax") bound = 2;
+  else if (name === "quantile") bound = Math.SQRT2 * Math.max(given.tau, 1 - given.tau);
+  else if (name === "squared") bound = 2 * given.radius + Math.SQRT2 * given.target_bound;
+  return { bound, sensitivity: sensitivity ?? 2 * bound, kappa };
+}
+
+function checkLoss({ name, parameters, bound, sensitivity }) {
+  const own = {
+    squared: ["target_bound", "radius"], huber: ["c", "sigma_min"], logistic: [], softmax: [], quantile: ["tau"], hinge: [],
+  }[name];
+  refuse(own && parameters && typeof parameters === "object", "expected a loss that this module knows");
+  const { clip, weighting } = parameters, names = ["clip", "weighting", ...own];
+  refuse(Object.keys(parameters).sort().join() === names.sort().join(), "expected the parameters of the loss, all of them");
+  refuse(clip === null || (clip > 0 && Number.isFinite(clip) && weighting === null), "expected a positive clip");
+  refuse([null, "mallows", "norm"].includes(weighting), "expected a weighting that this module knows");
+  const inside = (x, low, high) => typeof x === "number" && x > low && x < high;
+  refuse(name !== "huber" || (inside(parameters.c, 0, 2.0000001) && inside(parameters.sigma_min, 0, Infinity)), "expected huber's c and sigma_min");
+  refuse(name !== "quantile" || inside(parameters.tau, 0, 1), "expected a tau in (0, 1)");
+  const ball = inside(parameters.target_bound, 0, Infinity) && inside(parameters.radius, 0, Infinity);
+  refuse(name !== "squared" || (weighting !== "norm" && (clip !== null || ball)), "expected a bounded squared loss");
+  const derived = constants(name, parameters);
+  const near = (a, b) => Math.abs(a - b) <= 1e-12 * b;
+  refuse(near(bound, derived.bound) && near(sensitivity, derived.sensitivity), `the loss ${name} has another bound than announced`);
+  return { name, ...parameters, ...derived };
+}
+
+/** An amount cut to 10 bits after the leading one, as `round_down` of the library does. */
+const roundDown = (amount) => {
+  const unit = 2 ** (exponent(amount) - 10);
+  return Math.floor(amount / unit) * unit;
+};
+
+/** What the samplers need: the noise of a mechanism for a budget, as `Mechanism.rows` derives it. */
+export function calibrate(mechanism, budget, loss, d, own = false) {
+  const { kind } = budget;
+  refuse(mechanism === "gaussian" ? kind !== "eps" : ["laplace", "privunit"].includes(mechanism) && kind === "eps", `${mechanism} does not serve this budget`);
+  const rounded = own && (mechanism === "privunit" || kind === "approx");
+  const amount = rounded ? roundDown(budget.amount) : budget.amount;
+  const told = kind === "mu" ? phi(amount / 2) * (1 - 2 ** -40) : (1 / (1 + Math.exp(-amount))) * (1 - 2 ** -50);
+  const keep = Math.max(0.5, Math.min(told, 1 - 2 ** -50));
+  if (mechanism === "privunit") {
+    const [inverse, gamma, p] = cap(amount, d), bound = loss.bound * ARITHMETIC;
+    const radial = d > 2 ? (1 - gamma ** 2) ** ((d - 2) / 2) : 1;
+    return { mechanism, keep, scale: bound * inverse, grid: 2 ** -16, p, gamma, radial, angle: Math.acos(gamma), bound };
+  }
+  const mu = kind === "approx" ? muOf(amount, budget.delta) : amount;
+  const scaleOf = (s) => (mechanism === "laplace" ? (Math.sqrt(d) * s) / amount : s / mu);
+  const grid = 2 ** (exponent(scaleOf(loss.sensitivity)) - 20);
+  return { mechanism, keep, grid, scale: scaleOf(loss.sensitivity * ARITHMETIC + Math.sqrt(d) * grid) };
+}
+
+// -- random words and samplers ------------------------------------------------------------------------------------------
+
+/** Random words of 64 bits from WebCrypto, as two halves. A used word is overwritten. */
+export class Words {
+  #buffer = new Uint32Array(512);
+  #at = 512;
+
+  /** @returns {[number, number]} the low and the high half */
+  next() {
+    if (this.#at >= this.#buffer.length) {
+      globalThis.crypto.getRandomValues(this.#buffer);
+      this.#at = 0;
+    }
+    const halves = [this.#buffer[this.#at], this.#buffer[this.#at + 1]];
+    this.#buffer[this.#at++] = this.#buffer[this.#at++] = 0;
+    return halves;
+  }
+}
+
+const unit = ([low, high]) => (high * 2097152 + (low >>> 11)) * 2 ** -53;
+
+function ziggurat(edge, area, density, inverse) {
+  const span = 2 ** 52, base = area / density(edge);
+  const accept = new Float64Array(256), width = new Float64Array(256), height = new Float64Array(256);
+  accept[0] = Math.floor((edge / base) * span);
+  [width[0], width[255], height[0], height[255]] = [base / span, edge / span, 1, density(edge)];
+  for (let layer = 254, right = edge; layer > 0; layer--) {
+    const x = inverse(area / right + density(right));
+    accept[layer + 1] = Math.floor((x / right) * span);
+    [height[layer], width[layer], right] = [density(x), x / span, x];
+  }
+  return { edge, accept, width, height };
+}
+
+const NORMAL = ziggurat(3.6541528853610088, 0.004928673233974658, (x) => Math.exp((-x * x) / 2), (f) => Math.sqrt(-2 * Math.log(f)));
+const LAPLACE = ziggurat(7.69711747013105, 0.003949659822581557, (x) => Math.exp(-x), (f) => -Math.log(f));
+
+/** A variate of a ziggurat. The tail of Laplace noise is the edge and a fresh exponential; that of the normal, Marsaglia's. */
+function variate({ edge, accept, width, height }, words, density, normal) {
+  for (let start = 0; ; ) {
+    const [low, high] = words.next();
+    const layer = low & 0xff, sign = low & 0x100 ? -1 : 1, abscissa = (high & 0x1fffffff) * 8388608 + (low >>> 9);
+    let x = abscissa * width[layer];
+    if (abscissa < accept[layer]) return sign * (start + x);
+    if (layer === 0 && normal) {
+      do x = -Math.log1p(-unit(words.next())) / edge;
+      while (!(-2 * Math.log1p(-unit(words.next())) > x * x));
+      return sign * (edge + x);
+    }
+    if (layer === 0) start += edge;
+    else if (height[layer] + unit(words.next()) * (height[layer - 1] - height[layer]) < density(x)) return sign * (start + x);
+  }
+}
+
+const normalVariate = (words) => variate(NORMAL, words, (x) => Math.exp(-0.5 * x * x), true);
+const laplaceVariate = (words) => variate(LAPLACE, words, (x) => Math.exp(-x), false);
+
+function cosine(d, inCap, { gamma, radial, angle }, words) {
+  if (d === 1) return inCap ? 1 : -1;
+  if (d === 2) {
+    const v = unit(words.next());
+    return Math.cos(inCap ? v * angle : angle + v * (Math.PI - angle));
+  }
+  for (;;) {
+    const radius = Math.sqrt(1 - ((inCap ? radial : 1) * unit(words.next())) ** (2 / (d - 2)));
+    const found = radius * Math.cos((inCap ? angle : Math.PI) * unit(words.next()));
+    if (found >= gamma === inCap) return found;
+  }
+}
+
+function privunit(noise, gradient, words) {
+  const d = gradient.length, top = gradient.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  const squared = (v) => v.reduce((sum, x) => sum + x * x, 0);
+  const plain = squared(gradient), scaled = plain > 1e-280 && plain < 1e300;
+  const g = scaled || top === 0 ? [...gradient] : gradient.map((x) => x / top);
+  let norm = Math.sqrt(squared(g));
+  const share = ((scaled || top === 0 ? 1 : top) * norm) / noise.bound;
+  let sign = 2 * unit(words.next()) < 1 + share ? 1 : -1;
+  const inCap = unit(words.next()) < noise.p;
+  const along = cosine(d, inCap, noise, words);
+  if (norm === 0) g[0] = norm = 1;
+  const side = g.map(() => normalVariate(words));
+  sign /= norm;
+  const u = g.map((x) => x * sign);
+  const overlap = side.reduce((sum, x, j) => sum + x * u[j], 0);
+  const across = side.map((x, j) => x - overlap * u[j]);
+  const square = squared(across);
+  const stretch = square > 0 && d > 1 ? Math.sqrt(Math.max(0, 1 - along * along) / square) : 0;
+  return u.map((x, j) => rint((along * x + stretch * across[j]) / noise.grid) * (noise.scale * noise.grid));
+}
+
+/** A noisy gradient: `noise` is what `calibrate` returns. */
+export function randomize(noise, gradient, words = new Words()) {
+  if (noise.mechanism === "privunit") return privunit(noise, gradient, words);
+  const draw = noise.mechanism === "gaussian" ? normalVariate : laplaceVariate, scale = noise.scale / noise.grid;
+  return gradient.map((g) => (rint(g / noise.grid) + rint(draw(words) * scale)) * noise.grid);
+}
+
+/** A noisy bit: the true one with probability `keep`. */
+export const respond = (truth, keep, words = new Words()) => truth === unit(words.next()) < keep;
+
+// -- records ------------------------------------------------------------------------------------------------------------
+
+const text = (value, name) => {
+  if (!["string", "number", "boolean"].includes(typeof value)) throw new SchemaError(`${name}: expected a number or a text`);
+  return String(value);
+};
+
+function number(value, name) {
+  const found = text(value, name).trim();
+  if (!/^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(found) || !Number.isFinite(Number(found)))
+    throw new SchemaError(`${name}: expected a finite number`);
+  return Number(found);
+}
+
+const clip = (x, low, high) => Math.min(Math.max(x, low), high);
+
+function classIndex(classes, label, name) {
+  const no = ["false", "False", "FALSE", "0"], yes = ["true", "True", "TRUE", "1"];
+  let index = classes.indexOf(label);
+  if (classes.length === 2)
+    for (const [a, b] of [[no, yes], [yes, no]])
+      if (a.includes(classes[0]) && b.includes(classes[1])) index = a.includes(label) ? 0 : b.includes(label) ? 1 : -1;
+  if (index < 0) throw new SchemaError(`${name}: expected one of the ${classes.length} declared classes`);
+  return index;
+}
+
+/** A record as its columns and its target, as `Schema.encode_one` makes them. */
+export function encode(schema, x, y) {
+  const columns = [];
+  for (const { name, bounds, categories } of schema.features) {
+    if (bounds) columns.push(clip(((number(x[name], name) - bounds[0]) / (bounds[1] - bounds[0])) * 2 - 1, -1, 1));
+    else {
+      const level = categories.indexOf(text(x[name], name));
+      if (level < 0) throw new SchemaError(`${name}: expected one of the ${categories.length} declared categories`);
+      for (let k = 1; k < categories.length; k++) columns.push(k === level ? 1 : 0);
+    }
+  }
+  const { name, classes, bounds, scale } = schema.target;
+  if (classes) return { columns, target: classIndex(classes, text(y, name), name) };
+  const value = number(y, name);
+  return { columns, target: (bounds ? clip(value, bounds[0], bounds[1]) : value) / scale };
+}
+
+/** The bounded gradient of one record: see streamdp/optim/loops.py. `x` has its constant 1, if there is one. */
+export function gradient(loss, theta, x, y) {
+  const q = x.length, limit = loss.clip ?? Infinity, dot = (k) => x.reduce((sum, v, j) => sum + theta[k * q + j] * v, 0);
+  const square = x.reduce((sum, v) => sum + v * v, 0);
+  const heavy = square <= 2 || loss.clip !== null;
+  const weight = heavy ? 1 : loss.weighting === "norm" ? Math.sqrt(2 / square) : 2 / square;
+  if (loss.name === "softmax") {
+    const u = Array.from({ length: theta.length / q }, (_, k) => dot(k));
+    const top = u.reduce((a, b) => Math.max(a, b)), e = u.map((v) => Math.exp(v - top)), total = e.reduce((a, b) => a + b, 0);
+    const slopes = e.map((v, k) => (v / total - (k === y ? 1 : 0)) * weight);
+    const size = slopes.reduce((sum, a) => sum + a * a * square, 0);
+    const shrink = !(square > 1e-280 && square < 1e300 && size < 1e300) ? 0 : size > limit * limit ? limit / Math.sqrt(size) : 1;
+    return slopes.flatMap((a) => x.map((v) => (shrink ? a * v * shrink : 0)));
+  }
+  const u = dot(0), sign = 2 * y - 1;
+  let a = 0, scale = 0;
+  if (loss.name === "logistic") a = 1 / (1 + Math.exp(-clip(u, -700, 700))) - y;
+  else if (loss.name === "huber") {
+    a = -clip((y - u) / theta[theta.length - 1], -loss.c, loss.c);
+    scale = 0.5 * (loss.kappa - a * a) * weight;
+  } else if (loss.name === "squared") a = u - clip(y, -(loss.target_bound ?? Infinity), loss.target_bound ?? Infinity);
+  else if (loss.name === "quantile") a = (y < u ? 1 : 0) - loss.tau;
+  else a = sign * u < 1 ? -sign : 0;
+  a = square > 1e-280 && Math.abs(a) > 1e-140 ? a * weight : 0;
+  const size = a * a * square + scale * scale;
+  const shrink = !(square < 1e300 && size < 1e300) ? 0 : size > limit * limit ? limit / Math.sqrt(size) : 1;
+  const g = x.map((v) => (shrink ? a * shrink * v : 0));
+  return loss.name === "huber" ? [...g, shrink * scale] : g;
+}
+
+// -- the document -------------------------------------------------------------------------------------------------------
+
+/** Canonical JSON (RFC 8785) of plain JSON values. */
+function canonical(value) {
+  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.keys(value).sort().map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join()}}`;
+}
+
+const AGREED = ["protocol", "job", "schema", "loss", "mechanism", "budget"];
+
+/** The digest of a document's agreement: what a person agrees to once, in hexadecimal. */
+export async function digest(document) {
+  refuse(globalThis.crypto?.subtle, "WebCrypto is missing: a page needs HTTPS, or localhost");
+  const agreed = Object.fromEntries(AGREED.map((name) => [name, document[name]]));
+  const bytes = await globalThis.crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(agreed)));
+  return Array.from(new Uint8Array(bytes), (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+const finite = (v) => typeof v === "number" && Number.isFinite(v);
+const pair = (v) => Array.isArray(v) && v.length === 2 && v.every(finite);
+
+function checkSchema(schema) {
+  refuse(schema && Array.isArray(schema.features) && schema.features.length > 0 && schema.target, "expected a schema");
+  const names = new Set();
+  for (const { name, bounds, categories } of schema.features) {
+    refuse(typeof name === "string" && !names.has(name), "expected features with distinct names");
+    names.add(name);
+    const texts = Array.isArray(categories) && categories.length > 1 && categories.every((c) => typeof c === "string");
+    refuse(categories === undefined ? pair(bounds) && bounds[0] < bounds[1] : texts && bounds === undefined, "expected bounds or categories of each feature");
+  }
+  const { name, classes, bounds, scale } = schema.target;
+  refuse(typeof name === "string" && !names.has(name) && finite(scale) && scale > 0, "expected a target with a name and a scale");
+  refuse(classes === null || (Array.isArray(classes) && classes.length > 1 && bounds === null && scale === 1), "expected classes or bounds");
+  refuse(bounds === null || (pair(bounds) && bounds[0] < bounds[1]), "expected the bounds of the target in their order");
+  refuse(typeof schema.intercept === "boolean", "expected whether there is an intercept");
+}
+
+/** What makes the reports of one document, which may come from an untrusted service. */
+export class Randomizer {
+  /** Check a document against the digest of an agreement; null: agree to this document. */
+  static async of(document, agreement = null) {
+    refuse(document && document.protocol === PROTOCOL, `expected a document of protocol ${PROTOCOL}`);
+    const found = await digest(document);
+    refuse(found === document.agreement && (agreement === null || found === agreement),
+      "the service announces another agreement than this device has (job, schema, loss, mechanism or budget)");
+    return new Randomizer(document, found);
+  }
+
+  constructor(document, agreement) {
+    const { schema, theta, scales, version, expires_at: expires, ask } = document;
+    this.document = document;
+    this.agreement = agreement;
+    checkSchema(schema);
+    this.loss = checkLoss(document.loss);
+    this.budget = parseBudget(document.budget);
+    this.names = schema.features.flatMap(({ name, categories }) => (categories ? categories.slice(1).map((c) => `${name}=${c}`) : [name]));
+    const p = this.names.length, q = p + schema.intercept, classes = schema.target.classes?.length ?? 1;
+    const d = this.loss.name === "softmax" ? q * Math.max(2, classes) : this.loss.name === "huber" ? q + 1 : q;
+    refuse(["logistic", "softmax", "hinge"].includes(this.loss.name) === (classes > 1), "expected a loss that fits the target");
+    refuse(this.loss.name === "softmax" || classes <= 2, "expected the softmax loss for several classes");
+    refuse(Array.isArray(theta) && theta.length === d && theta.every(finite), `expected a point of ${d} numbers`);
+    refuse(this.loss.name !== "huber" || theta[d - 1] >= this.loss.sigma_min * (1 - 1e-9), "expected a scale of at least sigma_min");
+    const norm = Math.sqrt(theta.reduce((sum, v) => sum + (v / (this.loss.radius ?? Infinity)) ** 2, 0));
+    refuse(this.loss.name !== "squared" || norm <= 1 + 2 ** -41, "expected a point in the ball that the bound assumes");
+    refuse(Array.isArray(scales) && scales.length === p + 1 && scales.every((s) => pair(s) && s[1] > 0), `expected ${p + 1} scales`);
+    refuse(Number.isSafeInteger(version) && version >= 0 && finite(expires), "expected a version and its end");
+    this.noise = calibrate(document.mechanism, this.budget, this.loss, d);
+    const { bounds, scale } = schema.target;
+    const [low, high] = bounds ? bounds.map((b) => b / scale) : [0, 0];
+    [this.middle, this.half] = bounds ? [(low + high) / 2, (high - low) / 2] : [0, Infinity];
+    if (ask !== "gradient") {
+      const feature = schema.features.find(({ name }) => name === ask?.column);
+      refuse(feature?.bounds || (ask?.column === schema.target.name && bounds), "expected a question about a number with bounds");
+      refuse(finite(ask.below) ? Object.keys(ask).length === 2 : finite(ask.centre) && finite(ask.within) && ask.within > 0, "expected a question");
+      this.column = feature ? this.names.indexOf(ask.column) : p;
+    }
+  }
+
+  /** Whether the document may still be answered. */
+  get fresh() {
+    return Date.now() / 1000 <= this.document.expires_at;
+  }
+
+  /** The true answer: a gradient, or a bit. It must not leave the device. */
+  truth(x, y) {
+    const { schema, ask, theta, scales } = this.document;
+    const { columns, target } = encode(schema, x, y);
+    const value = clip(target, this.middle - this.half, this.middle + this.half);
+    if (ask !== "gradient") {
+      const v = this.column < columns.length ? columns[this.column] : (value - this.middle) / this.half;
+      return "below" in ask ? v < ask.below : ask.centre - ask.within <= v && v < ask.centre + ask.within;
+    }
+    const scaled = [...columns, value].map((v, j) => (v - scales[j][0]) / scales[j][1]);
+    const row = [...scaled.slice(0, -1), ...(schema.intercept ? [1] : [])];
+    return gradient(this.loss, theta, row, schema.target.classes ? value : scaled[scaled.length - 1]);
+  }
+
+  /** A report on a record, as JSON values. The noise is drawn now. */
+  report(x, y, { id, subject = null, budget = null, words = new Words() }) {
+    const { version, ask, schema, mechanism, theta } = this.document;
+    if (!this.fresh) throw new RefusedError("refused: the document is too old; ask the service for a new one");
+    if ((subject === null) !== ((schema.subject ?? null) === null))
+      throw new SchemaError(subject === null ? "the job needs the subject of a report" : "the job takes no subject");
+    let noise = this.noise;
+    if (budget !== null) {
+      const own = parseBudget(budget), { kind, amount, delta } = this.budget;
+      refuse(own.kind === kind && own.delta === delta && own.amount <= amount, "expected at most the agreed budget, of the same kind");
+      if (own.amount < amount) noise = calibrate(mechanism, own, this.loss, theta.length, true);
+    }
+    const truth = this.truth(x, y);
+    const out = { version, budget: budget ?? this.document.budget, id };
+    if (ask === "gradient") out.gradient = randomize(noise, truth, words);
+    else Object.assign(out, { ask, bit: respond(truth, noise.keep, words) });
+    return subject === null ? out : { ...out, subject };
+  }
+}
+
+// -- the device ---------------------------------------------------------------------------------------------------------
+
+/** Notes of reports in a `Storage`, such as `localStorage`: they outlive the page. */
+export const storedNotes = (storage) => ({
+  get: (key) => JSON.parse(storage.getItem(`streamdp:${key}`)),
+  set: (key, note) => storage.setItem(`streamdp:${key}`, JSON.stringify(note)),
+});
+
+const inMemory = () => {
+  const notes = new Map();
+  return { get: (key) => notes.get(key) ?? null, set: (key, note) => notes.set(key, note) };
+};
+
+/** The name of a report. It is random, so that no two devices give the same, and it tells nothing. */
+const randomName = () => Array.from(globalThis.crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+
+/** One person's device. A record answers once: whatever fails, the same report is sent again, never a fresh draw. */
+export class Device {
+  #url;
+  #options;
+  #etag = null;
+  #randomizer = null;
+  #busy = new Map();
+
+  constructor(url, job, { agreement = null, token = null, notes = inMemory(), fetch = globalThis.fetch.bind(globalThis) } = {}) {
+    this.#url = `${String(url).replace(/\/+$/, "")}/v1/models/${encodeURIComponent(job)}`;
+    this.#options = { token, notes, fetch };
+    this.job = job;
+    this.agreement = agreement;
+  }
+
+  async #call(path, options = {}) {
+    const { token, fetch } = this.#options;
+    const headers = { ...options.headers, ...(token === null ? {} : { Authorization: `Bearer ${token}` }) };
+    let response;
+    try {
+      response = await fetch(this.#url + path, { ...options, headers, credentials: "omit", referrerPolicy: "no-referrer" });
+    } catch {
+      throw new ServiceError("the service does not answer");
+    }
+    if (!response.ok && response.status !== 304) throw new ServiceError(`the service answers with status ${response.status}`, response.status);
+    return response;
+  }
+
+  /** The newest randomizer of the service, checked against what this device agreed to. */
+  async randomizer() {
+    const known = this.#randomizer?.fresh && this.#etag;
+    const response = await this.#call("/randomizer", { headers: known ? { "If-None-Match": this.#etag } : {} });
+    if (response.status === 304) return this.#randomizer;
+    const body = await response.text();
+    refuse(body.length <= MOST_BYTES, "the document is too long");
+    let document = null;
+    try {
+      document = JSON.parse(body);
+    } catch {
+      refuse(false, "expected a document as JSON");
+    }
+    refuse(document?.job === this.job, "the document is of another job");
+    const pinned = this.agreement ?? (await this.#options.notes.get(`${this.#url}:agreement`));
+    const found = await Randomizer.of(document, pinned);
+    if (pinned === null) await this.#options.notes.set(`${this.#url}:agreement`, found.agreement);
+    this.agreement = found.agreement;
+    this.#etag = response.headers.get("ETag");
+    return (this.#randomizer = found);
+  }
+
+  /** What is noted of a record: its report, and its outcome if there is one. */
+  note(id) {
+    return this.#options.notes.get(`${this.#url}:record:${id}`);
+  }
+
+  /** The randomizer that this device used last, if it is of this version. */
+  last(version) {
+    return this.#randomizer?.document.version === version ? this.#randomizer : null;
+  }
+
+  /** Report one record, and return {outcome: "learned" | "refused" | "dead", reason?, report}. See streamdp.d.ts. */
+  report(x, y, { id = randomName(), subject = null, budget = null } = {}) {
+    const before = this.#busy.get(id) ?? Promise.resolve();
+    const locks = globalThis.navigator?.locks; // of all tabs, which share the notes
+    const run = () => this.#report(x, y, id, subject, budget);
+    const mine = before.catch(() => {}).then(() => (locks ? locks.request(`streamdp:${this.#url}:${id}`, run) : run()));
+    this.#busy.set(id, mine);
+    return mine;
+  }
+
+  async #report(x, y, id, subject, budget) {
+    const { notes } = this.#options, key = `${this.#url}:record:${id}`;
+    let note = await this.note(id);
+    if (note?.outcome) return note;
+    if (!note) {
+      note = { report: (await this.randomizer()).report(x, y, { id: randomName(), subject, budget }) };
+      await notes.set(key, note); // before anything leaves the device
+    }
+    const response = await this.#call("/reports", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "Idempotency-Key": note.report.id },
+      body: JSON.stringify({ reports: [note.report] }),
+    });
+    const found = await response.json();
+    const outcome = found.dead?.length ? { outcome: "dead", reason: found.dead[0].reason } : { outcome: found.learned ? "learned" : "refused" };
+    note = { ...note, ...outcome };
+    await notes.set(key, note);
+    return note;
+  }
+}

@@ -1,0 +1,266 @@
+"""The pages in a real Chromium: content, live commits, keyboard, phone, dark mode, and answers that stay there."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, Request, expect
+
+from streamdp.client import Device
+from streamdp.config.http import TokenConfig
+from tests.support.browser import chromium, page_of
+from tests.support.pages import flights, learn, survey, wages
+from tests.support.paths import ROOT
+from tests.support.service import client
+
+SECRET = "13.572468"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A service with a job on flights and a survey."""
+    folder = tmp_path_factory.mktemp("pages")
+    with client(flights(folder), survey(folder), wages(folder)) as found:
+        learn(found, 0, 500)
+        yield found
+
+
+def address(http: httpx.Client, path: str = "/") -> str:
+    return f"{str(http.base_url).rstrip('/')}{path}"
+
+
+def fits(page: Page) -> bool:
+    """Whether the page is no wider than its window."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_the_live_page_shows_the_model_and_each_commit(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser, viewport={"width": 1100, "height": 1500}) as page:
+        page.goto(address(http))
+        learned = page.locator("[data-number=Learned]")
+        before = http.get("/v1/models/late").json()["learned"]
+        expect(learned).to_have_text(f"{before:,}")
+        expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
+        assert "neighbour" in page.inner_text("#statement").lower()
+        weights = http.get("/v1/models/late/weights").json()["weights"]
+        expect(page.locator("#weights tr")).to_have_count(len(weights))
+        expect(page.locator("#weights tr").first).to_contain_text(weights[0]["name"])
+        expect(page.locator("#weights tr").first).to_contain_text(weights[0]["unit"])
+        expect(page.locator("#records canvas")).to_be_visible()
+        rows = page.locator("#measures tr")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("accuracy")
+        expect(rows.first).to_contain_text("0.68")  # the share of the late ones
+        for k in range(1, 4):  # no reload
+            learn(http, before + 10 * k, 10)
+            expect(learned).to_have_text(f"{before + 10 * k:,}")
+        expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
+        http.post("/v1/models/late/learn", json={"records": [{"x": {}, "y": "x", "subject": "s"}]})
+        expect(page.locator("[data-number=Dead]")).to_have_text("1")
+        expect(page.locator("#reasons")).to_contain_text("by reason: missing 1.")
+
+
+def test_the_planner_answers_and_says_what_is_wrong(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser) as page:
+        page.goto(address(http))
+        page.fill("[name=d]", "1")
+        page.click("text=Plan")
+        expect(page.locator("#planned")).to_contain_text("records. This is a lower limit")
+        page.fill("[name=budget]", "much")
+        page.keyboard.press("Enter")
+        expect(page.locator("#planned")).to_contain_text("expected eps=E")
+
+
+def luminance(page: Page, name: str) -> float:
+    """The brightness of a colour of the page, 0 to 1."""
+    found: float = page.evaluate(
+        """(name) => {
+            const canvas = document.createElement("canvas").getContext("2d");
+            canvas.fillStyle = getComputedStyle(document.body)[name];
+            canvas.fillRect(0, 0, 1, 1);
+            return canvas.getImageData(0, 0, 1, 1).data.slice(0, 3).reduce((a, b) => a + b, 0) / 765;
+        }""",
+        name,
+    )
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_a_phone_and_can_be_read_in_light_and_dark(http: httpx.Client, browser: Browser, scheme: Any) -> None:
+    options = {"viewport": {"width": 360, "height": 740}, "color_scheme": scheme}
+    with page_of(browser, **options) as page:
+        for path in ("/", "/join/survey"):
+            page.goto(address(http, path))
+            expect(page.locator("#main")).to_be_visible()
+            assert fits(page)
+            text, ground = luminance(page, "color"), luminance(page, "backgroundColor")
+            assert (text < 0.3 and ground > 0.7) if scheme == "light" else (text > 0.7 and ground < 0.3)
+
+
+def posted(page: Page) -> list[Request]:
+    sent: list[Request] = []
+    page.on("request", lambda request: sent.append(request))
+    return sent
+
+
+def learned(http: httpx.Client) -> int:
+    return int(http.get("/v1/models/survey").json()["learned"])
+
+
+def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
+    http: httpx.Client, browser: Browser
+) -> None:
+    with page_of(browser, viewport={"width": 700, "height": 1500}) as page:
+        sent, before = posted(page), learned(http)
+        with Device(str(http.base_url), "survey") as device:
+            half = device._randomizer()
+        page.goto(address(http, f"/join/survey#agreement={half.agreement}"))
+        expect(page.locator("h1")).to_have_text("Take part: survey")
+        assert page.locator("#digest").text_content() == half.agreement
+        for key in ("Tab", "Tab"):
+            page.keyboard.press(key)
+        page.keyboard.type(SECRET)
+        page.keyboard.press("Tab")
+        page.keyboard.type("JFK")
+        page.keyboard.press("Tab")
+        page.keyboard.type("late")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator("#outcome")).to_contain_text("Your report was learned")
+        assert learned(http) == before + 1
+
+        shown = json.loads(page.inner_text("#report"))
+        (post,) = [request for request in sent if request.method == "POST"]
+        assert json.loads(post.post_data or "")["reports"] == [shown]
+        assert shown.keys() == {"version", "budget", "id", "gradient"}
+        truth = json.loads(page.inner_text("#truth"))
+        row, y = half._schema.encode_one({"dep_delay": SECRET, "origin": "JFK", "late": "late"})
+        local = half._randomizer
+        object.__setattr__(local, "mechanism", "none")
+        assert truth == pytest.approx(local(row, y).gradient.tolist(), rel=1e-12)  # type: ignore[union-attr]
+        for request in sent:
+            wire = f"{request.url} {request.headers} {request.post_data}"
+            for value in [SECRET, "JFK", *(str(g) for g in truth if g)]:
+                assert value not in wire
+
+        assert "73.1 %" in page.inner_text("#bound")  # e / (1 + e)
+        beliefs = [float(cell.split()[0]) for cell in page.locator("#belief-rows td:last-child").all_text_contents()]
+        assert sum(beliefs) == pytest.approx(100, abs=0.2)
+        assert 26.8 <= min(beliefs) <= max(beliefs) <= 73.2
+
+        page.reload()  # a second answer is not possible in this browser
+        expect(page.locator("#outcome")).to_contain_text("Your report was learned")
+        expect(page.locator("#form")).to_be_hidden()
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_report(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser) as page:
+        sent, before = posted(page), learned(http)
+        page.route("**/reports", lambda route: route.abort())
+        page.goto(address(http, "/join/survey"))
+        page.fill("[name='x:dep_delay']", "20")
+        page.select_option("[name='x:origin']", "LGA")
+        page.select_option("[name=y]", "on time")
+        page.click("#send")
+        expect(page.locator("#trouble")).to_contain_text("does not answer")
+        page.reload()
+        page.unroute("**/reports")
+        expect(page.locator("#send")).to_have_text("Send the same report again")
+        page.click("#send")
+        expect(page.locator("#outcome")).to_contain_text("Your report was learned")
+        bodies = {request.post_data for request in sent if request.method == "POST"}
+        assert len(bodies) == 1
+        assert learned(http) == before + 1
+
+
+def test_two_tabs_send_one_report(http: httpx.Client, browser: Browser) -> None:
+    """Both are between the look at the notes and the note: without a lock, each would draw a report."""
+    with page_of(browser) as page:
+        tabs, before, held = [page, page.context.new_page()], learned(http), []
+        sent = [posted(tab) for tab in tabs]
+        for tab in tabs:
+            tab.goto(address(http, "/join/survey"))
+            tab.fill("[name='x:dep_delay']", "20")
+            tab.select_option("[name='x:origin']", "LGA")
+            tab.select_option("[name=y]", "late")
+        page.context.route("**/randomizer", lambda route: held.append(route))
+        for tab in tabs:
+            tab.click("#send")
+        page.wait_for_timeout(1000)  # a second one comes in this time, if there is no lock
+        page.context.unroute("**/randomizer")  # which lets the held ones go on
+        for tab in tabs:
+            expect(tab.locator("#outcome")).to_contain_text("Your report was learned")
+        bodies = {request.post_data for requests in sent for request in requests if request.method == "POST"}
+        assert len(bodies) == 1
+        assert learned(http) == before + 1
+
+
+def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser) as page:
+        sent = posted(page)
+        page.goto(address(http, "/join/wages"))
+        for name, value in (("x:age", "33"), ("y", "77.125"), ("subject", "ann")):
+            page.fill(f"[name='{name}']", value)
+        page.click("#send")
+        expect(page.locator("#outcome")).to_contain_text("Your report was learned")
+        (post,) = [json.loads(request.post_data or "")["reports"][0] for request in sent if request.method == "POST"]
+        assert post.keys() == {"version", "budget", "id", "ask", "bit", "subject"}
+        assert post["ask"] == {"column": "wage", "below": 0.0}
+        assert "The true answer: no" in page.inner_text("#truth")
+        likely, less = (f"{100 * p:.1f} %" for p in (1 / (1 + math.exp(-1)), 1 / (1 + math.e)))
+        after = page.locator("#belief-rows td:last-child").all_text_contents()
+        assert after == ([likely, less] if post["bit"] else [less, likely])  # of a wage of 0, and of 100
+
+
+def test_a_page_refuses_another_agreement_than_its_link_names(http: httpx.Client, browser: Browser) -> None:
+    with page_of(browser) as page:
+        page.goto(address(http, f"/join/survey#agreement={'0' * 64}"))
+        expect(page.locator("#trouble")).to_contain_text("another agreement")
+        expect(page.locator("#main")).to_be_hidden()
+
+
+def test_with_tokens_the_live_page_asks_for_one(tmp_path: Path, browser: Browser) -> None:
+    from hashlib import sha256
+
+    tokens = [TokenConfig(sha256=sha256(b"open sesame").hexdigest(), scopes=("read",))]
+    with client(flights(tmp_path), tokens=tokens) as http, page_of(browser) as page:
+        page.goto(address(http))
+        expect(page.locator("#trouble")).to_contain_text("expected a known token")
+        page.fill("#token", "open sesame")
+        page.keyboard.press("Enter")
+        expect(page.locator("#main")).to_be_visible()
+        expect(page.locator("#trouble")).to_have_text("")
+
+
+def test_pages_have_a_policy_and_serve_no_other_file(http: httpx.Client) -> None:
+    for path in ("/", "/join/survey", "/device.js", "/static/live.js", "/static/uPlot.iife.min.js"):
+        answer = http.get(path)
+        assert answer.status_code == 200
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    for path in ("/static/..%2Fpages.py", "/static/pages.py", "/static/live.html", "/static/vendor"):
+        assert http.get(path).status_code == 404
+
+
+def test_the_device_is_small_on_the_wire(http: httpx.Client) -> None:
+    with http.stream("GET", "/device.js") as answer:
+        packed = b"".join(answer.iter_raw())
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(packed) < 20_000
+    plain = http.get("/device.js", headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+    assert plain.content == (ROOT / "clients" / "js" / "streamdp.js").read_bytes()

@@ -1,0 +1,65 @@
+"""Small jobs whose people send reports, and one round between a device and the desk."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from streamdp.config.definition import Definition
+from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.protocol.local_half import LocalHalf
+from streamdp.protocol.report_desk import ReportDesk
+
+FEATURES: dict[str, Any] = {"delay": [-30, 60], "hour": [0, 24], "origin": ["EWR", "JFK", "LGA"]}
+PERSON: dict[str, Any] = {"delay": 12.5, "hour": 7, "origin": "JFK"}
+
+
+def definition(target: dict[str, Any] | None = None, subject: Any = None, **model: Any) -> Definition:
+    """A job on departures; a classifier of two classes unless the target says otherwise."""
+    target = {"column": "late", "classes": ["False", "True"]} if target is None else target
+    kind = "LDPASGDClassifier" if "classes" in target else "LDPASGDRegressor"
+    schema = {"features": FEATURES, "target": target} | ({"subject": subject} if subject else {})
+    cap = {"cap": model.pop("cap")} if "cap" in model else {}
+    return Definition.model_validate({"schema": schema, "model": {"estimator": kind} | model} | cap)
+
+
+NUMBER = {"column": "gain", "bounds": [-100, 300], "scale": 10.0}
+THREE = {"column": "how", "classes": ["early", "on time", "late"]}
+JOBS: dict[str, Definition] = {
+    "privunit": definition(scaling="none"),
+    "laplace": definition(mechanism="laplace", scaling="none", loss="hinge"),
+    "gaussian": definition(budget="mu=0.7", scaling="declared"),
+    "approx": definition(budget="eps=1.5,delta=1e-6", scaling="none", loss={"name": "logistic", "clip": 0.5}),
+    "softmax": definition(THREE, budget="eps=2", scaling="none"),
+    "huber": definition(NUMBER, budget="eps=4"),
+    "quantile": definition(NUMBER, mechanism="laplace", loss={"name": "quantile", "tau": 0.9}, scaling="declared"),
+    "squared": definition(
+        NUMBER,
+        loss={"name": "squared", "clip": None, "target_bound": 3, "radius": 2},
+        domain={"ball": 2},
+        budget="eps=0.3",
+    ),
+}
+TRUTH: dict[str, Any] = dict.fromkeys(("huber", "quantile", "squared"), 37.0) | {"softmax": "on time"}
+
+
+def truth(job: str) -> Any:
+    """The target of the person."""
+    return TRUTH.get(job, "True")
+
+
+def desk_of(job: str, **options: Any) -> tuple[ReportDesk, LDPLearner]:
+    """The desk and the learner of a job, which have shown version 0."""
+    learner = JOBS[job].build_estimator()
+    assert isinstance(learner, LDPLearner)
+    desk = ReportDesk(job, JOBS[job], **options)
+    desk.show(0, learner)
+    return desk, learner
+
+
+def report_of(desk: ReportDesk, y: Any, name: str = "r", seed: int | None = None, **more: Any) -> dict[str, Any]:
+    """What a new device sends, after it was JSON."""
+    half = LocalHalf(desk.document().text, None, None if seed is None else SeededEntropy(seed))
+    found: dict[str, Any] = json.loads(json.dumps(half.report(PERSON, y, name, **more)))
+    return found

@@ -1,0 +1,183 @@
+"""The test vectors of local reports, which every language must reproduce.
+
+`python -m tests.support.vectors` writes new ones. A draw is named by the job and a number n. Its word k is the first 8
+bytes, most significant first, of the SHA-256 of the text `streamdp/1/JOB/n/k`. So the same words give the same report
+everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from streamdp.estimators.ldp.randomizer import Report
+from streamdp.optim import frame as k
+from streamdp.privacy import samplers
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import amount, parse_budget
+from streamdp.privacy.mechanisms import MECHANISMS, record_rows
+from streamdp.privacy.mechanisms.response import truth as probability
+from streamdp.protocol.local_half import LocalHalf
+from streamdp.protocol.possible import possible
+from streamdp.protocol.report_desk import ReportDesk
+from tests.support.local_reports import JOBS, PERSON, truth
+from tests.support.paths import ROOT
+
+PATH = ROOT / "clients" / "vectors" / "reports-1.json"
+FOREVER = 4102444800.0  # the first second of 2100
+WORDS = 300
+
+CALIBRATIONS = [
+    (mechanism, budget, d, own)
+    for mechanism, budgets in {
+        "privunit": ["eps=0.1", "eps=1", "eps=1.1", "eps=8", "eps=400"],
+        "laplace": ["eps=0.1", "eps=1.1", "eps=1000"],
+        "gaussian": ["mu=0.3", "mu=5", "eps=1,delta=1e-06", "eps=0.01,delta=1e-09", "eps=20,delta=0.001"],
+    }.items()
+    for budget in budgets
+    for d in (1, 2, 3, 6, 101)
+    for own in (False, True)
+]
+
+
+class GivenWords(SeededEntropy):
+    """The words of a named draw; more of them are an error."""
+
+    def __init__(self, job: str, n: int) -> None:
+        super().__init__(0, WORDS)
+        self.words[1:] = [word(job, n, at) for at in range(WORDS)]
+        self.words[0] = 1
+
+    def _renew(self, length: int) -> None:
+        raise AssertionError("a draw needs more words than it has")
+
+
+def word(job: str, n: int, at: int) -> int:
+    """Word `at` of draw n."""
+    return int.from_bytes(sha256(f"streamdp/1/{job}/{n}/{at}".encode()).digest()[:8], "big")
+
+
+def rare(job: str, n: int) -> bool:
+    """Whether the first word of a draw needs the rare case of the job's sampler."""
+    w = word(job, n, 0)
+    table = {"gaussian": samplers._NORMAL_ACCEPT, "approx": samplers._NORMAL_ACCEPT}.get(job, samplers._LAPLACE_ACCEPT)
+    return bool((w >> 9) & (2**52 - 1) >= table[w & 255])
+
+
+def tail(job: str, n: int) -> bool:
+    """Whether it needs the tail."""
+    return rare(job, n) and word(job, n, 0) & 255 == 0
+
+
+def noiseless(half: LocalHalf, x: dict[str, Any], y: float) -> Any:
+    """The true answer: a gradient or a bit."""
+    found = replace(half._randomizer, mechanism="none")(x, y)
+    if isinstance(found, Report):
+        return found.gradient.tolist()
+    row = half._randomizer
+    assert row.question is not None
+    return bool(replace(row, budget=parse_budget("mu=1000000" if "mu" in str(row.budget) else "eps=1000000"))(x, y).yes)
+
+
+def calibration(mechanism: str, budget: str, d: int, own: bool) -> dict[str, float]:
+    """The calibration by name, for a bound of 1 and a sensitivity of 2."""
+    made = MECHANISMS[mechanism](parse_budget(budget), 1.0, 2.0)
+    row = (record_rows(made, d) if own else made.rows(d))[0]
+    names = {"scale": samplers.SCALE, "grid": samplers.GRID, "keep": samplers.KEEP}
+    if mechanism == "privunit":
+        names |= {"p": samplers.CAP_PROBABILITY, "gamma": samplers.CAP_COSINE}
+    return {name: float(row[at]) for name, at in names.items()}
+
+
+def documents(job: str) -> list[bytes]:
+    """A job's documents: the first one, and later ones with each question."""
+    learner: Any = JOBS[job].build_estimator()
+    desk = ReportDesk(job, JOBS[job])
+    rng = np.random.default_rng(1)
+    out = []
+    for version in range(4):
+        desk.show(version, learner)
+        out.append(desk._written(version, desk._newest[1], FOREVER).text)  # type: ignore[index]
+        if version == 1 and learner._arrays.summary.size:
+            learner._arrays.clock[k.ASKED] = 0.0
+            continue
+        X = np.column_stack([rng.uniform(-0.2, 0.4, (400, 2)), rng.integers(0, 2, (400, 2))])
+        learner.learn_arrays(X, np.clip(rng.integers(0, 2, 400), 0, 1).astype(float))
+    return out
+
+
+def tail_ratio(job: str, n: int) -> float:
+    """The exponential variate of the second word over the square of the first point of the tail of the normal law.
+
+    The point is rejected up to 1/2. Without the tail: infinite.
+    """
+    x, y = (-np.log1p(-(word(job, n, at) >> 11) * 2.0**-53) for at in (1, 2))
+    return float(y / (x / samplers._NORMAL_EDGE) ** 2) if tail(job, n) else np.inf
+
+
+def numbers_of(job: str) -> list[int]:
+    """The draws of a job: the first ones, and some that need the rare cases of its sampler."""
+    found = list(range(12))
+    if job in ("laplace", "gaussian", "approx", "quantile"):
+        found += [n for n in range(12, 1000) if rare(job, n)][:6] + [n for n in range(12, 20_000) if tail(job, n)][:3]
+    if job == "gaussian":
+        found.append(next(n for n in count(20_000) if tail_ratio(job, n) <= 0.5))
+        found.append(next(n for n in count(20_000) if 0.5 < tail_ratio(job, n) < 1))
+    return found
+
+
+def case(job: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
+    """All that a device computes from a document and the person, with these draws."""
+    half = LocalHalf(text)
+    schema = JOBS[job].build_schema()
+    row, y = schema.encode_one({**PERSON, schema.target: truth(job)})
+    assert y is not None
+    reports = []
+    for n in numbers:
+        half._randomizer = replace(half._randomizer, rng=GivenWords(job, n))
+        reports.append({"n": n, "report": half.report(PERSON, truth(job), f"{job}-{n}")})
+    out: dict[str, Any] = {
+        "job": job,
+        "document": json.loads(text),
+        "x": PERSON,
+        "y": truth(job),
+        "columns": list(row.values()),
+        "target": y,
+        "truth": noiseless(half, row, y),
+        "reports": reports,
+    }
+    if half.document.ask == "gradient":
+        good = np.array(reports[0]["report"]["gradient"])
+        mechanism = half._randomizer._calibrated(half.budget)
+        tried = [good, good * 1.0001, good * 2, -good, good * 0]
+        out["possible"] = [
+            {"gradient": g.tolist(), "possible": possible(mechanism, True, g) is not None} for g in tried
+        ]
+    return out
+
+
+def vectors(shown: list[tuple[str, bytes, list[int]]]) -> dict[str, Any]:
+    """All vectors for these documents of jobs and these draws."""
+    return {
+        "protocol": 1,
+        "cases": [case(*each) for each in shown],
+        "calibrations": [
+            {"mechanism": m, "budget": b, "d": d, "own": own} | calibration(m, b, d, own)
+            for m, b, d, own in CALIBRATIONS
+        ],
+        "keep": [
+            {"budget": b, "keep": float(probability(parse_budget(b), np.array([amount(parse_budget(b))]))[0])}
+            for b in ("eps=0.01", "eps=1", "eps=30", "eps=500", "mu=0.01", "mu=1", "mu=9")
+        ],
+    }
+
+
+if __name__ == "__main__":
+    found = vectors([(job, text, numbers) for job in JOBS for numbers in [numbers_of(job)] for text in documents(job)])
+    PATH.parent.mkdir(exist_ok=True)
+    PATH.write_text(json.dumps(found, separators=(",", ":")).replace('{"job":', '\n{"job":') + "\n")

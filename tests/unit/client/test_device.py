@@ -1,0 +1,251 @@
+"""A device: one report for each record, whatever fails; and values that do not leave it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdp.client import Device, Outcome
+from streamdp.errors import ConfigError, SchemaError, ServiceError, SourceError, StoreBusyError
+from streamdp.protocol.report_desk import ReportDesk
+from tests.support.local_reports import PERSON, definition, desk_of
+
+STALE = [{"index": 0, "reason": "stale"}]
+LEARNED = {"version": 1, "learned": 1, "refused": 0, "dead": []}
+OTHER = PERSON | {"delay": -30}
+
+
+class Service:
+    """A service that plays a script: a status, or the text of an answer to a report; None breaks the connection."""
+
+    def __init__(self, desk: ReportDesk, script: list[Any]) -> None:
+        self.desk, self.script = desk, script
+        self.bytes: list[bytes] = []
+        self.fetched: list[int] = []
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        return [json.loads(text)["reports"][0] for text in self.bytes]
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self, status: int, text: bytes, etag: str = "") -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.send_header("ETag", etag)
+                self.end_headers()
+                self.wfile.write(text)
+
+            def do_GET(self) -> None:
+                issued = service.desk.document()
+                same = self.headers.get("If-None-Match") == issued.etag
+                service.fetched.append(304 if same else 200)
+                self.answer(service.fetched[-1], b"" if same else issued.text, issued.etag)
+
+            def do_POST(self) -> None:
+                service.bytes.append(self.rfile.read(int(self.headers["Content-Length"])))
+                step = service.script.pop(0) if service.script else LEARNED
+                if isinstance(step, int):
+                    self.answer(step, b"{}")
+                elif step is not None:
+                    self.answer(200, json.dumps(step).encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+def serving(script: list[Any] | None = None) -> Service:
+    return Service(desk_of("privunit")[0], script or [])
+
+
+def test_retries_send_the_same_bytes_over_crashes_and_a_record_answers_once(tmp_path: Path) -> None:
+    """Each failure is a crash of the device, too: the next one has the notes only, and another record in its place."""
+    service, notes = serving([None, 503, 429, 500]), str(tmp_path / "notes.json")
+    with service.running() as url:
+        for x in (PERSON, OTHER, OTHER, OTHER):
+            with Device(url, "privunit", notes=notes) as device, pytest.raises(ServiceError):
+                device.report(x, "True", id="me")
+        for _ in range(2):
+            with Device(url, "privunit", notes=notes) as device:
+                assert device.report(OTHER, "False", id="me") == Outcome("learned")
+    assert len(service.bytes) == 5
+    assert len(set(service.bytes)) == 1
+    assert len(service.fetched) == 1
+
+
+def test_the_note_is_written_before_the_report_is_sent(tmp_path: Path) -> None:
+    service, notes = serving(), tmp_path / "notes.json"
+    seen = []
+    service.script = []
+    with service.running() as url, Device(url, "privunit", notes=str(notes)) as device:
+        device._send = lambda report: seen.append(json.loads(notes.read_text())) or ("learned", "")  # type: ignore[method-assign, func-returns-value]
+        device.report(PERSON, "True", id="me")
+    (note,) = seen[0]["tables"]["reports"].values()
+    assert note["report"]["gradient"]
+    assert "outcome" not in note
+
+
+def test_without_a_note_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = serving()
+    with service.running() as url, Device(url, "privunit", notes=str(tmp_path / "notes.json")) as device:
+
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        device.report(PERSON, "True", id="first")  # the agreement is noted
+        monkeypatch.setattr("streamdp.client.notes.write_durably", full)
+        with pytest.raises(SourceError, match="no space left"):
+            device.report(PERSON, "True", id="second")
+    assert len(service.bytes) == 1
+
+
+def test_threads_draw_one_report_for_a_record() -> None:
+    service = serving([503, 503])
+    with service.running() as url, Device(url, "privunit") as device:
+
+        def send() -> None:
+            for _ in range(3):
+                try:
+                    device.report(PERSON, "True", id="me")
+                except ServiceError:
+                    continue
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(service.bytes) == 3
+    assert len(set(service.bytes)) == 1
+
+
+def test_records_without_a_name_are_other_records_and_the_document_is_fetched_once() -> None:
+    service = serving()
+    with service.running() as url, Device(url, "privunit") as device:
+        for _ in range(3):
+            device.report(PERSON, "True")
+    assert len({report["id"] for report in service.reports}) == 3
+    assert len({str(report["gradient"]) for report in service.reports}) == 3
+    assert service.fetched == [200, 304, 304]
+
+
+def test_two_devices_may_name_their_records_alike() -> None:
+    service = serving()
+    with service.running() as url:
+        for _ in range(2):
+            with Device(url, "privunit") as device:
+                device.report(PERSON, "True", id="me")
+    assert len({report["id"] for report in service.reports}) == 2
+    assert b'"me"' not in b"".join(service.bytes)
+
+
+def test_what_leaves_the_device_holds_no_value() -> None:
+    service = serving()
+    marked = PERSON | {"delay": 13.572468}
+    with service.running() as url, Device(url, "privunit") as device:
+        device.report(marked, "True")
+    assert b"13.572468" not in service.bytes[0]
+    assert b"JFK" not in service.bytes[0]
+    assert service.reports[0].keys() == {"version", "budget", "id", "gradient"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ({"version": 1, "learned": 0, "refused": 1, "dead": []}, Outcome("refused")),
+        (
+            {"version": 1, "learned": 0, "refused": 0, "dead": [{"index": 0, "reason": "stale"}]},
+            Outcome("dead", "stale"),
+        ),
+    ],
+)
+def test_refused_and_dead_reports_are_told_and_final(answer: dict[str, Any], outcome: Outcome) -> None:
+    service = serving([answer])
+    with service.running() as url, Device(url, "privunit") as device:
+        assert device.report(PERSON, "True", id="me") == outcome
+        assert device.report(PERSON, "True", id="me") == outcome
+    assert len(service.bytes) == 1
+
+
+def another(**model: Any) -> ReportDesk:
+    job = definition(**model)
+    desk = ReportDesk("privunit", job)
+    desk.show(0, job.build_estimator())  # type: ignore[arg-type]
+    return desk
+
+
+def test_a_device_keeps_its_first_agreement_over_restarts(tmp_path: Path) -> None:
+    service, notes = serving(), str(tmp_path / "notes.json")
+    with service.running() as url:
+        with Device(url, "privunit", notes=notes) as device:
+            device.report(PERSON, "True", id="one")
+            agreed = device.agreement
+        assert agreed == service.desk.agreement.digest()
+        service.desk = another(scaling="none", budget="eps=8")
+        with Device(url, "privunit", notes=notes) as device, pytest.raises(ConfigError, match="another agreement"):
+            device.report(PERSON, "True", id="two")
+        with Device(url, "privunit", agreement=agreed) as device, pytest.raises(ConfigError, match="another agreement"):
+            device.report(PERSON, "True", id="two")
+        with Device(url, "elsewhere") as device, pytest.raises(ConfigError, match="another job"):
+            device.report(PERSON, "True", id="two")
+    assert len(service.bytes) == 1
+
+
+def test_a_record_that_does_not_fit_spends_nothing(tmp_path: Path) -> None:
+    service, notes = serving(), str(tmp_path / "notes.json")
+    with service.running() as url, Device(url, "privunit", notes=notes) as device:
+        with pytest.raises(SchemaError):
+            device.report(PERSON | {"origin": "XXX"}, "True", id="me")
+        device.report(PERSON, "True", id="me")
+    assert len(service.bytes) == 1
+
+
+def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdp.client.device.MOST_BYTES", 100)
+    with serving().running() as url, Device(url, "privunit") as device, pytest.raises(ServiceError, match="100 bytes"):
+        device.report(PERSON, "True")
+
+
+def test_no_service_is_a_service_error(tmp_path: Path) -> None:
+    with (
+        Device("http://127.0.0.1:9", "privunit") as device,
+        pytest.raises(ServiceError, match="does not answer") as caught,
+    ):
+        device.report(PERSON, "True")
+    assert caught.value.__context__ is None
+    assert caught.value.status == 0
+
+
+def test_one_process_has_the_notes(tmp_path: Path) -> None:
+    notes = str(tmp_path / "notes.json")
+    with Device("http://127.0.0.1:9", "late", notes=notes), pytest.raises(StoreBusyError):
+        Device("http://127.0.0.1:9", "late", notes=notes)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2, "tables": {}}', '{"format": 1, "tables": []}'])
+def test_other_files_are_no_notes(tmp_path: Path, text: str) -> None:
+    (tmp_path / "notes.json").write_text(text)
+    make: Callable[[], Device] = lambda: Device("http://127.0.0.1:9", "late", notes=str(tmp_path / "notes.json"))  # noqa: E731
+    for _ in range(2):  # the lock is given back
+        with pytest.raises(SourceError, match="expected the notes"):
+            make()

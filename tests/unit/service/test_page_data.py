@@ -1,0 +1,39 @@
+"""What the live page gets beside the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from streamdp.data.records import Shard
+from streamdp.store.snapshot import Counts, Part
+from streamdp.store.store import Store
+from tests.support.service import client, job
+
+
+def test_the_history_adds_up_the_shards_as_they_were(tmp_path: Path) -> None:
+    config = job(tmp_path, source={"type": "csv", "path": "never-read.csv"})
+    state = config.build_estimator().state_dict()  # type: ignore[attr-defined]
+    shards = [Shard("t", 0), Shard("t", 1)]
+    named: Any = {"cap": config.cap_budget, "config": config.text(), "shared": True}
+    with Store(config.store_path, config.job, config.fingerprint(), **named) as store:
+        store.claim(shards)
+        for shard, learned, dead in ((0, 10, 0), (1, 5, 1), (0, 30, 2)):
+            store.commit_parts({shards[shard]: Part(state, {"offset": learned}, Counts(learned, 0, dead))})
+    with client(config) as http:
+        rows = http.get("/page/job/late").json()["history"]
+    assert [(row["learned"], row["dead"]) for row in rows] == [(10, 0), (15, 1), (35, 3)]
+
+
+def test_a_job_without_commits_has_no_history(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        found = http.get("/page/job/late").json()
+        assert (found["history"], found["constant"], found["reasons"]) == ([], None, {})
+        assert http.get("/page/job/nobody").status_code == 404
+
+
+def test_a_plan_outside_of_its_limits_is_refused(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        for wrong in ({"d": 51}, {"loss": "cube"}, {"budget": "much"}, {"error": 0}, {"error": "nan"}):
+            answer = http.get("/page/plan", params={"loss": "logistic", "d": 2, "budget": "eps=1", "error": 1} | wrong)
+            assert answer.status_code == 422, wrong

@@ -1,0 +1,40 @@
+"""The best constant on a holdout: no other constant does better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp.config.job import make_config
+from streamdp.serving.holdout import Holdout
+
+
+def holdout(folder: Path, target: dict[str, Any], values: list[Any]) -> Holdout:
+    (folder / "public.csv").write_text("a,y\n" + "".join(f"0,{value}\n" for value in values))
+    estimator = "LDPASGDClassifier" if "classes" in target else "LDPASGDRegressor"
+    settings = {
+        "job": "j",
+        "source": {"type": "csv", "path": "never-read.csv"},
+        "schema": {"features": {"a": [-1, 1]}, "target": {"column": "y"} | target},
+        "model": {"estimator": estimator},
+        "holdout": str(folder / "public.csv"),
+    }
+    return Holdout(make_config(settings))
+
+
+def test_of_numbers_in_their_unit(tmp_path: Path) -> None:
+    y = np.array([0.0, 1.0, 5.0, 100.0, 31.0])
+    found = holdout(tmp_path, {"bounds": [0, 100], "scale": 10}, y.tolist()).constant()
+    tried = np.linspace(0, 100, 10_001)[:, None]
+    assert found["root_mean_squared_error"] == pytest.approx(np.sqrt(np.mean((y - tried) ** 2, axis=1)).min(), abs=1e-4)
+    assert found["mean_absolute_error"] == pytest.approx(np.mean(np.abs(y - tried), axis=1).min(), abs=1e-4)
+
+
+def test_of_classes(tmp_path: Path) -> None:
+    found = holdout(tmp_path, {"classes": ["u", "v", "w"]}, ["u", "v", "v", "u", "v"]).constant()
+    assert found["accuracy"] == 0.6
+    losses = [-0.4 * np.log(p) - 0.6 * np.log(1 - p) for p in np.linspace(0.01, 0.99, 99)]
+    assert found["log_loss"] == pytest.approx(min(losses))
