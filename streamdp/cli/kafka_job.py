@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +23,7 @@ T = TypeVar("T")
 _UNHEARD = logging.NullHandler()
 
 if TYPE_CHECKING:
-    from streamdp.config.job import JobConfig
+    from streamdp.config.job import Accepted, JobConfig
     from streamdp.config.kafka import KafkaSourceConfig
     from streamdp.serving.publish import Publisher
 
@@ -35,8 +34,7 @@ def run_worker(
     max_records: int | None = None,
     idle_seconds: float | None = None,
     metrics_port: int | None = None,
-    accept_budget: bool = False,
-    accept_loss: bool = False,
+    accepted: Accepted,
 ) -> None:
     """Run one worker of the job's group, as `streamdp run` does, until SIGINT or SIGTERM.
 
@@ -50,34 +48,21 @@ def run_worker(
         Stop after this many seconds without records. None: no limit.
     metrics_port
         Serve Prometheus metrics on this port of loopback; 0: any free port. None: no metrics.
-    accept_budget
-        Whether the job may go on with a larger budget or cap than before.
-    accept_loss
-        Whether the job may go on with a store that has lost commits.
+    accepted
+        What the operator accepts.
     """
     from streamdp.privacy.guarantees import amount, parse_budget
     from streamdp.runtime.display import WorkerDisplay
     from streamdp.runtime.worker import Worker
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
-    from streamdp.store.store import Store
 
     logging.getLogger("streamdp").addHandler(_UNHEARD)  # the display shows the retries
     kafka = kafka_source(config)
     need_clients()
     with ExitStack() as stack:
         holdout = None if config.holdout is None else Holdout(config)
-        given: dict[str, Any] = {
-            "cap": config.cap_budget,
-            "config": config.text(),
-            "shared": True,
-            "continued": partial(config.continued, accept=accept_budget),
-            "accept_loss": accept_loss,
-            "ledger": config.ledger,
-        }
-        store = stack.enter_context(
-            _patiently(lambda: Store(config.store_path, config.job, config.fingerprint(), **given))
-        )
+        store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
         if not config.build_estimator(store.ledger).guarantee.private:
             say("warning: this model is NOT private: it has a seed, or no mechanism")
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"

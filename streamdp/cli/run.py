@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,7 +13,7 @@ from streamdp.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from streamdp.config.file import FileSourceConfig
-    from streamdp.config.job import JobConfig
+    from streamdp.config.job import Accepted, JobConfig
     from streamdp.data.records import Position, Source
 
 
@@ -118,6 +117,7 @@ def run(
         },
         "source": {"follow": follow, "dead_letters": dead_letters},
     }
+    from streamdp.config.job import Accepted
     from streamdp.runtime.signals import ended_by_sigterm
 
     with ended_by_sigterm():
@@ -128,8 +128,7 @@ def run(
             idle_seconds=idle_seconds,
             on_missing=on_missing,
             metrics_port=metrics_port,
-            accept_budget=accept_budget,
-            accept_loss=accept_loss,
+            accepted=Accepted(accept_budget, accept_loss),
         )
 
 
@@ -141,8 +140,7 @@ def _run(
     idle_seconds: float | None,
     on_missing: str | None,
     metrics_port: int | None,
-    accept_budget: bool,
-    accept_loss: bool,
+    accepted: Accepted,
 ) -> None:
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.http import HTTPSourceConfig
@@ -152,7 +150,7 @@ def _run(
     if isinstance(source := config.source, FileSourceConfig):
         if idle_seconds is not None or on_missing is not None or metrics_port is not None:
             raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
-        _run_file(config, source, max_records, stdin, accept_budget, accept_loss)
+        _run_file(config, source, max_records, stdin, accepted)
         return
     from streamdp.cli.collector import rare_collections
     from streamdp.cli.kafka_job import run_worker
@@ -167,8 +165,7 @@ def _run(
             max_records=max_records,
             idle_seconds=idle_seconds,
             metrics_port=metrics_port,
-            accept_budget=accept_budget,
-            accept_loss=accept_loss,
+            accepted=accepted,
         )
 
 
@@ -177,8 +174,7 @@ def _run_file(
     file: FileSourceConfig,
     max_records: int | None,
     stdin: str | None,
-    accept_budget: bool,
-    accept_loss: bool,
+    accepted: Accepted,
 ) -> None:
     from contextlib import ExitStack
 
@@ -186,7 +182,6 @@ def _run_file(
     from streamdp.runtime.runner import Runner
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
-    from streamdp.store.store import Store
 
     if stdin is not None and file.path != "-":
         raise ConfigError("--stdin is for jobs that read standard input")
@@ -196,18 +191,7 @@ def _run_file(
         source = file.build(config.build_schema())
         stack.callback(source.close)
         holdout = None if config.holdout is None else Holdout(config)
-        store = stack.enter_context(
-            Store(
-                config.store_path,
-                config.job,
-                config.fingerprint(),
-                cap=config.cap_budget,
-                config=config.text(),
-                continued=partial(config.continued, accept=accept_budget),
-                accept_loss=accept_loss,
-                ledger=config.ledger,
-            )
-        )
+        store = stack.enter_context(config.open_store(accepted))
         if store.source_key is not None:
             source.recognise(store.source_key)
         estimator: Any = config.build_estimator(store.ledger)

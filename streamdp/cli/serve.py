@@ -20,12 +20,15 @@ def serve(
     accept_budget: Annotated[
         bool, typer.Option("--accept-budget", help="As for `streamdp run`: go on with a larger budget or cap.")
     ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="As for `streamdp run`: go on with a store that has lost commits.")
+    ] = False,
 ) -> None:
     """Serve the committed models of jobs over HTTP, and learn from requests those whose source is http.
 
     Without tokens, only a loopback address is served. SIGTERM and SIGINT: stop accepting, commit, answer, and exit.
     """
-    from streamdp.config.job import load_config
+    from streamdp.config.job import Accepted, load_config
 
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
@@ -34,4 +37,4 @@ def serve(
         from streamdp.service.server import serve as run
     except ModuleNotFoundError as error:
         raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
-    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accept_budget=accept_budget)
+    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=Accepted(accept_budget, accept_loss))

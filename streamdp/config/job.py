@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
@@ -26,9 +27,28 @@ from streamdp.runtime.defaults import COMMIT_RECORDS
 if TYPE_CHECKING:
     from streamdp.data.records import Encoder, Source
     from streamdp.data.schema import Schema
+    from streamdp.store.store import Store
 
 _STORE_ENDINGS = ("", ".key", ".last", ".lock", "-journal", "-shm", "-wal")
 """Suffixes of the store's or the ledger's path in the names of its files."""
+
+
+class Accepted(NamedTuple):
+    """What an operator accepts for one run.
+
+    Parameters
+    ----------
+    budget
+        Going on with a larger budget or cap than before. The statement says both.
+    loss
+        Going on with a store that has lost commits by damage. The statement says so.
+    """
+
+    budget: bool = False
+    loss: bool = False
+
+
+NOTHING = Accepted()
 
 
 class CommitConfig(Settings):
@@ -108,6 +128,9 @@ class JobConfig(Definition):
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if "id" in self.schema_.features:
                 raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
+            if self.ledger is not None:
+                # After a crash, charges without a commit pay for records that are learned again; requests are not.
+                raise MisfitError("ledger", "a job with a source of type: http cannot share a ledger; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -140,6 +163,32 @@ class JobConfig(Definition):
     def store_path(self) -> str:
         """The path of the store's file, `<job>.db` by default, or the URL of its database."""
         return f"{self.job}.db" if self.store is None else self.store
+
+    def open_store(self, accepted: Accepted, *, shared: bool = False) -> Store:
+        """Open the store of the job, or create it.
+
+        Parameters
+        ----------
+        accepted
+            What the operator accepts.
+        shared
+            Whether workers share the store.
+
+        Raises the errors of `Store`, and `ConfigError` for a larger budget or cap that is not accepted.
+        """
+        from streamdp.store.store import Store
+
+        return Store(
+            self.store_path,
+            self.job,
+            self.fingerprint(),
+            cap=self.cap_budget,
+            config=self.text(),
+            shared=shared,
+            continued=partial(self.continued, accept=accepted.budget),
+            accept_loss=accepted.loss,
+            ledger=self.ledger,
+        )
 
     def build_schema(self) -> Schema:
         """The encoder of the job's records. If the message's key is the subject, no column is."""

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from streamdp import __version__
 from streamdp.config.http import HTTPSourceConfig, TokenConfig
-from streamdp.config.job import JobConfig
+from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
@@ -33,7 +33,7 @@ ROUTERS = (
 
 
 def create_app(
-    configs: Sequence[JobConfig], tokens: Sequence[TokenConfig] = (), *, accept_budget: bool = False
+    configs: Sequence[JobConfig], tokens: Sequence[TokenConfig] = (), *, accepted: Accepted = NOTHING
 ) -> FastAPI:
     """Build the application; its lifespan opens the stores and starts the learners.
 
@@ -46,8 +46,8 @@ def create_app(
         The jobs.
     tokens
         Tokens for all jobs.
-    accept_budget
-        Whether jobs may go on with a larger budget or cap than before.
+    accepted
+        What the operator accepts for jobs that learn here.
 
     Raises `ConfigError` for two jobs of one name or a name with /, and the errors of a public holdout file.
     """
@@ -58,7 +58,7 @@ def create_app(
         if "/" in config.job:
             raise ConfigError(f"job {config.job!r}: expected a name without /, because it is a part of paths")
         http = isinstance(config.source, HTTPSourceConfig)
-        jobs[config.job] = LearningJob(config, accept_budget) if http else FollowedJob(config)
+        jobs[config.job] = LearningJob(config, accepted) if http else FollowedJob(config)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from connectors.http import HTTPSource
 from connectors.httpcall import Call
 from connectors.jsoncalls import BUDGET, SUBJECT, TARGET, Cut
 from streamdp.config.http import HTTPSourceConfig
-from streamdp.config.job import JobConfig
+from streamdp.config.job import Accepted, JobConfig
 from streamdp.config.schema import SubjectConfig
 from streamdp.data.records import Position
 from streamdp.data.schema import Schema
@@ -47,17 +46,17 @@ class LearningJob(Job):
     ----------
     config
         The job.
-    accept_budget
-        Whether the job may go on with a larger budget or cap than before.
+    accepted
+        What the operator accepts.
     """
 
     learns = True
 
-    def __init__(self, config: JobConfig, accept_budget: bool) -> None:
+    def __init__(self, config: JobConfig, accepted: Accepted) -> None:
         super().__init__(config)
         assert isinstance(config.source, HTTPSourceConfig)
         self._settings = config.source
-        self._accept_budget = accept_budget
+        self._accepted = accepted
         self._labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
         holdout = None if config.holdout is None else Holdout(config)
         self._publisher = Publisher(config.publish, holdout, (self._committed,))
@@ -241,14 +240,7 @@ class LearningJob(Job):
     @contextlib.contextmanager
     def _store(self) -> Iterator[tuple[Store, Answers]]:
         config = self.config
-        with Store(
-            config.store_path,
-            self.name,
-            config.fingerprint(),
-            cap=config.cap_budget,
-            config=config.text(),
-            continued=partial(config.continued, accept=self._accept_budget),
-        ) as store:
+        with config.open_store(self._accepted) as store:
             yield store, store.answers(self._settings.remember_hours)
 
     def _learn(self, store: Store, answers: Answers, source: HTTPSource) -> None:

@@ -14,7 +14,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from streamdp.config.job import JobConfig
+from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
 from streamdp.runtime.signals import ended_by_sigterm
 from streamdp.service.access import ENVIRONMENT, tokens_in
@@ -99,7 +99,7 @@ def serve(
     *,
     tls_cert: str | None = None,
     tls_key: str | None = None,
-    accept_budget: bool = False,
+    accepted: Accepted = NOTHING,
 ) -> None:
     """Serve jobs until SIGTERM or SIGINT. The address is printed on standard output when requests are answered.
 
@@ -111,13 +111,13 @@ def serve(
         Where to listen; port 0 is any free port.
     tls_cert, tls_key
         The certificate and its key, PEM files; None: no TLS.
-    accept_budget
-        Whether jobs may go on with a larger budget or cap than before.
+    accepted
+        What the operator accepts for jobs that learn here.
 
     Raises `ConfigError` for settings that contradict each other, an address that cannot be used, and files that are no
     certificate; and the errors of the jobs' stores.
     """
-    app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accept_budget=accept_budget)
+    app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accepted=accepted)
     app.state.access.check_host(host)
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal again at its end.
