@@ -365,18 +365,23 @@ def test_a_charge_whose_answer_was_lost_is_found_and_not_repeated(people: str, t
     assert spent(people, "ann", "bob") == [1, 1]
 
 
+def move(folder: Path, name: str, other: str) -> None:
+    """Give a store that is closed another name; its files go together."""
+    for ending in ("", ".last"):
+        (folder / (name + ending)).rename(folder / (other + ending))
+
+
 def test_a_new_store_of_a_known_job_is_refused(people: str, tmp_path: Path) -> None:
     with open_store(f"{tmp_path}/%s.db", "late", people) as store:
         pass  # nothing was charged: a new store harms nobody
-    (tmp_path / "late.db").rename(tmp_path / "other.db")
+    move(tmp_path, "late.db", "other.db")
     with open_store(f"{tmp_path}/%s.db", "late", people) as store:
         admit(store, "ann")
         commit(store, 1)
-    (tmp_path / "late.db").rename(tmp_path / "charged.db")
+    move(tmp_path, "late.db", "charged.db")
     with pytest.raises(StoreMismatchError, match=r"another store of job 'late' has charged 1 records .* another name"):
         open_store(f"{tmp_path}/%s.db", "late", people)
-    (tmp_path / "late.db").unlink()
-    (tmp_path / "charged.db").rename(tmp_path / "late.db")
+    move(tmp_path, "charged.db", "late.db")
     with pytest.raises(StoreMismatchError, match="does not know this store"):
         open_store(f"{tmp_path}/%s.db", "late", str(tmp_path / "new.db"))
     with open_store(f"{tmp_path}/%s.db", "late", people) as store:
@@ -390,11 +395,12 @@ def test_an_old_copy_of_a_store_is_told_and_charges_again(people: str, tmp_path:
             commit(store, to)
 
     run(1)
-    copy = (tmp_path / "late.db").read_bytes()
+    copies = {path: path.read_bytes() for path in tmp_path.glob("late.db*")}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(2)
-    (tmp_path / "late.db").write_bytes(copy)
+    for path, content in copies.items():
+        path.write_bytes(content)
     with pytest.warns(PrivacyWarning, match="old copy, and the records after its last commit are learned and charged"):
         run(2)
     assert spent(people, "ann") == [3]
