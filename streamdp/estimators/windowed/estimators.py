@@ -57,8 +57,8 @@ _PARAMETERS = {
         What a window spends, for each user in it: ApproxDP, or text such as "eps=1,delta=1e-6"; ApproxDP(1, 1e-6) if
         None. Other kinds raise `BudgetError`.""",
     "method": """
-        How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where it
-        is possible, otherwise "private-range".
+        How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where the
+        loss allows it and a window may have users enough, otherwise "private-range".
         "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber and logistic losses without clip; it
         uses no domain, smoothness or strong convexity, and learns from all windows together.
         "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; if it reduces the

@@ -93,6 +93,10 @@ class WindowLearner(UserRecords):
         try:
             self._plan(int(self.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
+            if self.method == "auto" and self._method.name == NEWTON:
+                self._use(_PLANNED)
+                self._allocate(p)
+                return
             raise TooFewUsersError(f"window: {self.window} records are too few: {error}", error.needed) from None
 
     def _task(self, users: int) -> Task:

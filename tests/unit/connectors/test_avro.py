@@ -25,7 +25,7 @@ from connectors.avrorows import AvroDecoder
 from connectors.recordblocks import MAX_RECORD_BYTES
 from servers.broker import Broker
 from streamdp.cli.kafka_job import run_worker
-from streamdp.config.job import load_config, make_config
+from streamdp.config.job import NOTHING, load_config, make_config
 from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError
@@ -493,7 +493,7 @@ def test_a_job_learns_avro_from_a_broker(
     producer.close()
 
     config = load_config(folder / "job.yaml")
-    run_worker(config, max_records=len(messages), idle_seconds=20)
+    run_worker(config, max_records=len(messages), idle_seconds=20, accepted=NOTHING)
     counts = [snapshot.counts for snapshot in Store.snapshots(config.store_path, "flows")]
     total = Counts(*(sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead")))
     assert total == Counts(300, 0, 15)

@@ -194,6 +194,12 @@ def test_auto_is_newton_where_that_is_possible(options: dict[str, Any], name: st
     assert WindowedRegressor(**options)._method.name == name
 
 
+def test_auto_is_newton_from_as_many_users_on_as_it_needs() -> None:
+    for window, name in ((202, "private-range"), (203, "newton")):
+        model = WindowedClassifier(features=["a", "b", "c"], window=window, items_per_user=1)
+        assert model._method.name == name
+
+
 def test_newton_refuses_what_only_planned_steps_use() -> None:
     with pytest.raises(ConfigError, match=r'smoothness: .*method="private-range"'):
         WindowedRegressor(method="newton", smoothness=2.0)
