@@ -112,6 +112,8 @@ def run_worker(
         )
         records = worker.run(max_records, idle_seconds)
         display.finished(records, "stopped" if worker.stopping else "done")
+        if display.warning is not None:
+            say(f"warning: {display.warning}")
 
 
 def kafka_source(config: JobConfig) -> KafkaSourceConfig:

@@ -216,6 +216,8 @@ def _run_file(
         )
         counts = runner.run(max_records)
         display.finished(counts, "stopped" if runner.stopping else "done")
+        if display.warning is not None:
+            say(f"warning: {display.warning}")
 
 
 def _resume(path: str, stdin: str | None) -> Any:

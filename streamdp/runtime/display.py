@@ -27,6 +27,8 @@ class _Display:
     """Shows one run; a context manager around it. On a terminal `table` is drawn four times a second."""
 
     _live: Live | None = None
+    warning: str | None = None
+    """What the last measures on a public holdout warn of."""
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -70,6 +72,11 @@ def _measures(holdout: Mapping[str, Any] | None) -> dict[str, str]:
     return {name.replace("_", " "): f"{value:.4f}" for name, value in found.items() if isinstance(value, float)}
 
 
+def _warning(holdout: Mapping[str, Any] | None) -> str | None:
+    """What the measures of a public holdout warn of."""
+    return None if holdout is None else holdout.get("warning")
+
+
 class RunnerDisplay(_Display):
     """Shows a `runner.Runner`. JSON lines: one object for each commit of this run, and one at the end."""
 
@@ -109,7 +116,7 @@ class RunnerDisplay(_Display):
         holdout
             What the model scores on the public holdout; None without a holdout.
         """
-        self._holdout = holdout
+        self._holdout, self.warning = holdout, _warning(holdout)
         if self._first is None or snapshot.seq > self._first.seq:
             more: dict[str, Any] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
             self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
@@ -217,6 +224,7 @@ class WorkerDisplay(_Display, Observer):
         holdout
             Its measures; None without a holdout.
         """
+        self.warning = _warning(holdout)
         if holdout is not None:
             self._notes["holdout, all shards"] = ", ".join(map(" ".join, _measures(holdout).items()))
             self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})

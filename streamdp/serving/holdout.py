@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
+from streamdp.optim.losses import Quantile
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
@@ -49,8 +51,18 @@ class Holdout:
             An estimator of the job.
 
         Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute
-        and the root mean squared error of a regressor, in the unit of the target column.
+        and the root mean squared error of a regressor, in the unit of the target column. If all of them are worse than
+        those of the best constant, `warning` says so; not for a quantile other than the median, which they do not
+        measure.
         """
+        found = self._measures(estimator)
+        loss = estimator.loss
+        median = not isinstance(loss, Quantile) or loss.tau == 0.5
+        if median and (worse := _worse(found, self.constant())):
+            found["warning"] = f"on the public holdout, the model is worse than the best constant: {worse}"
+        return found
+
+    def _measures(self, estimator: Any) -> dict[str, Any]:
         out: dict[str, Any] = {"records": len(self._y)}
         predicted = estimator.predict_arrays(self._X)
         if self._classes is None:
@@ -76,3 +88,12 @@ class Holdout:
         shares = np.bincount(self._y.astype(int)) / len(self._y)
         shares = shares[shares > 0]
         return {"accuracy": float(shares.max()), "log_loss": float(-(shares * np.log(shares)).sum())}
+
+
+def _worse(found: Mapping[str, Any], constant: Mapping[str, float]) -> str:
+    """The measures beside those of the constant if all are worse; otherwise ""."""
+    both = {name: (found[name], constant[name]) for name in constant if name in found}
+    if any(model >= best if name == "accuracy" else model <= best for name, (model, best) in both.items()):
+        return ""
+    texts = (f"{name.replace('_', ' ')} {model:.4g} beside {best:.4g}" for name, (model, best) in both.items())
+    return ", ".join(texts)

@@ -20,7 +20,7 @@ import pytest
 
 from streamdp.cli.main import main
 from streamdp.store.store import Store
-from tests.support.commands import environment, streamdp
+from tests.support.commands import Quick, environment, streamdp
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(folder / "data.csv", folder / "holdout.csv")
     flags = [*FLAGS, *PEOPLE, "--publish", "model.json", "--holdout", "holdout.csv", "--dead-letters", "dead.jsonl"]
     code, out, err = streamdp(folder, "run", "data.csv", *flags, "--set", "commit.records=2000")
-    assert (code, err) == (0, "")
+    assert code == 0
+    measured = json.loads(out.splitlines()[-2])["holdout"]  # at this epsilon 5,000 records teach nothing
+    assert err == (f"streamdp: warning: {measured['warning']}\n" if "warning" in measured else "")
     (folder / "out.jsonl").write_text(out)
     return folder
 
@@ -76,7 +78,7 @@ def test_run_prints_a_line_a_commit_and_a_last_one(trained: Path) -> None:
     assert lines[-1]["dead"] == 100
     assert lines[-1]["refused"] > 0
     assert lines[-1]["reason"] == "done"
-    assert {"accuracy", "log_loss"} <= lines[-2]["holdout"].keys()  # at this epsilon 5,000 records teach nothing
+    assert {"accuracy", "log_loss"} <= lines[-2]["holdout"].keys()
     assert "public" in lines[-2]["holdout"]["note"]
     published = json.loads((trained / "model.json").read_text())
     assert published["counts"] == {key: lines[-1][key] for key in ("learned", "refused", "dead")}
@@ -600,3 +602,13 @@ def test_a_store_on_a_read_only_file_system_is_read(trained: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "learned:" in done.stdout
     assert not (trained / "new").exists()
+
+
+def test_a_model_that_is_worse_than_a_constant_is_told_at_the_end(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{x},{x}\n" for x in (-1.0, 1.0) * 200))
+    (tmp_path / "public.csv").write_text("x,y\n" + "".join(f"{x},{-x}\n" for x in (-1.0, 1.0) * 200))
+    flags = ["--target", "y", "--target-bounds=-1:1", "--feature", "x=-1:1", "--budget", "eps=20"]
+    code, out, err = quick("run", "data.csv", *flags, "--holdout", "public.csv")
+    assert code == 0
+    assert "warning: on the public holdout, the model is worse than the best constant: mean absolute error" in err
+    assert json.loads(out.splitlines()[0])["holdout"]["warning"] in err

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamdp import Quantile
 from streamdp.config.job import make_config
 from streamdp.serving.holdout import Holdout
 
@@ -38,3 +39,29 @@ def test_of_classes(tmp_path: Path) -> None:
     assert found["accuracy"] == 0.6
     losses = [-0.4 * np.log(p) - 0.6 * np.log(1 - p) for p in np.linspace(0.01, 0.99, 99)]
     assert found["log_loss"] == pytest.approx(min(losses))
+
+
+class Constant:
+    """A model that says the same of every record."""
+
+    probabilistic = False
+    loss: Any = "huber"
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+        return np.full(len(X), self.value)
+
+
+def test_a_model_that_is_worse_than_a_constant_in_all_measures_is_told(tmp_path: Path) -> None:
+    found = holdout(tmp_path, {"bounds": [0, 100], "scale": 10}, [0.0, 10.0, 20.0, 90.0])
+    text = found.measure(Constant(0.1))["warning"]
+    assert "worse than the best constant: mean absolute error 29.5 beside 25, root" in text
+    assert "warning" not in found.measure(Constant(1.5))  # the median has the best absolute error, not the best square
+    high = Constant(0.1)
+    high.loss = Quantile(tau=0.9)
+    assert "warning" not in found.measure(high)
+    classes = holdout(tmp_path, {"classes": ["u", "v"]}, ["u", "v", "v"])
+    assert classes.measure(Constant(0))["warning"].endswith("accuracy 0.3333 beside 0.6667")
+    assert "warning" not in classes.measure(Constant(1))
