@@ -398,6 +398,18 @@ def test_a_position_without_an_id_gets_the_topics_at_the_first_start(
     assert summed(path) == Counts(20)
 
 
+def poll_in_turn(reader: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+    """A lock that each poll of the reader holds: who has it is between two fetches."""
+    turn, poll = threading.Lock(), reader.poll
+
+    def locked(max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
+        with turn:
+            return poll(max_records, timeout_s)
+
+    monkeypatch.setattr(reader, "poll", locked)
+    return turn
+
+
 @pytest.mark.parametrize("on_missing", ["stop", "earliest"])
 def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_missing: str
@@ -405,13 +417,7 @@ def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
     reader = source(broker.bootstrap, topic, on_missing=on_missing)
-    turn, poll = threading.Lock(), reader.poll
-
-    def poll_in_turn(max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
-        with turn:
-            return poll(max_records, timeout_s)
-
-    monkeypatch.setattr(reader, "poll", poll_in_turn)
+    turn = poll_in_turn(reader, monkeypatch)
     with Colleague(path, reader, commit_seconds=0.2) as colleague:
         wait_until(lambda: path.exists() and positions(path) == {0: 100})
         with turn:  # between two fetches: the client sees a topic that has grown
@@ -432,13 +438,7 @@ def test_records_that_go_while_they_are_read(
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(10)])
     reader = source(broker.bootstrap, topic, on_missing=on_missing)
-    turn, poll = threading.Lock(), reader.poll
-
-    def poll_in_turn(max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
-        with turn:
-            return poll(max_records, timeout_s)
-
-    monkeypatch.setattr(reader, "poll", poll_in_turn)
+    turn = poll_in_turn(reader, monkeypatch)
     with Colleague(path, reader, commit_seconds=0.2) as colleague:
         wait_until(lambda: path.exists() and positions(path) == {0: 10})
         with turn:  # of our own making: the client stands at an offset that is no more

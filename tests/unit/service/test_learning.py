@@ -145,20 +145,26 @@ def test_concurrent_duplicates_count_once(tmp_path: Path) -> None:
     assert stored(tmp_path) == (100, 0, 0)
 
 
+def held_commits(http: Any) -> tuple[threading.Event, threading.Event]:
+    """Hold every commit of the job: the first event tells that one has begun, and the second lets all go on."""
+    inside, go_on = threading.Event(), threading.Event()
+    answers = http.app.state.jobs["late"]._answers
+    write = answers.write
+
+    def slow(*arguments: Any) -> None:
+        inside.set()
+        assert go_on.wait(60)
+        write(*arguments)
+
+    answers.write = slow
+    return inside, go_on
+
+
 def test_many_calls_share_a_commit(tmp_path: Path) -> None:
     """While the learner is in one commit, the calls of others wait; the next commit takes all of them."""
     config = job(tmp_path)
     with client(config) as http:
-        inside, go_on = threading.Event(), threading.Event()
-        answers = http.app.state.jobs["late"]._answers  # type: ignore[attr-defined]
-        write = answers.write
-
-        def slow(*arguments: Any) -> None:
-            inside.set()
-            assert go_on.wait(60)
-            write(*arguments)
-
-        answers.write = slow
+        inside, go_on = held_commits(http)
         with ThreadPoolExecutor(12) as pool:
             first = pool.submit(learn, http, [record(0)])
             assert inside.wait(60)
@@ -175,16 +181,7 @@ def test_many_calls_share_a_commit(tmp_path: Path) -> None:
 def test_a_full_queue_is_refused_with_429(tmp_path: Path) -> None:
     config = job(tmp_path, source={"type": "http", "queue_records": 10_000})
     with client(config) as http:
-        inside, go_on = threading.Event(), threading.Event()
-        answers = http.app.state.jobs["late"]._answers  # type: ignore[attr-defined]
-        write = answers.write
-
-        def slow(*arguments: Any) -> None:
-            inside.set()
-            assert go_on.wait(60)
-            write(*arguments)
-
-        answers.write = slow
+        inside, go_on = held_commits(http)
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(learn, http, [record(0)])
             assert inside.wait(60)
