@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -16,15 +17,20 @@ from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import job_for, read_json
 
 FEW_BYTES = 16_384
-"""A call of at most so many bytes is cut in the event loop; a thread of its own would take longer."""
+"""A call of at most so many bytes is taken apart in the event loop; a thread of its own would take longer."""
 MOST_KEY_BYTES = 256
+OUTCOMES: dict[int | str, dict[str, Any]] = {
+    200: {"model": schemas.Outcome},
+    **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
+}
+"""What a route that learns answers, for its description."""
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.post(
     "/{job}/learn",
-    responses={200: {"model": schemas.Outcome}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)},
+    responses=OUTCOMES,
     response_class=Response,
     openapi_extra=schemas.body(schemas.LearnCall) | schemas.IDEMPOTENT,
 )
@@ -35,7 +41,7 @@ async def learn(request: Request, job: JobName) -> Response:
     key = idempotency_key(request)
     content = cut_records(body) if len(body) <= FEW_BYTES else await asyncio.to_thread(cut_records, body)
     if not len(content):
-        return documents.answer({"version": found.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
+        return nothing(found)
     return documents.answer(await found.learn(content, body, key))
 
 
@@ -57,6 +63,17 @@ def learning_job(request: Request, job: str, scope: str) -> LearningJob:
     if not isinstance(found, LearningJob):
         raise ProblemError(409, "learns-elsewhere", "this job learns from its own source, and not from requests")
     return found
+
+
+def nothing(job: LearningJob) -> Response:
+    """The answer to a call without records or reports.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
+    return documents.answer({"version": job.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -17,14 +17,11 @@ from streamdp.protocol.report_desk import ReportDesk
 from streamdp.protocol.reports import Document
 from streamdp.service import documents, schemas
 from streamdp.service.jobs import Job
-from streamdp.service.learning import idempotency_key, learning_job
+from streamdp.service.learning import FEW_BYTES, OUTCOMES, idempotency_key, learning_job, nothing
 from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import job_for, read_json
-
-FEW_BYTES = 16_384
-"""The reports of a body of at most so many bytes are checked in the event loop."""
 
 router = APIRouter(prefix="/v1/models", tags=["reports"])
 
@@ -79,7 +76,7 @@ async def randomizer(request: Request, job: JobName) -> Response:
 
 @router.post(
     "/{job}/reports",
-    responses={200: {"model": schemas.Outcome}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)},
+    responses=OUTCOMES,
     response_class=Response,
     openapi_extra=schemas.body(schemas.ReportsCall) | schemas.IDEMPOTENT,
 )
@@ -91,7 +88,7 @@ async def reports(request: Request, job: JobName) -> Response:
     key = idempotency_key(request)
     items = _items(body)
     if not items:
-        return documents.answer({"version": found.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
+        return nothing(found)
     checked = _checked(desk, items) if len(body) <= FEW_BYTES else await asyncio.to_thread(_checked, desk, items)
     return documents.answer(await found.submit(found.reports(body, key, len(items), *checked)))
 
