@@ -1,0 +1,56 @@
+"""The compiled loops: every `.pyx` of the packages becomes an extension module. Everything else is in pyproject.toml.
+
+A machine without a C compiler takes the one of the package `ziglang`, which `build_backend.py` then asks for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+REORDERED = {"streamdp.privacy.privunit", "streamdp.optim.loops", "streamdp.optim.local_learning"}
+"""Modules whose sums over coordinates may be reordered, to use vector instructions.
+
+No other module may be: the rounding of additive noise and of a ledger's sums is part of a proof.
+"""
+EXACT = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-unused-function"]
+REORDERING = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+    "embedsignature": True,
+}
+
+if "CC" not in os.environ and shutil.which("cc") is None:
+    os.environ["CC"] = f"{sys.executable} -m ziglang cc"
+    os.environ["LDSHARED"] = f"{os.environ['CC']} -shared"
+
+
+def extension(source: Path) -> Extension:
+    """The extension module of one source."""
+    name = ".".join(source.with_suffix("").parts)
+    return Extension(
+        name,
+        [str(source)],
+        include_dirs=[np.get_include()],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_1_26_API_VERSION")],
+        extra_compile_args=EXACT + (REORDERING if name in REORDERED else []),
+    )
+
+
+sources = sorted(source for package in ("streamdp", "connectors") for source in Path(package).rglob("*.pyx"))
+setup(
+    ext_modules=cythonize(
+        [extension(source) for source in sources], compiler_directives=DIRECTIVES, build_dir="build", nthreads=2
+    ),
+    options={"build_ext": {"parallel": 2}},
+)

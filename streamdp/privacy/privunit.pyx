@@ -1,0 +1,106 @@
+"""Compiled PrivUnit: a unit vector is replaced by an unbiased direction of fixed length (see `mechanisms.PrivUnit`)."""
+
+from libc.math cimport M_PI, cos, fabs, pow, rint, sqrt
+
+from streamdp.privacy.samplers cimport (
+    CAP_ANGLE,
+    CAP_COSINE,
+    CAP_PROBABILITY,
+    CAP_RADIAL,
+    GRID,
+    HUGE,
+    NORM_BOUND,
+    SCALE,
+    TINY,
+)
+from streamdp.privacy.ziggurat cimport Draw, Ziggurat, is_common, normal_rare, normal_table, common, unit
+
+
+cdef Draw _cosine(Py_ssize_t d, bint in_cap, const double* row, uint64_t* words, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """The cosine between a uniform direction and a fixed one, given that it is (or is not) in the cap.
+
+    For d >= 3 the first two coordinates of a uniform point of the sphere have radius sqrt(1 - U^(2/(d-2))) and a
+    uniform angle. In the cap the radius is at least the cosine gamma, so U < radial = (1 - gamma^2)^((d-2)/2), and the
+    angle is at most widest = arccos(gamma). Points in this range that are outside the cap are rejected. For d = 2 the
+    radius is 1, for d = 1 the cosine is a sign.
+    """
+    cdef double widest = row[CAP_ANGLE], power, reach, part, cosine, v
+    if d == 1:
+        return Draw(1.0 if in_cap else -1.0, at)
+    if d == 2:
+        if at >= end:
+            return Draw(0.0, at + 1)
+        v = unit(words[at])
+        return Draw(cos(v * widest if in_cap else widest + v * (M_PI - widest)), at + 1)
+    power = 2.0 / (d - 2)
+    reach = widest if in_cap else M_PI
+    part = row[CAP_RADIAL] if in_cap else 1.0
+    while at + 1 < end:
+        cosine = sqrt(1.0 - pow(part * unit(words[at]), power)) * cos(reach * unit(words[at + 1]))
+        at += 2
+        if (cosine >= row[CAP_COSINE]) == in_cap:
+            return Draw(cosine, at)
+    return Draw(0.0, end + 1)
+
+
+cdef double _rescaled(double* g, Py_ssize_t d, double bound, double* square) noexcept nogil:
+    """Divide g by its largest modulus, unless g is 0. Returns the old norm over `bound`, sets the new squared norm."""
+    cdef double top = 0.0
+    cdef Py_ssize_t j
+    square[0] = 0.0
+    for j in range(d):
+        top = max(top, fabs(g[j]))
+    if top == 0.0:
+        return 0.0
+    for j in range(d):
+        g[j] /= top
+        square[0] += g[j] * g[j]
+    return top / bound * sqrt(square[0])
+
+
+cdef Py_ssize_t privunit(
+    const double* row, double* g, Py_ssize_t d, double* side, uint64_t* words, Py_ssize_t at, Py_ssize_t end
+) noexcept nogil:
+    """Replace g (d,). `side` (d,) is scratch space. Returns the next position, past the end if the words ran out."""
+    cdef const Ziggurat* table = normal_table()
+    cdef double square = 0.0, share, norm, sign, cosine, along = 0.0, across, cells, scale
+    cdef Draw draw
+    cdef Py_ssize_t j
+    cdef bint in_cap
+    if at + 1 >= end:
+        return end + 1
+    for j in range(d):
+        square += g[j] * g[j]
+    share = sqrt(square) / row[NORM_BOUND]
+    if not TINY < square < HUGE:  # the direction would be off the unit sphere
+        share = _rescaled(g, d, row[NORM_BOUND], &square)
+    norm = sqrt(square)
+    sign = 1.0 if 2 * unit(words[at]) < 1.0 + share else -1.0
+    in_cap = unit(words[at + 1]) < row[CAP_PROBABILITY]
+    draw = _cosine(d, in_cap, row, words, at + 2, end)
+    cosine, at = draw.value, draw.at
+    if norm == 0.0:  # any direction is right, because the sign is fair
+        g[0] = norm = 1.0
+    for j in range(d):
+        if at >= end:
+            return end + 1
+        if is_common(table, words[at]):
+            side[j] = common(table, words[at])
+            at += 1
+        else:
+            draw = normal_rare(table, words, at, end)
+            side[j], at = draw.value, draw.at
+    sign /= norm
+    for j in range(d):
+        g[j] *= sign
+        along += side[j] * g[j]
+    square = 0.0
+    for j in range(d):
+        side[j] -= along * g[j]
+        square += side[j] * side[j]
+    across = sqrt(max(0.0, 1.0 - cosine * cosine) / square) if square > 0 and d > 1 else 0.0
+    cells = 1.0 / row[GRID]
+    scale = row[SCALE] * row[GRID]
+    for j in range(d):
+        g[j] = rint((cosine * g[j] + across * side[j]) * cells) * scale
+    return at

@@ -1,0 +1,169 @@
+"""Compiled samplers: words of randomness in, noise out.
+
+A sampler draws no randomness by itself. Words come from `entropy` as an array whose first entry is the position of the
+first unused word. A sampler that runs out of words reports it, and is called again with more words. A used word is
+overwritten with zero at once, because it would allow its noise to be subtracted. A calibration is one row of
+`CALIBRATION` numbers for each record, or one row for all records (see `mechanisms`).
+"""
+
+from libc.math cimport rint
+from libc.stdint cimport int64_t
+
+cimport numpy as cnp
+
+from streamdp.privacy.arrays cimport matrix, random_words, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.privunit cimport privunit
+from streamdp.privacy.ziggurat cimport (
+    Draw,
+    Ziggurat,
+    is_common,
+    laplace_rare,
+    laplace_table,
+    normal_rare,
+    normal_table,
+    common,
+    unit,
+)
+
+cnp.import_array()
+
+
+cdef Py_ssize_t noise(
+    int mechanism, const double* row, double* g, Py_ssize_t d, double* side, uint64_t* words, Py_ssize_t at, Py_ssize_t end
+) noexcept nogil:
+    """Randomise g (d,) in place by one calibration; `side` (d,) is scratch space.
+
+    Returns the next position in `words`, or a position past its end if the words ran out; then g is not valid.
+    """
+    cdef double grid = row[GRID], scale = row[SCALE] / row[GRID], z
+    cdef const Ziggurat* table
+    cdef Draw draw
+    cdef Py_ssize_t j
+    if mechanism == PRIVUNIT:
+        return privunit(row, g, d, side, words, at, end)
+    if mechanism == NO_NOISE:
+        return at
+    table = normal_table() if mechanism == GAUSSIAN else laplace_table()
+    for j in range(d):
+        if at >= end:
+            return end + 1
+        if is_common(table, words[at]):
+            z = common(table, words[at])
+            at += 1
+        else:
+            draw = normal_rare(table, words, at, end) if mechanism == GAUSSIAN else laplace_rare(table, words, at, end)
+            z, at = draw.value, draw.at
+        g[j] = (rint(g[j] / grid) + rint(z * scale)) * grid
+    return at
+
+
+cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_t at) noexcept nogil:
+    """Overwrite the words from `start` to `at` and move the position past them.
+
+    Returns False if one of them was zero. It may have been used before, so its noise may be known: the caller must not
+    use the noise. Then the position moves to the end of the words.
+    """
+    cdef bint fresh = True
+    cdef Py_ssize_t k
+    for k in range(start, at):
+        fresh &= words[k] != 0
+        words[k] = 0
+    words[0] = at if fresh else end
+    return fresh
+
+
+cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexcept nogil:
+    """As `respond`."""
+    cdef Py_ssize_t at = words[0]
+    cdef bint told
+    if at >= end:
+        return -1
+    told = unit(words[at]) < keep
+    return truth == told if use_words(words, end, at, at + 1) else -1
+
+
+def respond(truth, double keep, cnp.ndarray words not None):
+    """A noisy bit, 0 or 1: the true one with probability `keep` (see `mechanisms.response`). -1 if the words ran out.
+
+    Parameters
+    ----------
+    truth
+        The bit.
+    keep
+        From 1/2 to 1.
+    words
+        Random words; the first entry is the position.
+    """
+    return answer(bool(truth), keep, random_words(words), len(words))
+
+
+def normals(cnp.ndarray words not None, double scale, cnp.ndarray out not None):
+    """Fill an array with rounded normal variates; False if the words ran out.
+
+    Parameters
+    ----------
+    words
+        Random words without a position; they are not overwritten.
+    scale
+        The standard deviation.
+    out
+        (d,) int64.
+    """
+    cdef uint64_t* source = random_words(words)
+    cdef int64_t* target = whole_numbers(out)
+    cdef Py_ssize_t at = 0, end = len(words), d = len(out), j
+    cdef const Ziggurat* table = normal_table()
+    cdef Draw draw
+    with nogil:
+        for j in range(d):
+            if at >= end:
+                break
+            if is_common(table, source[at]):
+                target[j] = <int64_t> rint(common(table, source[at]) * scale)
+                at += 1
+            else:
+                draw = normal_rare(table, source, at, end)
+                at = draw.at
+                if at > end:
+                    break
+                target[j] = <int64_t> rint(draw.value * scale)
+        else:
+            j = d
+    return j == d
+
+
+def randomize(int mechanism, cnp.ndarray calibration not None, cnp.ndarray G not None, cnp.ndarray words not None):
+    """Randomise the rows of G in place. Returns the number of rows done before the words ran out.
+
+    Parameters
+    ----------
+    mechanism
+        The code of a mechanism.
+    calibration
+        (n, c), one row for each row of G, or (1, c).
+    G
+        (n, d).
+    words
+        Random words; the first entry is the position.
+    """
+    cdef double* rows = matrix(calibration)
+    cdef double* out = matrix(G)
+    cdef uint64_t* source = random_words(words)
+    cdef Py_ssize_t width = calibration.shape[1], each = width if calibration.shape[0] > 1 else 0
+    cdef Py_ssize_t n = G.shape[0], d = G.shape[1], end = len(words), at = source[0], start, i, j
+    cdef double* room = scratch(2 * d)
+    i = 0
+    with nogil:
+        for i in range(n):
+            start = at
+            for j in range(d):
+                room[j] = out[i * d + j]
+            at = noise(mechanism, rows + i * each, room, d, room + d, source, at, end)
+            if at > end or not use_words(source, end, start, at):
+                break
+            for j in range(d):
+                out[i * d + j] = room[j]
+        else:
+            i = n
+    wipe(room, 2 * d)
+    return i
