@@ -36,6 +36,11 @@ cdef inline uint64_t* random_words(cnp.ndarray array) except? NULL:
     return <uint64_t*> _flat(array, cnp.NPY_UINT64, 1)
 
 
+cdef inline uint8_t* byte_vector(cnp.ndarray array) except? NULL:
+    """The uint8 of a vector without gaps."""
+    return <uint8_t*> _flat(array, cnp.NPY_UINT8, 1)
+
+
 cdef inline uint8_t* byte_matrix(cnp.ndarray array) except? NULL:
     """The uint8 of a matrix whose rows follow each other without gaps."""
     return <uint8_t*> _flat(array, cnp.NPY_UINT8, 2)
