@@ -9,7 +9,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning trust batches user-level campaign kafka clean
 
-$(STAMP): pyproject.toml requirements.lock
+# What is compiled: a change of it installs again.
+COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
+
+$(STAMP): pyproject.toml requirements.lock $(COMPILED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "streamdp needs Python >= 3.11: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
@@ -28,7 +31,6 @@ serve: $(STAMP)
 	$(BIN)/python -m examples.flights_service
 
 test: $(STAMP)
-	$(BIN)/python -m tests.support.warm
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --durations=10
 
 # The lines that the tests reach. Tests that interrupt or trace at any line cannot run under a tracer.
@@ -37,7 +39,6 @@ coverage: $(STAMP)
 
 # The inner loop: no servers, no statistics.
 test-fast: $(STAMP)
-	$(BIN)/python -m tests.support.warm
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not slow' tests/unit streamdp connectors
 
 # The fast tests with the lowest declared versions (test-lowest-direct) or the newest ones (test-highest).

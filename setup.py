@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,11 @@ DIRECTIVES = {
     "embedsignature": True,
 }
 
+if not Path(sysconfig.get_path("include"), "Python.h").exists():
+    raise SystemExit(
+        "streamdp is compiled for this Python, whose header files are missing: install them (Debian, Ubuntu: python3-dev; "
+        "Fedora: python3-devel), or use a Python that brings them (python.org, conda, pyenv, uv)"
+    )
 if "CC" not in os.environ and shutil.which("cc") is None:
     os.environ["CC"] = f"{sys.executable} -m ziglang cc"
     os.environ["LDSHARED"] = f"{os.environ['CC']} -shared"

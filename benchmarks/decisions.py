@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import orjson
 import polars as pl
-from numba import njit
 
 from benchmarks.speed import FIRST, best_seconds, machine, make_arrays, python
 from connectors import jsoncalls
@@ -78,26 +77,8 @@ void learn(long n, long d, const double *X, const double *y, const double *Z, do
 """
 
 
-def plain_loop(X: np.ndarray, y: np.ndarray, Z: np.ndarray, theta: np.ndarray, mean: np.ndarray) -> None:
-    """The same in numba: Huber gradient, given noise, step, projection to a ball, average."""
-    n, d = X.shape
-    for i in range(n):
-        u, radius = 0.0, 0.0
-        for j in range(d):
-            u += X[i, j] * theta[j]
-        u = max(-1.0, min(1.0, u - y[i]))
-        for j in range(d):
-            theta[j] -= 0.1 / np.sqrt(i + 1.0) * (u * X[i, j] + Z[i, j])
-            radius += theta[j] * theta[j]
-        radius = np.sqrt(radius)
-        for j in range(d):
-            if radius > 4.0:
-                theta[j] *= 4.0 / radius
-            mean[j] += (theta[j] - mean[j]) / (i + 1.0)
-
-
 def numpy_loop(X: np.ndarray, y: np.ndarray, Z: np.ndarray, theta: np.ndarray, mean: np.ndarray) -> None:
-    """The same with numpy's operations for each record."""
+    """Huber gradient, given noise, step, projection to a ball, average, with numpy's operations for each record."""
     for i in range(len(y)):
         u = max(-1.0, min(1.0, float(X[i] @ theta) - y[i]))
         theta -= 0.1 / (i + 1.0) ** 0.5 * (u * X[i] + Z[i])
@@ -126,7 +107,6 @@ def compiled() -> None:
     Z = np.random.default_rng(2).normal(0, 2, X.shape)
     loops: dict[str, tuple[Callable[..., None], int]] = {
         "reduced loop, numpy operations for each record": (numpy_loop, few),
-        "reduced loop, numba": (njit(cache=False, nogil=True)(plain_loop), len(y)),
     }
     with tempfile.TemporaryDirectory() as folder:
         if shutil.which("gcc"):
@@ -146,10 +126,9 @@ def compiled() -> None:
             model = LDPASGDRegressor(budget="mu=1", mechanism=mechanism, features=[f"x{j}" for j in range(10)])
             contenders[name], sizes[name] = lambda model=model: model.learn_arrays(X, y), len(y)
         show_rates(contenders, sizes, "records", 10)
-        first, cache = FIRST.replace("perf_counter", "process_time"), {"NUMBA_CACHE_DIR": folder}
-        show("import and first `learn_one`, loops to compile", f"{float(python(first, **cache)):.1f} s")
-        show("import and first `learn_one`, loops in the cache", f"{float(python(first, **cache)):.2f} s")
-    for module in ("numpy", "numba", "streamdp"):
+    first = FIRST.replace("perf_counter", "process_time")
+    show("import and first `learn_one`", f"{min(float(python(first)) for _ in range(3)):.2f} s")
+    for module in ("numpy", "streamdp"):
         code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"
         show(f"`import {module}`", f"{min(float(python(code)) for _ in range(3)) * 1000:.0f} ms")
 

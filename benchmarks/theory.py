@@ -23,7 +23,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 from scipy.integrate import quad
 from scipy.stats import chi2, norm
 
@@ -108,23 +107,20 @@ def gaussian_noise(mu: float) -> float:
     return 8 * (Huber().c / mu) ** 2
 
 
-@njit(cache=True)
-def _second_order(hessian, spread, curvature, start, eta, alpha, n):  # type: ignore[no-untyped-def]
+def _second_order(
+    hessian: np.ndarray, spread: np.ndarray, curvature: np.ndarray, start: np.ndarray, eta: float, alpha: float, n: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(Var(bar_n), E(bar_n) - theta*) of a recursion linear but for the scale's curvature (`predicted_ratio`)."""
-    d = hessian.shape[0]
-    v, c, total, m, drift = np.zeros(d), np.zeros(d), np.zeros(d), start.copy(), np.zeros(d)
+    v, c, total, drift = np.zeros((4, len(hessian)))
+    m = start.copy()
     for i in range(1, n + 1):
         step = eta * i**-alpha
-        pull = 0.0
-        for j in range(d):
-            pull += 0.5 * curvature[j] * v[j]
-        for j in range(d):
-            keep = 1 - step * hessian[j]
-            m[j] *= keep
-            v[j] = keep * keep * v[j] + step * step * spread[j]
-            total[j] += 2 * keep * c[j] + v[j]
-            c[j] = keep * c[j] + v[j]
-        m[d - 1] -= step * pull
+        pull, keep = 0.5 * (curvature @ v), 1 - step * hessian
+        m *= keep
+        v = keep * keep * v + step * step * spread
+        total += 2 * keep * c + v
+        c = keep * c + v
+        m[-1] -= step * pull
         drift += m
     return total / n**2, drift / n
 

@@ -21,6 +21,8 @@ from tests.support.paths import ROOT
 
 FILES = sorted(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.py"))
 IDS = [str(path.relative_to(ROOT)) for path in FILES]
+COMPILED = sorted(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.p[yx][xd]"))
+"""Sources of compiled modules, which Python's parser does not read; its tokens are theirs."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -120,17 +122,20 @@ def identifiers() -> frozenset[str]:
                     found |= set(name.split("."))
                 case ast.Constant(value=str(text)) if id(node) not in documentation:
                     found |= set(re.findall(r"\w+", text))
+    for path in COMPILED:
+        found |= {path.stem} | {token.string for token in tokens(path) if token.type == tokenize.NAME}
     return frozenset(found)
+
+
+def tokens(path: Path) -> list[tokenize.TokenInfo]:
+    return list(tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline))
 
 
 def prose(path: Path) -> str:
     """The docstrings and comments of a file."""
-    source = path.read_text(encoding="utf-8")
-    texts = [
-        token.string
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    ]
+    texts = [token.string for token in tokens(path) if token.type == tokenize.COMMENT]
+    if path in COMPILED:
+        return "\n".join(texts + [t.string for t in tokens(path) if t.string.startswith('"""')])
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             texts.append(node.value.value)
@@ -147,7 +152,9 @@ ELSEWHERE = frozenset(
 def exists(name: str) -> bool:
     """Whether each part of a dotted name is in the code; after a module of ours, in that module."""
     first, *rest = name.split(".")
-    modules = [path for path in FILES if path.stem == first and len(rest) == 1 and first != "kafka"]  # the client
+    modules = [
+        path for path in FILES + COMPILED if path.stem == first and len(rest) == 1 and first != "kafka"
+    ]  # the client
     if modules:
         return any(re.search(rf"\b{rest[0]}\b", path.read_text(encoding="utf-8")) for path in modules) or any(
             (path.parent / first / f"{rest[0]}.py").exists() for path in modules
@@ -159,8 +166,8 @@ def stale(path: Path) -> list[str]:
     """Names in backticks of which no part is in the code any more, files that are not there."""
     out = []
     for name in re.findall(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)", prose(path)):
-        if name.endswith(".py"):
-            if not any(str(other).endswith(name) for other in ROOT.glob("*/**/*.py")):
+        if name.endswith((".py", ".pyx")):
+            if not any(str(other).endswith(name) for other in ROOT.glob("*/**/*.py*")):
                 out.append(name)
             continue
         if not exists(name):
@@ -173,7 +180,7 @@ def stale(path: Path) -> list[str]:
     return out
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
+@pytest.mark.parametrize("path", FILES + COMPILED, ids=[*IDS, *(str(path.relative_to(ROOT)) for path in COMPILED)])
 def test_no_docstring_names_what_is_not_there(path: Path) -> None:
     assert not stale(path)
 

@@ -2,7 +2,7 @@
 //
 // A record and its gradient stay in this module. Only a noisy gradient or a noisy bit leaves it. The device trusts
 // nothing that the service announces but the point, the scales and the question: every constant that privacy rests on
-// is derived here from the agreement. The samplers are those of streamdp/privacy/samplers.py, word by word; the proofs
+// is derived here from the agreement. The samplers are those of streamdp/privacy/samplers.pyx, word by word; the proofs
 // are in streamdp/privacy/mechanisms and streamdp/privacy/entropy.py.
 
 export const PROTOCOL = 1;
@@ -344,7 +344,7 @@ export function encode(schema, x, y) {
   return { columns, target: (bounds ? clip(value, bounds[0], bounds[1]) : value) / scale };
 }
 
-/** The bounded gradient of one record: see streamdp/optim/loops.py. `x` has its constant 1, if there is one. */
+/** The bounded gradient of one record: see streamdp/optim/loops.pyx. `x` has its constant 1, if there is one. */
 export function gradient(loss, theta, x, y) {
   const q = x.length, limit = loss.clip ?? Infinity, dot = (k) => x.reduce((sum, v, j) => sum + theta[k * q + j] * v, 0);
   const square = x.reduce((sum, v) => sum + v * v, 0);

@@ -162,10 +162,10 @@ class Pan(Batched):
         add, move, make_noise = model._accumulate, walk.move, model._noises
         size = len(make_noise())
 
-        def watched_add(spec: Any, point: Any, rows: Any, y: Any, cells: float, total: Any, room: Any) -> None:
+        def watched_add(spec: Any, point: Any, rows: Any, y: Any, cells: float, total: Any) -> None:
             self.fault(total.min() < NOISE // 2, "a record enters a sum without noise")
             self.seen(bool((total % NOISE == 0).all()), rows)
-            add(spec, point, rows, y, cells, total, room)
+            add(spec, point, rows, y, cells, total)
 
         def watched_move(total: Any, *more: Any) -> None:
             self.fault((total * model._cells).min() < 1.5 * NOISE, "a sum is released with too little noise")

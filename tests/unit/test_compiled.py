@@ -1,0 +1,73 @@
+"""Compiled modules: their stubs are true, they describe their parameters, and they keep to the floors of the rooms."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from docstring_parser import numpydoc
+
+from tests.support.paths import ROOT
+
+SOURCES = sorted(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.pyx"))
+STUBS = [path for path in (source.with_suffix(".pyi") for source in SOURCES) if path.exists()]
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def functions(stub: Path) -> dict[str, list[str]]:
+    """The functions of a stub, with the names of their parameters."""
+    tree = ast.parse(stub.read_text())
+    return {node.name: [a.arg for a in node.args.args] for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=name_of)
+def test_a_stub_says_what_its_module_has(stub: Path) -> None:
+    module = import_module(name_of(stub))
+    compiled = {
+        name: list(inspect.signature(thing).parameters)
+        for name, thing in vars(module).items()
+        if type(thing).__name__ == "cython_function_or_method"
+    }
+    assert functions(stub) == compiled
+    constants = {node.target.id for node in ast.parse(stub.read_text()).body if isinstance(node, ast.AnnAssign)}  # type: ignore[union-attr]
+    assert all(type(getattr(module, name)) is int for name in constants)
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=name_of)
+def test_every_parameter_of_a_compiled_function_is_described(stub: Path) -> None:
+    module = import_module(name_of(stub))
+    for name, parameters in functions(stub).items():
+        text = inspect.cleandoc(getattr(module, name).__doc__.partition("\n")[2])  # the first line is the signature
+        if not re.match(r"^As `[\w.]+`", text):
+            described = {p.strip() for item in numpydoc.parse(text).params for p in item.arg_name.split(",")}
+            assert described == set(parameters), name
+
+
+def test_every_module_that_python_calls_has_a_stub() -> None:
+    for source in SOURCES:
+        calls = re.search(r"^(cp)?def ", source.read_text(), re.MULTILINE)
+        assert bool(calls) == (source.with_suffix(".pyi") in STUBS), source
+
+
+def test_compiled_modules_keep_to_the_floors() -> None:
+    """`lint-imports` reads Python only."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    floor = {room.strip(): number for number, layer in enumerate(layers) for room in layer.split("|")}
+    assert SOURCES
+    for source in [*SOURCES, *(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.pxd"))]:
+        top, room = source.relative_to(ROOT).parts[:2]
+        imports = re.findall(
+            r"^\s*(?:from|cimport|import) (streamdp|connectors)\.(\w+)", source.read_text(), re.MULTILINE
+        )
+        for package, other in imports:
+            assert package == top, source
+            assert package == "connectors" or floor[other] >= floor[room], f"{source} imports {other}"
