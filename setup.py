@@ -33,7 +33,7 @@ DIRECTIVES = {
 
 if not Path(sysconfig.get_path("include"), "Python.h").exists():
     raise SystemExit(
-        "streamdp is compiled for this Python, whose header files are missing: install them (Debian, Ubuntu: python3-dev; "
+        "the header files of this Python are missing, with which streamdp is compiled. Install them (Debian: python3-dev; "
         "Fedora: python3-devel), or use a Python that brings them (python.org, conda, pyenv, uv)"
     )
 if "CC" not in os.environ and shutil.which("cc") is None:

@@ -332,9 +332,7 @@ def start(folder: Path) -> list[Row]:
     bare = f"the bare interpreter, not counted: {seconds['bare'] * 1000:.0f} ms"
     return [
         Row("`import streamdp`", f"{load * 1000:.0f} ms", bare, "500 ms", load < 0.5),
-        Row(
-            "import and first `learn_one`", f"{first:.2f} s", "also right after the installation", "1.5 s", first < 1.5
-        ),
+        Row("import and first `learn_one`", f"{first:.2f} s", "also after installing", "1.5 s", first < 1.5),
     ]
 
 

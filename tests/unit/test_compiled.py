@@ -48,7 +48,7 @@ def test_every_parameter_of_a_compiled_function_is_described(stub: Path) -> None
         text = inspect.cleandoc(getattr(module, name).__doc__.partition("\n")[2])  # the first line is the signature
         if not re.match(r"^As `[\w.]+`", text):
             described = {p.strip() for item in numpydoc.parse(text).params for p in item.arg_name.split(",")}
-            assert described == set(parameters), name
+            assert described >= set(parameters), name
 
 
 def test_every_module_that_python_calls_has_a_stub() -> None:
@@ -65,9 +65,7 @@ def test_compiled_modules_keep_to_the_floors() -> None:
     assert SOURCES
     for source in [*SOURCES, *(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.pxd"))]:
         top, room = source.relative_to(ROOT).parts[:2]
-        imports = re.findall(
-            r"^\s*(?:from|cimport|import) (streamdp|connectors)\.(\w+)", source.read_text(), re.MULTILINE
-        )
-        for package, other in imports:
+        pattern = r"^\s*(?:from|cimport|import) (streamdp|connectors)\.(\w+)"
+        for package, other in re.findall(pattern, source.read_text(), re.MULTILINE):
             assert package == top, source
             assert package == "connectors" or floor[other] >= floor[room], f"{source} imports {other}"
