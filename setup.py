@@ -33,8 +33,8 @@ DIRECTIVES = {
 
 if not Path(sysconfig.get_path("include"), "Python.h").exists():
     raise SystemExit(
-        "the header files of this Python are missing, with which streamdp is compiled. Install them (Debian: python3-dev; "
-        "Fedora: python3-devel), or use a Python that brings them (python.org, conda, pyenv, uv)"
+        "the header files of this Python are missing, and streamdp is compiled with them. Install them (Debian: "
+        "python3-dev; Fedora: python3-devel), or use a Python that brings them (python.org, conda, pyenv, uv)"
     )
 if "CC" not in os.environ and shutil.which("cc") is None:
     os.environ["CC"] = f"{sys.executable} -m ziglang cc"

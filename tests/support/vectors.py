@@ -31,6 +31,7 @@ from tests.support.paths import ROOT
 PATH = ROOT / "clients" / "vectors" / "reports-1.json"
 FOREVER = 4102444800.0  # the first second of 2100
 WORDS = 300
+_NORMAL_EDGE = 3.6541528853610088  # where the tail of the ziggurat begins
 
 CALIBRATIONS = [
     (mechanism, budget, d, own)
@@ -64,9 +65,11 @@ def word(job: str, n: int, at: int) -> int:
 
 def rare(job: str, n: int) -> bool:
     """Whether the first word of a draw needs the rare case of the job's sampler."""
-    w = word(job, n, 0)
-    table = {"gaussian": samplers._NORMAL_ACCEPT, "approx": samplers._NORMAL_ACCEPT}.get(job, samplers._LAPLACE_ACCEPT)
-    return bool((w >> 9) & (2**52 - 1) >= table[w & 255])
+    words = np.array([1, *(word(job, n, at) for at in range(WORDS))], dtype=np.uint64)
+    noise = samplers.GAUSSIAN if job in ("gaussian", "approx") else samplers.LAPLACE
+    row = np.ones((1, samplers.CALIBRATION))
+    assert samplers.randomize(noise, row, np.zeros((1, 1)), words) == 1
+    return bool(words[0] > 2)  # it took more than one word
 
 
 def tail(job: str, n: int) -> bool:
@@ -117,7 +120,7 @@ def tail_ratio(job: str, n: int) -> float:
     The point is rejected up to 1/2. Without the tail: infinite.
     """
     x, y = (-np.log1p(-(word(job, n, at) >> 11) * 2.0**-53) for at in (1, 2))
-    return float(y / (x / samplers._NORMAL_EDGE) ** 2) if tail(job, n) else np.inf
+    return float(y / (x / _NORMAL_EDGE) ** 2) if tail(job, n) else np.inf
 
 
 def numbers_of(job: str) -> list[int]:
