@@ -42,7 +42,7 @@ def extension(source: Path) -> Extension:
         name,
         [str(source)],
         include_dirs=[np.get_include()],
-        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_1_26_API_VERSION")],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
         extra_compile_args=EXACT + (REORDERING if name in REORDERED else []),
     )
 

@@ -169,10 +169,10 @@ class IntervalResponse:
         if truth.ndim != 1 or (len(truth) and not 0 <= truth.min() <= truth.max() < self.intervals):
             raise SchemaError(f"expected intervals from 0 to {self.intervals - 1}")
         out = np.zeros((len(truth), self.intervals), dtype=np.uint8)
-        done, keep = 0, np.uint64(self.keep)
+        done = 0
         with rng.lock:
             while True:
-                more = name_intervals(truth[done:], self.picks, keep, out[done:], rng.words)
+                more = name_intervals(truth[done:], self.picks, self.keep, out[done:], rng.words)
                 done += more
                 if done == len(truth):
                     return out

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.stats import binom
 
 from streamdp.aggregation.pairwise import near_counts
+from streamdp.aggregation.user_kernels import select
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.samplers import compiled, use_words
 
 Rng = Entropy | SeededEntropy
 
@@ -178,26 +178,10 @@ class SampledMean:
         out, done = np.zeros(self.users), 0
         with rng.lock:
             while True:
-                done += _select(chances[done:], out[done:], rng.words)
+                done += select(chances[done:], out[done:], rng.words)
                 if done == self.users:
                     return out
                 rng.refill()
-
-
-@compiled
-def _select(chances: np.ndarray, out: np.ndarray, words: np.ndarray) -> int:
-    """Write 1 into out (n,) with the probability chances (n,) 2^-64, never for 0 and always for 2^64 - 1.
-
-    Returns the number of finished entries if `words` ran out.
-    """
-    for i in range(chances.shape[0]):
-        at = np.int64(words[0])
-        if at >= words.shape[0]:
-            return i
-        out[i] = 1.0 if chances[i] > 0 and words[at] <= chances[i] else 0.0
-        if not use_words(words, at, at + 1):
-            return i
-    return len(chances)
 
 
 Selection = WeightedMean | SampledMean

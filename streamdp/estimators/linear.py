@@ -14,7 +14,7 @@ import numpy as np
 from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError
 from streamdp.estimators.base import StreamEstimator
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
-from streamdp.optim.losses import Huber, Loss, Softmax, Squared, loss_for
+from streamdp.optim.losses import Huber, Loss, Squared, loss_for
 from streamdp.privacy.guarantees import parse_budget
 
 MOST_RECORDS = 10**18
@@ -38,7 +38,7 @@ def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y:
     from streamdp.optim import loops
 
     out = np.empty((len(X), len(point)))
-    (loops.gradients_of_classes if isinstance(loss, Softmax) else loops.gradients)(spec, point, X, y, out)
+    loops.gradients(spec, point, X, y, out)
     return out
 
 

@@ -50,7 +50,7 @@ from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss, Softmax
+from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import FreshWords, SeededEntropy, forks
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
@@ -90,12 +90,9 @@ class _PanPrivate(BatchedModel):
         self._cells = 1 / row[samplers.GRID]
         self._scale = float(row[samplers.SCALE] * self._cells) if self._noisy else 0.0
         self._total = np.zeros(size, dtype=np.int64)
-        self._room = np.zeros(size + (self._curvature is None))
-        self._accumulate: Callable[..., None]
+        self._accumulate: Callable[..., None] = loops.accumulate
         if self._curvature is not None:
             self._accumulate = partial(curvature_loops.accumulate_joint, self._curvature.factor)
-        else:
-            self._accumulate = loops.accumulate_of_classes if isinstance(self._loss, Softmax) else loops.accumulate
         super()._allocate(p)
 
     @property
@@ -111,7 +108,7 @@ class _PanPrivate(BatchedModel):
         self._add_noise()
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        self._accumulate(self._spec, self._middle, X, y, self._cells, self._total, self._room)
+        self._accumulate(self._spec, self._middle, X, y, self._cells, self._total)
 
     def _close(self, records: int) -> np.ndarray:
         self._add_noise()
@@ -119,7 +116,7 @@ class _PanPrivate(BatchedModel):
         return total
 
     def _empty(self) -> dict[str, np.ndarray]:
-        return {"_total": np.zeros_like(self._total), "_room": np.zeros_like(self._room)}
+        return {"_total": np.zeros_like(self._total)}
 
     def _add_noise(self) -> None:
         """Add fresh noise to the sum, then overwrite the noise: if left in freed memory, it could be subtracted."""

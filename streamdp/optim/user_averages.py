@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdp.optim.losses import Loss, Softmax
+from streamdp.optim.losses import Loss
 
 
 def average_gradients(
@@ -33,10 +33,9 @@ def average_gradients(
     users
         (k,) int, the indices of the users.
     """
-    from streamdp.optim import user_loops
+    from streamdp.optim.user_loops import average_gradients as average
 
     out = np.zeros((len(users), len(point)))
-    average = user_loops.average_gradients_of_classes if isinstance(loss, Softmax) else user_loops.average_gradients
     average(spec, np.ascontiguousarray(point), X, y, starts, users, out)
     return within_bound(out, loss)
 

@@ -51,6 +51,11 @@ cdef inline uint8_t* flags(cnp.ndarray array) except? NULL:
     return <uint8_t*> _flat(array, cnp.NPY_BOOL, 1)
 
 
+cdef inline uint8_t* byte_vector(cnp.ndarray array) except? NULL:
+    """The uint8 of a vector without gaps."""
+    return <uint8_t*> _flat(array, cnp.NPY_UINT8, 1)
+
+
 cdef inline uint8_t* byte_matrix(cnp.ndarray array) except? NULL:
     """The uint8 of a matrix whose rows follow each other without gaps."""
     return <uint8_t*> _flat(array, cnp.NPY_UINT8, 2)

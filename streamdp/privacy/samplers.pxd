@@ -37,3 +37,19 @@ cdef Py_ssize_t noise(
 ) noexcept nogil
 cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_t at) noexcept nogil
 cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexcept nogil
+
+
+cdef inline Py_ssize_t draw_below(uint64_t choices, uint64_t* words, Py_ssize_t* at, Py_ssize_t end) noexcept nogil:
+    """One of 0, ..., choices - 1 (at most 2^32 of them), all equally likely; -1 if the words ran out.
+
+    It is the upper half of a word times the number of choices, over 2^32; draws that would make it uneven are rejected
+    (Lemire 2019). `at` moves past the words that were drawn; the caller overwrites them.
+    """
+    cdef uint64_t product, low, mask = 4294967295U
+    while at[0] < end:
+        product = (words[at[0]] >> 32) * choices
+        at[0] += 1
+        low = product & mask
+        if low >= choices or low >= ((mask - choices) + 1) % choices:
+            return product >> 32
+    return -1

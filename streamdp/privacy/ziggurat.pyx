@@ -11,10 +11,8 @@ from libc.math cimport exp, log1p
 cdef Ziggurat _normal
 cdef Ziggurat _laplace
 
-NORMAL_EDGE = 3.6541528853610088
-LAPLACE_EDGE = 7.69711747013104972
-cdef double _normal_edge = NORMAL_EDGE
-cdef double _laplace_edge = LAPLACE_EDGE
+cdef double NORMAL_EDGE = 3.6541528853610088
+cdef double LAPLACE_EDGE = 7.69711747013104972
 
 
 cdef void _fill(Ziggurat* table, double edge, double area, density, inverse):
@@ -70,10 +68,10 @@ cdef Draw normal_rare(const Ziggurat* table, uint64_t* words, Py_ssize_t at, Py_
         if layer == 0:
             at += 1
             while at + 1 < end:
-                x = -log1p(-unit(words[at])) / _normal_edge
+                x = -log1p(-unit(words[at])) / NORMAL_EDGE
                 at += 2
                 if -2 * log1p(-unit(words[at - 1])) > x * x:
-                    return Draw(sign * (_normal_edge + x), at)
+                    return Draw(sign * (NORMAL_EDGE + x), at)
             break
         low = table.height[layer]
         at += 2
@@ -93,7 +91,7 @@ cdef Draw laplace_rare(const Ziggurat* table, uint64_t* words, Py_ssize_t at, Py
         if is_common(table, words[at]):
             return Draw(sign * (start + x), at + 1)
         if layer == 0:
-            start += _laplace_edge
+            start += LAPLACE_EDGE
             at += 1
             continue
         low = table.height[layer]

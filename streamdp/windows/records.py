@@ -52,10 +52,7 @@ class WindowRecords:
         from streamdp.optim.curvature_loops import accumulate_averages
 
         total = np.zeros(curvature.size, dtype=np.int64)
-        room, mean = np.zeros(curvature.size), np.zeros(curvature.size)
-        accumulate_averages(
-            curvature.factor, self._spec, theta, self._X, self._y, self._starts, 1 / grid, total, room, mean
-        )
+        accumulate_averages(curvature.factor, self._spec, theta, self._X, self._y, self._starts, 1 / grid, total)
         exact: np.ndarray = total * grid
         total[:] = 0
         return exact

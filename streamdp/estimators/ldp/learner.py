@@ -23,7 +23,7 @@ from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 
 if TYPE_CHECKING:
-    from streamdp.optim.frame import Arrays
+    from streamdp.optim.arrays import Arrays
 
 # Within these limits states stay far inside the doubles for 1e18 records, however they are learned, absorbed or loaded:
 # reports are at most 1e15 bounds long.
@@ -90,13 +90,13 @@ class LDPLearner(LinearModel):
     def _allocate(self, p: int) -> None:
         from streamdp.optim import frame as k
         from streamdp.optim import location_scale, loops
+        from streamdp.optim.arrays import Arrays
         from streamdp.optim.local_learning import learn
 
         features = self._features
         assert features is not None
         spec, box = self._describe(p)
         d = box.shape[1]
-        spec[loops.MECHANISM] = mechanism_for(self._kind, self._budget).code
         scaling, bounds = self._scaling_of(features), self._target_bounds()
         distance = math.sqrt(d if bounds is None or scaling == "none" else 2)
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(distance, self._loss.bound)
@@ -124,12 +124,13 @@ class LDPLearner(LinearModel):
         summary[:, k.COLUMN] = scaled
         clock = np.zeros(k.CLOCK)
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
-        self._arrays = k.Arrays(spec, box, state, segments, clock, frame, location_scale.flat(len(scaled)), summary)
+        self._arrays = Arrays(spec, box, state, segments, clock, frame, location_scale.flat(len(scaled)), summary)
         k.refresh(self._arrays)
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged = False
-        self._default_rows = self._mechanism_of(self._budget).rows(d)
+        self._default = self._mechanism_of(self._budget)
+        self._default_rows = self._default.rows(d)
         self._kernel = learn
 
     def _original(self, theta: np.ndarray) -> np.ndarray:
@@ -137,7 +138,7 @@ class LDPLearner(LinearModel):
         from streamdp.optim.frame import outward
 
         out = np.empty(len(theta))
-        outward(self._arrays.spec, self._arrays.frame, theta, out)
+        outward(self._arrays, theta, out)
         return out
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
@@ -148,24 +149,14 @@ class LDPLearner(LinearModel):
     def _check(self, budget: Budget) -> None:
         self._mechanism_of(budget)
 
-    def _arrays_for(self, mechanism: Mechanism) -> Arrays:
-        """The same arrays, for this mechanism."""
-        from streamdp.optim import loops
-
-        if mechanism.code == self._arrays.spec[loops.MECHANISM]:
-            return self._arrays
-        spec = self._arrays.spec.copy()
-        spec[loops.MECHANISM] = mechanism.code
-        return self._arrays._replace(spec=spec)
-
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        arrays, rows, rng = self._arrays, self._default_rows, self._rng
+        mechanism, rows, rng = self._default, self._default_rows, self._rng
         if amounts is not None:
-            rows = self._mechanism_of(self._budget).rows(arrays.state.shape[1], amounts)
+            rows = mechanism.rows(self._arrays.state.shape[1], amounts)
         elif budget is not None:
             mechanism = self._mechanism_of(budget)
-            arrays, rows = self._arrays_for(mechanism), record_rows(mechanism, arrays.state.shape[1])
-        while (done := self._kernel(*arrays, self._seen, X, y, rows, rng.words)) < len(X):
+            rows = record_rows(mechanism, self._arrays.state.shape[1])
+        while (done := self._kernel(self._arrays, mechanism.code, self._seen, X, y, rows, rng.words)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
             rows = rows if len(rows) == 1 else rows[done:]
@@ -198,7 +189,7 @@ class LDPLearner(LinearModel):
         from streamdp.optim.location_scale import HIGH, LOW
 
         frame, summary = self._arrays.frame, self._arrays.summary
-        column = int(k.next_question(self._arrays.clock, frame, summary))
+        column = k.next_question(self._arrays)
         low, high = (-np.inf, np.inf) if column < 0 else summary[int(frame[column, k.SLOT]), [LOW, HIGH]].tolist()
         scales = frame[:, [k.CENTRE, k.SCALE]].copy()
         bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
@@ -359,7 +350,7 @@ class LDPLearner(LinearModel):
     def _start_from(self, numbers: np.ndarray) -> None:
         from streamdp.optim.frame import inward
 
-        inward(self._arrays.spec, self._arrays.frame, numbers[0], self._arrays.state[0])
+        inward(self._arrays, numbers[0], self._arrays.state[0])
         self._arrays.state[1] = numbers[1]
 
     def _contribution(self) -> tuple[dict[str, Any], dict[str, Any], np.ndarray]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.linear import gradients
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.optim.ac_sa import Averaged
-from streamdp.optim.losses import Softmax
 from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import ApproxDP
@@ -61,11 +59,7 @@ class ShuffleLearner(BatchedModel):
         from streamdp.aggregation import kernels as k
 
         self._summed = size, bound, sensitivity = self._vectors(p)
-        self._count_ones: Callable[..., int]
-        if self._curvature is not None:
-            self._count_ones = partial(k.count_ones_of_joint, self._curvature.factor)
-        else:
-            self._count_ones = k.count_ones_of_classes if isinstance(self._loss, Softmax) else k.count_ones
+        self._count_ones: Callable[..., int] = k.count_ones
         self._ones = np.zeros(size + 1, dtype=np.int64)  # the last is the number of people whose noise is in the others
         if self.calibration == "tight":  # the noise of a sum is within 5 % of the Gaussian's
             self._variance = 1.05 * Gaussian(self._budget, bound, sensitivity).variance(size)
@@ -95,7 +89,8 @@ class ShuffleLearner(BatchedModel):
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         params, rng, point = self._params, self._rng, self._middle
         spec, bound, places, noise, ones = self._spec, params.bound, params.g, params.b, self._ones
-        while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words)) < len(X):
+        factor = None if self._curvature is None else self._curvature.factor
+        while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words, factor)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
 

@@ -214,9 +214,9 @@ class Loss:
     def _gradient(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         from streamdp.optim import loops
 
-        out = np.empty(len(theta) + 1)
+        out = np.empty(len(theta))
         loops.gradient(self.spec(), theta, X, y, 0, out)
-        return out[:-1]
+        return out
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
         """The weighted loss of one record.

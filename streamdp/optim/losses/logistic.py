@@ -97,13 +97,6 @@ class Softmax(Loss):
         """See `Loss.check_targets`."""
         check_classes(y, classes)
 
-    def _gradient(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        from streamdp.optim import loops
-
-        out = np.empty(len(theta))
-        loops.gradient_of_classes(self.spec(), theta, X, y, 0, out)
-        return out
-
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
         """See `Loss.value`."""
         u = np.reshape(theta, (-1, len(x))) @ x

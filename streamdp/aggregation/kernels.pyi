@@ -1,0 +1,19 @@
+"""Types of `kernels`, which is compiled."""
+
+import numpy as np
+
+def noisy_counts(places: np.ndarray, noise: int, out: np.ndarray, words: np.ndarray) -> int: ...
+def count_ones(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    bound: float,
+    places: int,
+    noise: int,
+    ones: np.ndarray,
+    words: np.ndarray,
+    factor: float | None = None,
+) -> int: ...
+def write_ones(counts: np.ndarray, out: np.ndarray) -> None: ...
+def permute(items: np.ndarray, last: int, words: np.ndarray) -> int: ...

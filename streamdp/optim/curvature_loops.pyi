@@ -1,0 +1,20 @@
+"""Types of `curvature_loops`, which is compiled."""
+
+import numpy as np
+
+def joint_of_rows(
+    spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, factor: float, G: np.ndarray
+) -> None: ...
+def accumulate_averages(
+    factor: float,
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    starts: np.ndarray,
+    cells: float,
+    total: np.ndarray,
+) -> None: ...
+def accumulate_joint(
+    factor: float, spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, cells: float, total: np.ndarray
+) -> None: ...

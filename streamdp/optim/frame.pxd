@@ -1,0 +1,71 @@
+"""Constants and functions of `frame` for other compiled modules."""
+
+# `clock`: the information of gradients; the weights of the average; the open segment, and the length that ends it; the
+# information of all records, of the bits about columns, and of those about the target (`HUGE` when it has its scale);
+# the records after the target's bits; when columns are scaled next; the next column in turn; how often something was
+# scaled; bits.
+cpdef enum:
+    TOTAL = 0
+    WEIGHT = 1
+    SEGMENT = 2
+    WIDTH = 3
+    REACHED = 4
+    ASKED = 5
+    TARGET = 6
+    COUNT = 7
+    NEXT = 8
+    TURN = 9
+    CHANGES = 10
+    BITS = 11
+    CLOCK = 12
+
+# `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and its
+# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SHRUNK is TOTAL when SCALE fell last, LOWEST is SCALE at the last restart
+# of the average, and SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others. The first
+# LEARNED are learned.
+cpdef enum:
+    CENTRE = 0
+    SCALE = 1
+    SHRUNK = 2
+    LOWEST = 3
+    ORIGIN = 4
+    UNIT = 5
+    SLOT = 6
+    SLOPE = 7
+    SHIFT = 8
+    LEARNED = 4
+    FRAME = 9
+
+# `summary`, after the numbers of `location_scale`: the expected gain of the column, and its index in `frame`.
+cpdef enum:
+    GAIN = 7
+    COLUMN = 8
+    SUMMARY = 9
+
+# The answer of `next_question` for a gradient.
+cpdef enum:
+    GRADIENT = -1
+
+
+cdef struct Model:
+    # `arrays.Arrays` as pointers: d parameters, p features, c columns that are scaled, room for `many` segments.
+    const double* spec
+    const double* box
+    double* theta
+    double* average
+    double* segments
+    double* clock
+    double* frame
+    double* posterior
+    double* summary
+    Py_ssize_t d
+    Py_ssize_t p
+    Py_ssize_t c
+    Py_ssize_t many
+
+
+cdef int model_of(arrays, Model* out) except -1
+cdef Py_ssize_t question(const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c) noexcept nogil
+cdef void to_original(const Model* m, const double* theta, double* out) noexcept nogil
+cdef void count_one(Model* m, double keep) noexcept nogil
+cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint answer, double keep) noexcept nogil

@@ -1,0 +1,40 @@
+"""Types of `frame`, which is compiled."""
+
+import numpy as np
+
+from streamdp.optim.arrays import Arrays
+
+TOTAL: int
+WEIGHT: int
+SEGMENT: int
+WIDTH: int
+REACHED: int
+ASKED: int
+TARGET: int
+COUNT: int
+NEXT: int
+TURN: int
+CHANGES: int
+BITS: int
+CLOCK: int
+CENTRE: int
+SCALE: int
+SHRUNK: int
+LOWEST: int
+ORIGIN: int
+UNIT: int
+SLOT: int
+SLOPE: int
+SHIFT: int
+LEARNED: int
+FRAME: int
+GAIN: int
+COLUMN: int
+SUMMARY: int
+GRADIENT: int
+
+def next_question(arrays: Arrays) -> int: ...
+def outward(arrays: Arrays, theta: np.ndarray, out: np.ndarray) -> None: ...
+def inward(arrays: Arrays, original: np.ndarray, out: np.ndarray) -> None: ...
+def refresh(arrays: Arrays) -> None: ...
+def take_bit(arrays: Arrays, column: int, low: float, high: float, answer: bool, keep: float) -> None: ...

@@ -1,0 +1,325 @@
+"""What an LDP learner holds, the units of its columns, and which question the next record answers.
+
+A record answers one question with its whole budget: either with a noisy gradient, or with one noisy bit about a column,
+from which the columns and the target are centred and scaled (`location_scale` has the model of a column). Which one
+depends on the number of the record, on public budgets and on earlier answers only.
+
+Schedule. The information of a bit is (2 p - 1)^2, p being the probability of a true answer. With u the information that
+all records so far would have given as bits, b that of the bits asked, and p columns to scale, the next record answers
+with a bit
+
+* about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
+  than a third;
+* else about the columns in turn, if b < A(5 p);
+* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
+
+A(k) = min(.15 u, k (1 + ln max(1, .15 u/k))); otherwise with a gradient. After 32 records, and then every time their
+number has grown by a fifth, columns are scaled anew (`_rescale`). Scales only fall.
+
+Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scale. Averages are kept in original units,
+so that no average changes its meaning when a scale does.
+"""
+
+from libc.math cimport ceil, fabs, log, sqrt
+
+cimport numpy as cnp
+
+from streamdp.optim cimport location_scale as ls
+from streamdp.optim.loops cimport HUBER, INTERCEPT, LOSS, SPEC
+from streamdp.privacy.arrays cimport matrix, vector
+from streamdp.privacy.samplers cimport HUGE
+
+cnp.import_array()
+
+cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.11
+cdef double _FEW = 5.0, _MANY = 60.0
+cdef double _SHARE = 0.15
+cdef double _FIRST = 32.0, _GROWTH = 1.2
+cdef double _SHRINK = 1.5, _FINE = 1.19, _SURE = 0.05
+cdef double _LEAST_SCALE = 1.0 / 128.0
+
+
+cdef int model_of(arrays, Model* out) except -1:
+    """Describe `Arrays` by pointers. Raises `TypeError` if their sizes do not fit each other."""
+    spec, box, state, segments, clock, frame, posterior, summary = arrays
+    cdef double* theta = matrix(state)
+    out.spec, out.box, out.clock = vector(spec), matrix(box), vector(clock)
+    out.d, out.p, out.c, out.many = state.shape[1], len(frame) - 1, len(summary), len(segments)
+    out.theta, out.average = theta, theta + out.d
+    out.segments, out.frame, out.summary = matrix(segments), matrix(frame), matrix(summary)
+    out.posterior = <double*> cnp.PyArray_DATA(<cnp.ndarray?> posterior)
+    if (
+        len(spec) != SPEC
+        or state.shape[0] != 2
+        or box.shape != state.shape
+        or segments.shape[1] != out.d + 1
+        or len(clock) != CLOCK
+        or frame.shape[1] != FRAME
+        or summary.shape[1] != SUMMARY
+        or posterior.shape != (out.c, ls.CENTRES, ls.SPREADS)
+        or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
+        or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT64
+        or out.d < out.p + <Py_ssize_t> out.spec[INTERCEPT] + (out.spec[LOSS] == HUBER)
+    ):
+        raise TypeError("expected the arrays of one learner")
+    return 0
+
+
+cdef double _allowance(double u, double k) noexcept nogil:
+    """A(k): how much information the bits about columns may have."""
+    cdef double share = _SHARE * u
+    return min(share, k * (1.0 + log(max(1.0, share / k))))
+
+
+cdef Py_ssize_t question(
+    const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
+) noexcept nogil:
+    """As `next_question`."""
+    cdef double u = clock[REACHED], asked = clock[ASKED], most
+    cdef Py_ssize_t best = 0, k
+    if c == 0:
+        return GRADIENT
+    if frame[p * FRAME + SLOT] >= 0.0:
+        c -= 1
+        if clock[TARGET] < HUGE:
+            return p
+    if c == 0 or not asked < _SHARE * u:
+        return GRADIENT
+    if asked < _allowance(u, _FEW * c):
+        return <Py_ssize_t> summary[(<Py_ssize_t> clock[TURN] % c) * SUMMARY + COLUMN]
+    if asked < _allowance(u, _MANY * c):
+        for k in range(1, c):
+            if summary[k * SUMMARY + GAIN] > summary[best * SUMMARY + GAIN]:
+                best = k
+        most = summary[best * SUMMARY + GAIN]
+        if most > 0.03 * min(1.0, _MANY * c / u):
+            return <Py_ssize_t> summary[best * SUMMARY + COLUMN]
+    return GRADIENT
+
+
+cdef void _fit(Model* m) noexcept nogil:
+    """Compute SLOPE and SHIFT of all columns from their centres, scales and units."""
+    cdef Py_ssize_t j
+    cdef double* column
+    for j in range(m.p):
+        column = m.frame + j * FRAME
+        column[SLOPE] = 1.0 / (column[SCALE] * column[UNIT])
+        column[SHIFT] = (column[CENTRE] + column[ORIGIN] / column[UNIT]) / column[SCALE]
+
+
+cdef void to_original(const Model* m, const double* theta, double* out) noexcept nogil:
+    """As `outward`."""
+    cdef Py_ssize_t p = m.p, intercept = <Py_ssize_t> m.spec[INTERCEPT], q = p + intercept, j, k
+    cdef const double* target = m.frame + p * FRAME
+    cdef const double* column
+    cdef double scale = target[SCALE], shift
+    for k in range(m.d // q):
+        shift = 0.0
+        for j in range(p):
+            column = m.frame + j * FRAME
+            shift += theta[k * q + j] * column[SHIFT]
+            out[k * q + j] = theta[k * q + j] * column[SLOPE] * scale
+        if intercept:
+            out[k * q + p] = target[CENTRE] + (theta[k * q + p] - shift) * scale
+    if m.spec[LOSS] == HUBER:
+        out[m.d - 1] = theta[m.d - 1] * scale
+
+
+cdef void _to_units(const Model* m, const double* original, double* out) noexcept nogil:
+    """As `inward`."""
+    cdef Py_ssize_t p = m.p, intercept = <Py_ssize_t> m.spec[INTERCEPT], q = p + intercept, j, k
+    cdef const double* target = m.frame + p * FRAME
+    cdef const double* column
+    cdef double scale = target[SCALE], shift
+    for k in range(m.d // q):
+        shift = 0.0
+        for j in range(p):
+            column = m.frame + j * FRAME
+            out[k * q + j] = original[k * q + j] / (column[SLOPE] * scale)
+            shift += out[k * q + j] * column[SHIFT]
+        if intercept:
+            out[k * q + p] = (original[k * q + p] - target[CENTRE]) / scale + shift
+    if m.spec[LOSS] == HUBER:
+        out[m.d - 1] = original[m.d - 1] / scale
+
+
+cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
+    """Compute a row of `summary` anew from its posterior."""
+    cdef double w[ls.CELLS]
+    cdef double* row = m.summary + slot * SUMMARY
+    ls.weigh(m.posterior + slot * ls.CELLS, w)
+    ls.summarise_into(w, row)
+    row[GAIN] = ls.gain_of(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE])
+
+
+cdef void _rescale(Model* m) noexcept nogil:
+    """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
+
+    With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
+    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
+    """
+    cdef double w[ls.CELLS]
+    cdef double* row
+    cdef double* column
+    cdef double mean, scale, new
+    cdef Py_ssize_t p = m.p, q = p + <Py_ssize_t> m.spec[INTERCEPT], slot, j, k
+    cdef bint changed = False, restart = False
+    for slot in range(m.c):
+        row = m.summary + slot * SUMMARY
+        j = <Py_ssize_t> row[COLUMN]
+        if j == p:
+            continue
+        column = m.frame + j * FRAME
+        mean, scale = row[ls.MEAN], column[SCALE]
+        new = scale
+        ls.weigh(m.posterior + slot * ls.CELLS, w)
+        if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
+            new = max(scale / _SHRINK, _LEAST_SCALE)
+            while new > _LEAST_SCALE and ls.chance_beyond(w, mean, new / _FINE) < _SURE:
+                new = max(new / _FINE, _LEAST_SCALE)
+        elif not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
+            continue
+        for k in range(m.d // q):
+            m.theta[k * q + p] += m.theta[k * q + j] * (mean - column[CENTRE]) / scale
+            m.theta[k * q + j] *= new / scale
+        changed = True
+        column[CENTRE], column[SCALE] = mean, new
+        if new < scale:
+            column[SHRUNK] = m.clock[TOTAL]
+        restart |= new < column[LOWEST] / 3
+        row[GAIN] = ls.gain_of(w, mean, new)
+    if changed:
+        m.clock[CHANGES] += 1
+        m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
+        for k in range(m.many * (m.d + 1)):
+            m.segments[k] = 0.0
+        _fit(m)
+    if restart:
+        m.clock[WEIGHT] = 0.0
+        for j in range(p):
+            m.frame[j * FRAME + LOWEST] = m.frame[j * FRAME + SCALE]
+
+
+cdef void count_one(Model* m, double keep) noexcept nogil:
+    """Count a record after the bits about the target, and scale the columns anew when it is time.
+
+    `keep` is the probability of a true answer that its budget would have allowed.
+    """
+    cdef double* clock = m.clock
+    clock[REACHED] += (2 * keep - 1) * (2 * keep - 1)
+    clock[COUNT] += 1
+    if clock[COUNT] >= clock[NEXT]:
+        _rescale(m)
+        clock[NEXT] = ceil(max(_FIRST, clock[COUNT] * _GROWTH))
+
+
+cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint answer, double keep) noexcept nogil:
+    """As `take_bit`."""
+    cdef double* clock = m.clock
+    cdef Py_ssize_t slot = <Py_ssize_t> m.frame[column * FRAME + SLOT]
+    cdef double information = (2 * keep - 1) * (2 * keep - 1)
+    clock[BITS] += 1
+    ls.take_in(m.posterior + slot * ls.CELLS, low, high, answer, keep)
+    _refresh(m, slot)
+    if column < m.p:
+        clock[ASKED] += information
+        clock[TURN] += 1
+        count_one(m, keep)
+    elif clock[TARGET] < HUGE:
+        clock[TARGET] += information
+        if clock[TARGET] >= _TARGET_MOST or (
+            clock[TARGET] >= _TARGET_LEAST and m.summary[slot * SUMMARY + ls.LOG_VARIANCE] < _TARGET_VARIANCE
+        ):
+            clock[TARGET] = HUGE
+
+
+def next_question(arrays):
+    """The column that the next record is asked about: p for the target, or `GRADIENT`.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    return question(m.clock, m.frame, m.p, m.summary, m.c)
+
+
+def outward(arrays, theta, out):
+    """Write theta in original units.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    theta, out
+        (d,).
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    _same_size(&m, theta, out)
+    to_original(&m, vector(theta), vector(out))
+
+
+def inward(arrays, original, out):
+    """Write original units as theta: the inverse of `outward`.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    original, out
+        (d,).
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    _same_size(&m, original, out)
+    _to_units(&m, vector(original), vector(out))
+
+
+cdef int _same_size(const Model* m, theta, out) except -1:
+    if not len(theta) == len(out) == m.d:
+        raise TypeError("expected vectors with as many parameters as the model has")
+    return 0
+
+
+def refresh(arrays):
+    """Compute `summary` and the derived columns of `frame` anew, as after a state was loaded.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    """
+    cdef Model m
+    cdef Py_ssize_t slot
+    model_of(arrays, &m)
+    _fit(&m)
+    for slot in range(m.c):
+        _refresh(&m, slot)
+
+
+def take_bit(arrays, Py_ssize_t column, double low, double high, answer, double keep):
+    """Take in one noisy bit.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    column
+        The column, or p for the target.
+    low, high
+        The question that was answered, in units of the declared bounds: [-1, 1].
+    answer
+        The noisy answer.
+    keep
+        The probability that it is the true one.
+
+    Raises `TypeError` for a column that is not scaled.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    if not 0 <= column <= m.p or m.frame[column * FRAME + SLOT] < 0:
+        raise TypeError("expected a column that is scaled")
+    take_answer(&m, column, low, high, bool(answer), keep)

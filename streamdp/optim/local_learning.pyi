@@ -1,0 +1,16 @@
+"""Types of `local_learning`, which is compiled."""
+
+import numpy as np
+
+from streamdp.optim.arrays import Arrays
+
+def learn(
+    arrays: Arrays,
+    mechanism: int,
+    seen: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    calibration: np.ndarray,
+    words: np.ndarray,
+) -> int: ...
+def absorb(arrays: Arrays, seen: np.ndarray, g: np.ndarray, information: float, keep: float) -> None: ...

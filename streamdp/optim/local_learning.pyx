@@ -1,0 +1,254 @@
+"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient (`frame`), noise, step (`steps`).
+
+A loop draws no randomness by itself: words come from `entropy` as an array (see `samplers`). A loop that runs out of
+words rolls back to the start of its record and returns, and is called again with more words. The loops themselves move
+the position in the words (`words[0]`) and count the records seen (`seen[0]`). So no exception and no other thread can
+interrupt between a record and its count, or between the use of a word and its overwriting.
+"""
+
+from libc.math cimport exp, log, sqrt
+from libc.stdint cimport int64_t, uint64_t
+
+cimport numpy as cnp
+
+from streamdp.optim cimport location_scale as ls
+from streamdp.optim.frame cimport (
+    CENTRE,
+    FRAME,
+    GRADIENT,
+    ORIGIN,
+    SCALE,
+    SEGMENT,
+    SHRUNK,
+    SLOT,
+    SUMMARY,
+    TOTAL,
+    UNIT,
+    WEIGHT,
+    WIDTH,
+    Model,
+    count_one,
+    model_of,
+    question,
+    take_answer,
+    to_original,
+)
+from streamdp.optim.loops cimport (
+    AVERAGED,
+    BALL,
+    BY_RECORDS,
+    DECAY,
+    DOMAIN,
+    FACTOR,
+    HUBER,
+    INTERCEPT,
+    LOSS,
+    OFFSET,
+    RADIUS,
+    Point,
+    gradient_of,
+)
+from streamdp.privacy.arrays cimport (
+    Rows,
+    entry,
+    matrix,
+    random_words,
+    rows_of,
+    scratch,
+    vector,
+    whole_numbers,
+    wipe,
+)
+from streamdp.privacy.samplers cimport CALIBRATION, INFORMATION, KEEP, answer, noise, use_words
+
+cnp.import_array()
+
+cdef enum:
+    FEW = 16  # so few records are learned without releasing the interpreter's lock, which takes longer
+
+
+cdef void _end_segment(Model* m) noexcept nogil:
+    """Begin a new segment. If there is no room, segments are joined in pairs, and are twice as long from now on."""
+    cdef Py_ssize_t at = <Py_ssize_t> m.clock[SEGMENT], half = m.many // 2, width = m.d + 1, i, j
+    if at + 1 < m.many:
+        m.clock[SEGMENT] += 1
+        return
+    for i in range(half):
+        for j in range(width):
+            m.segments[i * width + j] = m.segments[2 * i * width + j] + m.segments[(2 * i + 1) * width + j]
+    for i in range(half * width, m.many * width):
+        m.segments[i] = 0.0
+    m.clock[SEGMENT] = half
+    m.clock[WIDTH] *= 2.0
+
+
+cdef void _step(Model* m, const double* g, double information, double* out) noexcept nogil:
+    """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch."""
+    cdef const double* spec = m.spec
+    cdef double* theta = m.theta
+    cdef double* clock = m.clock
+    cdef double* segment
+    cdef Py_ssize_t d = m.d, p = m.p, q = p + <Py_ssize_t> spec[INTERCEPT], free, j, k
+    cdef double tau = 1.0 if spec[BY_RECORDS] else information
+    cdef double total = clock[TOTAL] + tau, decay = spec[DECAY], offset = spec[OFFSET], factor = -spec[FACTOR] * tau
+    cdef double size = factor * exp(-decay * log(total + offset)), larger, square, shrink, weight, share
+    clock[TOTAL] = total
+    for j in range(d):
+        out[j] = size
+    for j in range(p):
+        if m.frame[j * FRAME + SHRUNK] > 0.0:
+            larger = factor * exp(-decay * log(total - m.frame[j * FRAME + SHRUNK] + offset))
+            for k in range(d // q):
+                out[k * q + j] = larger
+    for j in range(d):
+        theta[j] = min(max(theta[j] + out[j] * g[j], m.box[j]), m.box[d + j])
+    if spec[DOMAIN] == BALL:
+        free = d - 1 if spec[LOSS] == HUBER else d  # the scale is not a coefficient
+        square = 0.0
+        for j in range(free):
+            square += theta[j] * theta[j]
+        if square > spec[RADIUS] * spec[RADIUS]:
+            shrink = spec[RADIUS] / sqrt(square)
+            for j in range(free):
+                theta[j] *= shrink
+    if spec[AVERAGED]:
+        to_original(m, theta, out)
+        weight = tau if spec[BY_RECORDS] else tau * sqrt(total)
+        clock[WEIGHT] += weight
+        share = weight / clock[WEIGHT]
+        segment = m.segments + <Py_ssize_t> clock[SEGMENT] * (d + 1)
+        for j in range(d):
+            m.average[j] += share * (out[j] - m.average[j])
+            segment[j] += tau * out[j]
+        segment[d] += tau
+        if clock[WIDTH] == 0.0:
+            clock[WIDTH] = tau
+        if segment[d] >= clock[WIDTH]:
+            _end_segment(m)
+
+
+cdef Py_ssize_t _learn(
+    Model* m,
+    int mechanism,
+    int64_t* seen,
+    const Rows* X,
+    const Rows* y,
+    const double* calibration,
+    Py_ssize_t each,
+    uint64_t* words,
+    Py_ssize_t end,
+    double* room,
+) noexcept nogil:
+    """As `learn`; `room` has 2 d + p + 1 numbers, and `each` is the distance between two rows of the calibration."""
+    cdef Py_ssize_t d = m.d, p = m.p, at = words[0], done, start, column, slot, j
+    cdef double* g = room
+    cdef double* side = room + d + 1
+    cdef double* row = side + d
+    cdef const double* target = m.frame + p * FRAME
+    cdef const double* numbers
+    cdef double lowest = target[ORIGIN] - target[UNIT], highest = target[ORIGIN] + target[UNIT], value, low, high
+    cdef Point point = Point(m.spec, m.theta, d, p)
+    cdef int told
+    for done in range(X.n):
+        start, numbers = at, calibration + done * each
+        value = min(max(entry(y, done, 0), lowest), highest)
+        column = question(m.clock, m.frame, p, m.summary, m.c)
+        if column != GRADIENT:
+            value = entry(X, done, column) if column < p else (value - target[ORIGIN]) / target[UNIT]
+            slot = <Py_ssize_t> m.frame[column * FRAME + SLOT]
+            low, high = m.summary[slot * SUMMARY + ls.LOW], m.summary[slot * SUMMARY + ls.HIGH]
+            told = answer(low <= value < high, numbers[KEEP], words, end)
+            if told < 0:
+                return done
+            at = words[0]
+            seen[0] += 1
+            take_answer(m, column, low, high, told == 1, numbers[KEEP])
+            continue
+        for j in range(p):
+            row[j] = (entry(X, done, j) - m.frame[j * FRAME + CENTRE]) / m.frame[j * FRAME + SCALE]
+        gradient_of(&point, row, (value - target[CENTRE]) / target[SCALE], g)
+        at = noise(mechanism, numbers, g, d, side, words, at, end)
+        if at > end or not use_words(words, end, start, at):
+            return done
+        seen[0] += 1
+        _step(m, g, numbers[INFORMATION], side)
+        if m.c > 0:
+            count_one(m, numbers[KEEP])
+    return X.n
+
+
+def learn(
+    arrays,
+    int mechanism,
+    cnp.ndarray seen not None,
+    cnp.ndarray X not None,
+    cnp.ndarray y not None,
+    cnp.ndarray calibration not None,
+    cnp.ndarray words not None,
+):
+    """Learn the rows of X in order. Returns the number of rows learned before the words ran out.
+
+    Parameters
+    ----------
+    arrays
+        The model; see `Arrays`.
+    mechanism
+        The code of the mechanism (see `samplers`).
+    seen
+        (1,) int64, the number of records learned; incremented for each.
+    X, y
+        (n, p) features and (n,) targets.
+    calibration
+        (n, c), one row for each record, or (1, c) (see `samplers`).
+    words
+        Random words; the first entry is the position.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+    cdef Model m
+    cdef Rows rows, targets
+    model_of(arrays, &m)
+    rows_of(X, &rows)
+    rows_of(y, &targets)
+    cdef int64_t* count = whole_numbers(seen)
+    cdef double* numbers = matrix(calibration)
+    cdef uint64_t* source = random_words(words)
+    cdef Py_ssize_t n = calibration.shape[0], each = CALIBRATION if n > 1 else 0, end = len(words), room = 2 * m.d + m.p + 1
+    if calibration.shape[1] != CALIBRATION or n < (rows.n if n > 1 else 1) or rows.width != m.p or targets.n < rows.n:
+        raise TypeError("the model, the records and the calibrations differ in size")
+    cdef double* memory = scratch(room)
+    if rows.n <= FEW:
+        n = _learn(&m, mechanism, count, &rows, &targets, numbers, each, source, end, memory)
+    else:
+        with nogil:
+            n = _learn(&m, mechanism, count, &rows, &targets, numbers, each, source, end, memory)
+    wipe(memory, room)
+    return n
+
+
+def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep):
+    """One step with a gradient that was randomised elsewhere.
+
+    Parameters
+    ----------
+    arrays, seen
+        As for `learn`.
+    g
+        (d,) the noisy gradient.
+    information, keep
+        Those of its calibration (see `samplers`).
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    cdef double* noisy = vector(g)
+    cdef int64_t* count = whole_numbers(seen)
+    if len(g) != m.d:
+        raise TypeError("expected a gradient with as many entries as theta")
+    cdef double* out = scratch(m.d)
+    count[0] += 1
+    _step(&m, noisy, information, out)
+    if m.c > 0:
+        count_one(&m, keep)
+    wipe(out, m.d)

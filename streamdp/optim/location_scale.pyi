@@ -1,0 +1,21 @@
+"""Types of `location_scale`, which is compiled."""
+
+import numpy as np
+
+CENTRES: int
+SPREADS: int
+MEAN: int
+VARIANCE: int
+MEDIAN: int
+LOG: int
+LOG_VARIANCE: int
+LOW: int
+HIGH: int
+SUMMARY: int
+
+def flat(columns: int) -> np.ndarray: ...
+def update(posterior: np.ndarray, column: int, low: float, high: float, answer: bool, keep: float) -> None: ...
+def weights(posterior: np.ndarray, column: int) -> np.ndarray: ...
+def summarise(w: np.ndarray, out: np.ndarray) -> None: ...
+def gain(w: np.ndarray, mean: float, scale: float) -> float: ...
+def exceeding(w: np.ndarray, mean: float, limit: float) -> float: ...

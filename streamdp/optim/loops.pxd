@@ -1,0 +1,50 @@
+"""Constants and gradients of `loops` for other compiled modules."""
+
+from streamdp.privacy.arrays cimport Rows
+
+# Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient. BY_NORM
+# is the weight (see `losses.base`); FACTOR, DECAY, OFFSET and BY_RECORDS are the steps (see `steps`).
+cpdef enum:
+    LOSS = 0
+    INTERCEPT = 1
+    SHAPE = 2
+    KAPPA = 3
+    CLIP = 4
+    TARGET_BOUND = 5
+    DOMAIN = 6
+    RADIUS = 7
+    ENVELOPE = 8
+    BY_NORM = 9
+    FACTOR = 10
+    DECAY = 11
+    OFFSET = 12
+    BY_RECORDS = 13
+    AVERAGED = 14
+    SPEC = 15
+
+# The losses.
+cpdef enum:
+    SQUARED = 0
+    HUBER = 1
+    LOGISTIC = 2
+    SOFTMAX = 3
+    QUANTILE = 4
+    HINGE = 5
+
+# The domains.
+cpdef enum:
+    EVERYWHERE = 0
+    BALL = 1
+    BOX = 2
+
+
+cdef struct Point:
+    # The model, theta (d,), and the number of features.
+    const double* spec
+    const double* theta
+    Py_ssize_t d
+    Py_ssize_t p
+
+
+cdef void gradient_of(const Point* at, const double* x, double y, double* g) noexcept nogil
+cdef int point_of(spec, theta, const Rows* X, Point* out) except -1

@@ -1,0 +1,35 @@
+"""Types of `loops`, which is compiled."""
+
+import numpy as np
+
+LOSS: int
+INTERCEPT: int
+SHAPE: int
+KAPPA: int
+CLIP: int
+TARGET_BOUND: int
+DOMAIN: int
+RADIUS: int
+ENVELOPE: int
+BY_NORM: int
+FACTOR: int
+DECAY: int
+OFFSET: int
+BY_RECORDS: int
+AVERAGED: int
+SPEC: int
+SQUARED: int
+HUBER: int
+LOGISTIC: int
+SOFTMAX: int
+QUANTILE: int
+HINGE: int
+EVERYWHERE: int
+BALL: int
+BOX: int
+
+def gradient(spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, i: int, g: np.ndarray) -> None: ...
+def gradients(spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, G: np.ndarray) -> None: ...
+def accumulate(
+    spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, cells: float, total: np.ndarray
+) -> None: ...

@@ -1,0 +1,241 @@
+"""Compiled gradients of the losses, for one record and for arrays of records.
+
+A model is described by `spec`, (`SPEC`,) numbers: the loss, and the settings of the loops that learn with it
+(`local_learning`).
+"""
+
+from libc.math cimport INFINITY, exp, fabs, rint, sqrt
+from libc.stdint cimport int64_t
+
+cimport numpy as cnp
+
+from streamdp.privacy.arrays cimport copy_row, entry, matrix, rows_of, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.samplers cimport HUGE, TINY
+
+cnp.import_array()
+
+cdef extern from *:
+    """
+    #define SDP_TINY_ROOT 1e-140
+    """
+    const double TINY_ROOT "SDP_TINY_ROOT"
+
+
+cdef inline double _clamped(double x, double low, double high) noexcept nogil:
+    return min(max(x, low), high)
+
+
+cdef inline double _coefficient(const double* spec, double u, double y, double sigma, double t) noexcept nogil:
+    """The derivative a of the loss in the linear predictor u, without the weight.
+
+    For a non-smooth loss and t > 0 it is the derivative at the proximal point v = u - t a (see `Loss.prox`).
+    """
+    cdef int loss = <int> spec[LOSS]
+    cdef double a, sign
+    if loss == LOGISTIC:
+        return 1.0 / (1.0 + exp(-_clamped(u, -700.0, 700.0))) - y
+    if loss == HUBER:
+        return -_clamped((y - u) / sigma, -spec[SHAPE], spec[SHAPE])
+    if loss == SQUARED:
+        return u - _clamped(y, -spec[TARGET_BOUND], spec[TARGET_BOUND])
+    if loss == QUANTILE:
+        a = 1.0 if y < u else 0.0
+        if t > 0.0:
+            a = _clamped((u - y) / t + spec[SHAPE], 0.0, 1.0)
+        return a - spec[SHAPE]
+    sign = 2.0 * y - 1.0  # hinge
+    a = 1.0 if sign * u < 1.0 else 0.0
+    if t > 0.0:
+        a = _clamped((1.0 - sign * u) / t, 0.0, 1.0)
+    return -sign * a
+
+
+cdef inline double _weight(const double* spec, double square) noexcept nogil:
+    """The weight of a record whose x has this squared norm: see `losses.base`."""
+    if square <= 2.0 or spec[CLIP] != INFINITY:
+        return 1.0
+    return sqrt(2.0 / square) if spec[BY_NORM] else 2.0 / square
+
+
+cdef void _of_one(const Point* at, const double* x, double y, double* g) noexcept nogil:
+    """The gradient (q,) for losses of one linear predictor, and in g[q] that in Huber's scale."""
+    cdef const double* spec = at.spec
+    cdef const double* theta = at.theta
+    cdef Py_ssize_t p = at.p, intercept = <Py_ssize_t> spec[INTERCEPT], q = p + intercept, j
+    cdef double square = intercept, u = theta[q - 1] if intercept else 0.0, clip = spec[CLIP], weight, a, scale, size
+    for j in range(p):
+        square += x[j] * x[j]
+        u += theta[j] * x[j]
+    weight = _weight(spec, square)
+    a = _coefficient(spec, u, y, theta[at.d - 1], spec[ENVELOPE] * weight * square)
+    scale = 0.5 * (spec[KAPPA] - a * a) * weight if spec[LOSS] == HUBER else 0.0
+    a = a * weight if square > TINY and fabs(a) > TINY_ROOT else 0.0
+    size = a * a * square + scale * scale
+    if not (square < HUGE and size < HUGE):
+        a = scale = 0.0
+    elif size > clip * clip:
+        a *= clip / sqrt(size)
+        scale *= clip / sqrt(size)
+    g[q] = scale
+    if intercept:
+        g[p] = a
+    for j in range(p):
+        g[j] = a * x[j]
+
+
+cdef void _of_classes(const Point* at, const double* x, double y, double* g) noexcept nogil:
+    """The gradient (d,) of the multinomial loss, with one block for each class."""
+    cdef const double* spec = at.spec
+    cdef const double* theta = at.theta
+    cdef Py_ssize_t p = at.p, intercept = <Py_ssize_t> spec[INTERCEPT], q = p + intercept, j, k, classes = at.d // q
+    cdef double square = intercept, clip = spec[CLIP], weight, top = -INFINITY, total = 0.0, size = 0.0, root, u, a
+    cdef double shrink = 1.0
+    for j in range(p):
+        square += x[j] * x[j]
+    weight = _weight(spec, square)
+    for k in range(classes):
+        u = theta[k * q + p] if intercept else 0.0
+        for j in range(p):
+            u += theta[k * q + j] * x[j]
+        g[k * q] = u
+        top = max(top, u)
+    for k in range(classes):
+        g[k * q] = exp(g[k * q] - top)
+        total += g[k * q]
+    root = sqrt(square)
+    for k in range(classes):
+        a = (g[k * q] / total - (1.0 if k == <Py_ssize_t> y else 0.0)) * weight
+        size += (a * root) * (a * root)
+        if intercept:
+            g[k * q + p] = a
+        for j in range(p):
+            g[k * q + j] = a * x[j]
+    if not (TINY < square < HUGE and size < HUGE):
+        shrink = 0.0
+    elif size > clip * clip:
+        shrink = clip / sqrt(size)
+    if shrink != 1.0:
+        for j in range(at.d):
+            g[j] = g[j] * shrink if shrink else 0.0
+
+
+cdef void gradient_of(const Point* at, const double* x, double y, double* g) noexcept nogil:
+    """Write the bounded gradient of a record into g, which has room for d + 1 numbers.
+
+    For all x (p,) and y, ||g|| is at most the bound of the loss: by its weight, or by clipping to spec[CLIP]. If the
+    arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0.
+    """
+    if at.spec[LOSS] == SOFTMAX:
+        _of_classes(at, x, y, g)
+    else:
+        _of_one(at, x, y, g)
+
+
+cdef int point_of(spec, theta, const Rows* X, Point* out) except -1:
+    """Describe a model and its parameters. Raises `TypeError` if their sizes do not fit X."""
+    out.spec, out.theta = vector(spec), vector(theta)
+    out.d, out.p = len(theta), X.width
+    q = out.p + <Py_ssize_t> out.spec[INTERCEPT]
+    if len(spec) != SPEC or q < 1 or out.d < q:
+        raise TypeError("the model and the records differ in their numbers of columns")
+    return 0
+
+
+def gradient(spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, Py_ssize_t i, cnp.ndarray g not None):
+    """Write the bounded gradient of record i into g.
+
+    For all X and y, ||g|| is at most the bound of the loss: by its weight, or by clipping to spec[CLIP]. If the
+    arithmetic of a record overflows, g is 0. An x or a residual whose square underflows counts as 0.
+
+    Parameters
+    ----------
+    spec
+        (`SPEC`,) the loss.
+    theta
+        (d,).
+    X, y
+        (n, p) features without a column for the intercept, and (n,) targets.
+    i
+        The record.
+    g
+        (d,) or (q + 1,), overwritten; q = p plus the intercept.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+    cdef Rows rows, targets
+    cdef Point at
+    rows_of(X, &rows)
+    rows_of(y, &targets)
+    point_of(spec, theta, &rows, &at)
+    cdef double* out = vector(g)
+    cdef double* room = scratch(rows.width + at.d + 1)
+    cdef Py_ssize_t j
+    copy_row(&rows, i, room)
+    gradient_of(&at, room, entry(&targets, i, 0), room + rows.width)
+    for j in range(min(<Py_ssize_t> len(g), at.d + 1)):
+        out[j] = room[rows.width + j]
+    wipe(room, rows.width + at.d + 1)
+
+
+def gradients(spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, cnp.ndarray G not None):
+    """Write the gradients of all rows at one theta into G.
+
+    Parameters
+    ----------
+    spec, theta, X, y
+        As for `gradient`.
+    G
+        (n, d), overwritten.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+    cdef Rows rows, targets
+    cdef Point at
+    rows_of(X, &rows)
+    rows_of(y, &targets)
+    point_of(spec, theta, &rows, &at)
+    cdef double* out = matrix(G)
+    cdef Py_ssize_t p = rows.width, d = at.d, i, j
+    cdef double* room = scratch(p + d + 1)
+    with nogil:
+        for i in range(rows.n):
+            copy_row(&rows, i, room)
+            gradient_of(&at, room, entry(&targets, i, 0), room + p)
+            for j in range(d):
+                out[i * d + j] = room[p + j]
+    wipe(room, p + d + 1)
+
+
+def accumulate(
+    spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, double cells, cnp.ndarray total not None
+):
+    """Add the gradients of all rows at theta, rounded to multiples of 1 / cells, to a total.
+
+    No gradient of a single record stays in memory.
+
+    Parameters
+    ----------
+    spec, theta, X, y
+        As for `gradient`.
+    cells
+        Grid cells for each unit of the gradient.
+    total
+        (d,) int64, in cells.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+    cdef Rows rows, targets
+    cdef Point at
+    rows_of(X, &rows)
+    rows_of(y, &targets)
+    point_of(spec, theta, &rows, &at)
+    cdef int64_t* out = whole_numbers(total)
+    cdef Py_ssize_t p = rows.width, d = len(total), i, j
+    cdef double* room = scratch(p + at.d + 1)
+    with nogil:
+        for i in range(rows.n):
+            copy_row(&rows, i, room)
+            gradient_of(&at, room, entry(&targets, i, 0), room + p)
+            for j in range(d):
+                out[j] += <int64_t> rint(room[p + j] * cells)
+    wipe(room, p + at.d + 1)

@@ -1,0 +1,62 @@
+"""A compiled loop that averages the gradients of each user's records."""
+
+from libc.stdint cimport int64_t
+
+cimport numpy as cnp
+
+from streamdp.optim.loops cimport Point, gradient_of, point_of
+from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, rows_of, scratch, whole_numbers, wipe
+
+cnp.import_array()
+
+
+def average_gradients(
+    spec,
+    theta,
+    cnp.ndarray X not None,
+    cnp.ndarray y not None,
+    cnp.ndarray starts not None,
+    cnp.ndarray users not None,
+    cnp.ndarray out not None,
+):
+    """Write the average gradient of each user into the rows of an array.
+
+    Parameters
+    ----------
+    spec, theta
+        As for `loops.gradient`.
+    X, y
+        (N, p) features and (N,) targets of all users.
+    starts
+        (users + 1,) int64: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
+    users
+        (k,) int64, the indices of the users.
+    out
+        (k, d), overwritten.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+    cdef Rows rows, targets
+    cdef Point at
+    rows_of(X, &rows)
+    rows_of(y, &targets)
+    point_of(spec, theta, &rows, &at)
+    cdef double* means = matrix(out)
+    cdef int64_t* first = whole_numbers(starts)
+    cdef int64_t* chosen = whole_numbers(users)
+    cdef Py_ssize_t p = rows.width, d = at.d, count = len(users), k, i, j
+    cdef double* mean
+    cdef double* room = scratch(p + d + 1)
+    with nogil:
+        for k in range(count):
+            mean = means + k * d
+            for j in range(d):
+                mean[j] = 0.0
+            for i in range(first[chosen[k]], first[chosen[k] + 1]):
+                copy_row(&rows, i, room)
+                gradient_of(&at, room, entry(&targets, i, 0), room + p)
+                for j in range(d):
+                    mean[j] += room[p + j]
+            for j in range(d):
+                mean[j] /= first[chosen[k] + 1] - first[chosen[k]]
+    wipe(room, p + d + 1)

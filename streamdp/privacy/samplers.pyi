@@ -1,0 +1,22 @@
+"""Types of `samplers`, which is compiled."""
+
+import numpy as np
+
+NO_NOISE: int
+LAPLACE: int
+GAUSSIAN: int
+PRIVUNIT: int
+SCALE: int
+GRID: int
+CAP_PROBABILITY: int
+CAP_COSINE: int
+CAP_RADIAL: int
+CAP_ANGLE: int
+NORM_BOUND: int
+KEEP: int
+INFORMATION: int
+CALIBRATION: int
+
+def respond(truth: bool, keep: float, words: np.ndarray) -> int: ...
+def normals(words: np.ndarray, scale: float, out: np.ndarray) -> bool: ...
+def randomize(mechanism: int, calibration: np.ndarray, G: np.ndarray, words: np.ndarray) -> int: ...
