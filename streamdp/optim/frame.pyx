@@ -20,7 +20,7 @@ Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scal
 so that no average changes its meaning when a scale does.
 """
 
-from libc.math cimport ceil, fabs, log, sqrt
+from libc.math cimport ceil, exp, fabs, log, sqrt
 
 cimport numpy as cnp
 
@@ -213,6 +213,15 @@ cdef void count_one(Model* m, double keep) noexcept nogil:
         clock[NEXT] = ceil(max(_FIRST, clock[COUNT] * _GROWTH))
 
 
+cdef void _scale_target(Model* m, const double* row) noexcept nogil:
+    """Centre and scale the target by its posterior. Theta stays, and the average starts anew from it."""
+    cdef double* target = m.frame + m.p * FRAME
+    target[CENTRE] = target[ORIGIN] + target[UNIT] * row[ls.MEAN]
+    target[SCALE] = target[UNIT] * min(1.0, sqrt(row[ls.VARIANCE] + exp(2.0 * row[ls.LOG])))
+    m.clock[CHANGES] += 1
+    to_original(m, m.theta, m.average)
+
+
 cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint answer, double keep) noexcept nogil:
     """As `take_bit`."""
     cdef double* clock = m.clock
@@ -231,6 +240,7 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
             clock[TARGET] >= _TARGET_LEAST and m.summary[slot * SUMMARY + ls.LOG_VARIANCE] < _TARGET_VARIANCE
         ):
             clock[TARGET] = HUGE
+            _scale_target(m, m.summary + slot * SUMMARY)
 
 
 def next_question(arrays):

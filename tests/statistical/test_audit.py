@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numba import njit
 
 from streamdp import (
     ApproxDP,
@@ -26,7 +25,8 @@ from streamdp import (
     PureDP,
     Quantile,
 )
-from streamdp.optim.frame import TOTAL, Arrays
+from streamdp.optim.arrays import Arrays
+from streamdp.optim.frame import TOTAL
 from streamdp.optim.local_learning import learn
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
@@ -158,38 +158,31 @@ def test_privunit_protects_short_vectors_too(norms: tuple[float, float]) -> None
 # --- estimators: one step of the compiled loop that `learn_one` and `learn_arrays` run
 
 
-@njit
 def last_steps(
-    start: Arrays, n: int, X: np.ndarray, y: np.ndarray, calibration: np.ndarray, words: np.ndarray, out: np.ndarray
+    start: Arrays,
+    mechanism: int,
+    n: int,
+    X: np.ndarray,
+    y: np.ndarray,
+    calibration: np.ndarray,
+    words: np.ndarray,
+    out: np.ndarray,
 ) -> int:
     """Learn the stream from `start` once for each row of `out`; write how theta moved at the last record."""
-    spec, box, frame, posterior, summary = start.spec, start.box, start.frame, start.posterior, start.summary
-    state, clock, seen = start.state.copy(), start.clock.copy(), np.empty(1, dtype=np.int64)
-    segments = start.segments.copy()
-    last = X.shape[0] - 1
-    rows = calibration.shape[0]
-    before = calibration if rows == 1 else calibration[:last]
-    final = calibration if rows == 1 else calibration[last:]
-    for trial in range(out.shape[0]):
-        state[:] = start.state
-        clock[:] = start.clock
-        seen[0] = n
-        done = last
-        if last > 0:
-            done = learn(
-                spec, box, state, segments, clock, frame, posterior, summary, seen, X[:last], y[:last], before, words
-            )
-        if done == last:
-            out[trial] = state[0]
-            done = learn(
-                spec, box, state, segments, clock, frame, posterior, summary, seen, X[last:], y[last:], final, words
-            )
-            out[trial] -= state[0]
-        else:
-            done = 0
-        if done == 0:
+    arrays, seen = start._replace(state=start.state.copy(), clock=start.clock.copy()), np.array([n])
+    arrays = arrays._replace(segments=start.segments.copy())
+    state, clock, last = arrays.state, arrays.clock, len(X) - 1
+    before, final = (calibration, calibration) if len(calibration) == 1 else (calibration[:last], calibration[last:])
+    first, mine = (X[:last], y[:last], before), (X[last:], y[last:], final)
+    for trial, moved in enumerate(out):
+        state[:], clock[:] = start.state, start.clock
+        if last and learn(arrays, mechanism, seen, *first, words) < last:
             return trial
-    return out.shape[0]
+        moved[:] = state[0]
+        if not learn(arrays, mechanism, seen, *mine, words):
+            return trial
+        moved -= state[0]
+    return len(out)
 
 
 def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
@@ -205,7 +198,7 @@ def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray
     out = np.empty((trials, d))
     rng, left = SeededEntropy(seed, 1 << 16), out
     while True:
-        done = last_steps(model._arrays, model.n_seen, X, y, rows, rng.words, left)
+        done = last_steps(model._arrays, model._default.code, model.n_seen, X, y, rows, rng.words, left)
         if done == len(left):
             break
         left = left[done:]

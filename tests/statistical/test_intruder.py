@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from numba import njit
 
 from streamdp import ApproxDP, GaussianDP, L2Ball, PanPrivateClassifier, PanPrivateRegressor
 from streamdp.errors import NotAtBoundaryError
@@ -332,32 +331,19 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
 # --- the harness: the kernels' arithmetic for many runs at once
 
 
-@njit
 def sums(
-    accumulate: Callable,
-    draw: Callable,
-    spec: np.ndarray,
-    middles: np.ndarray,
-    X: np.ndarray,
-    y: np.ndarray,
-    cells: float,
-    scale: float,
-    words: np.ndarray,
-    out: np.ndarray,
-) -> bool:
-    """One batch for each run: out[:, j] is the sum after j records, and out[:, -1] with Z_b. False: words ran out."""
-    d = middles.shape[1]
-    total, noise, room = np.empty(d, np.int64), np.empty(d, np.int64), np.empty(d + 1)
-    enough = True
-    for run in range(middles.shape[0]):
-        enough &= draw(words[run, 0], scale, total)
-        out[run, 0] = total
-        for i in range(X.shape[0]):
-            accumulate(spec, middles[run], X[i : i + 1], y[i : i + 1], cells, total, room)
-            out[run, i + 1] = total
-        enough &= draw(words[run, 1], scale, noise)
-        out[run, -1] = total + noise
-    return enough
+    model: Any, middles: np.ndarray, X: np.ndarray, y: np.ndarray, scale: float, words: np.ndarray, out: np.ndarray
+) -> None:
+    """One batch for each run: out[:, j] is the sum after j records, and out[:, -1] with Z_b."""
+    noise = np.empty(middles.shape[1], np.int64)
+    records = [(X[i : i + 1], y[i : i + 1]) for i in range(len(X))]
+    for middle, opening, closing, seen in zip(middles, words[:, 0], words[:, 1], out, strict=True):
+        assert normals(opening, scale, seen[0])
+        for i, record in enumerate(records):
+            seen[i + 1] = seen[i]
+            model._accumulate(model._spec, middle, *record, model._cells, seen[i + 1])
+        assert normals(closing, scale, noise)
+        np.add(seen[-2], noise, out=seen[-1])
 
 
 class Runs(NamedTuple):
@@ -390,10 +376,7 @@ def simulate(
         rows = slice(batch * BATCH, (batch + 1) * BATCH)
         out = np.empty((count, BATCH + 2, d), dtype=np.int64)
         words = draw(count, 2 * d + 64)
-        assert sums(
-            model._accumulate, normals, model._spec, middles, X[rows], y[rows], model._cells, noise * model._scale,
-            words, out,
-        )  # fmt: skip
+        sums(model, middles, X[rows], y[rows], noise * model._scale, words, out)
         average = out[:, -1] / (model._cells * BATCH)
         theta = points[:, 0] - average * ((batch + 1) / model.phase.modulus)
         if case.loss == "huber":
@@ -451,7 +434,7 @@ def reduced(case: Case, runs: Runs, direction: np.ndarray, mine: Record) -> np.n
     others = np.zeros_like(known)
     X = np.array([x if i != PLACE else (0.0,) * len(x) for i, (x, _) in enumerate(records)])
     y = np.array([y if i != PLACE else 0.0 for i, (_, y) in enumerate(records)])
-    contributions(model._accumulate, model._spec, runs.middles[MINE], X, y, model._cells, PLACE, others)
+    contributions(model, runs.middles[MINE], X, y, PLACE, others)
     known[:, : BATCH + 1] = runs.sums[MINE][:, : BATCH + 1]
     moved = (runs.points[MINE][:, 0] - runs.points[MINE + 1][:, 0]) * (model.phase.modulus / (MINE + 1))
     return np.concatenate(
@@ -463,28 +446,17 @@ def reduced(case: Case, runs: Runs, direction: np.ndarray, mine: Record) -> np.n
     )
 
 
-@njit
 def contributions(
-    accumulate: Callable,
-    spec: np.ndarray,
-    middles: np.ndarray,
-    X: np.ndarray,
-    y: np.ndarray,
-    cells: float,
-    left_out: int,
-    out: np.ndarray,
+    model: Any, middles: np.ndarray, X: np.ndarray, y: np.ndarray, left_out: int, out: np.ndarray
 ) -> None:
     """What all records but one add to the sum of each run: out (runs, n + 2, d), the last entry twice."""
-    d = middles.shape[1]
-    total, room = np.empty(d, np.int64), np.empty(d + 1)
-    for run in range(middles.shape[0]):
-        total[:] = 0
-        out[run, 0] = total
-        for i in range(X.shape[0]):
+    records = [(X[i : i + 1], y[i : i + 1]) for i in range(len(X))]
+    for middle, added in zip(middles, out, strict=True):
+        for i, record in enumerate(records):
+            added[i + 1] = added[i]
             if i != left_out:
-                accumulate(spec, middles[run], X[i : i + 1], y[i : i + 1], cells, total, room)
-            out[run, i + 1] = total
-        out[run, -1] = total
+                model._accumulate(model._spec, middle, *record, model._cells, added[i + 1])
+        added[-1] = added[-2]
 
 
 @functools.cache
@@ -576,11 +548,12 @@ class DrawsAhead(PanPrivateRegressor):
 
 
 class KeepsTheLastGradient(PanPrivateRegressor):
-    """Broken: the buffer of a gradient is not overwritten."""
+    """Broken: the buffer of a gradient is kept."""
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         super()._add(X, y)
-        gradient(self._spec, self._middle, X, y, len(X) - 1, self._room)
+        self._kept = np.empty(len(self._total))
+        gradient(self._spec, self._middle, X, y, len(X) - 1, self._kept)
 
 
 def predicted(model: Any, things: list[Any]) -> np.ndarray:

@@ -164,7 +164,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
     def score(record: Record, scale: float, seed: int) -> np.ndarray:
         total, noise = np.zeros(size, dtype=np.int64), np.empty(size * TRIALS, dtype=np.int64)
         rows, targets = np.vstack([OTHERS[0], record[0]]), np.append(OTHERS[1], record[1])
-        model._accumulate(model._spec, model._middle, rows, targets, model._cells, total, model._room)
+        model._accumulate(model._spec, model._middle, rows, targets, model._cells, total)
         assert samplers.normals(SeededEntropy(seed).draw(size * TRIALS + TRIALS), scale, noise)
         return np.asarray((noise.reshape(-1, size) + total) @ direction)
 

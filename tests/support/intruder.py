@@ -45,14 +45,9 @@ def is_ours(name: Any) -> bool:
     return any(is_from(package, name) for package in OURS)
 
 
-def is_compiled(thing: Any) -> bool:
-    """A function compiled by numba: it keeps machine code by types of arguments, and no argument."""
-    return is_from("numba", type(thing).__module__)
-
-
 def children(thing: Any) -> Iterator[tuple[str, Any]]:
     """What an object holds, each with a name."""
-    if isinstance(thing, (*PLAIN, weakref.ref)) or is_compiled(thing):
+    if isinstance(thing, (*PLAIN, weakref.ref)):
         return
     if isinstance(thing, types.ModuleType) and not is_ours(thing.__name__):
         return

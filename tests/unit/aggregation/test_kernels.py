@@ -27,12 +27,11 @@ def test_counts_are_those_of_the_randomizer(loss: Loss, classes: int, users: int
     params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, d, "tight", loss.sensitivity)
     G = gradients(loss.spec(), loss, theta, X, y)
     expected = np.append(LocalRandomizer(params, SeededEntropy(3)).counts(G).sum(axis=0), len(X))
-    count = k.count_ones_of_classes if isinstance(loss, Softmax) else k.count_ones
     ones, rng, done, calls = np.zeros(d + 1, dtype=np.int64), SeededEntropy(3), 0, 0
     rng.words = rng.words[: d * (2 + params.b // 64) + 3].copy()  # room for a record, hardly for two
     rng.words[0] = len(rng.words)
     while True:
-        more = count(loss.spec(), theta, X[done:], y[done:], params.bound, params.g, params.b, ones, rng.words)
+        more = k.count_ones(loss.spec(), theta, X[done:], y[done:], params.bound, params.g, params.b, ones, rng.words)
         done, calls = done + more, calls + 1
         if done == len(X):
             break

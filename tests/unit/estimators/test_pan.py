@@ -326,7 +326,6 @@ def test_no_generator_and_no_noise_is_kept() -> None:
     model.learn_arrays(X, y)
     assert len(words) == 5  # two whole batches, and the beginning of a third
     assert not any(w.any() for w in words)
-    assert not model._room.any()
 
 
 def test_words_that_run_out_are_drawn_anew() -> None:
@@ -357,16 +356,14 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
     X, y = stream(model, 500)
     X[0] = 1e200  # overflows: counts as no gradient
     theta = np.random.default_rng(1).normal(size=len(model._total)) * 0.3 + (model._loss.name == "huber")
-    room = np.full(len(theta) + 1, 9.0)
 
     def total(rows: np.ndarray) -> np.ndarray:
         out = np.zeros(len(theta), dtype=np.int64)
-        model._accumulate(model._spec, theta, X[rows], y[rows], model._cells, out, room)
+        model._accumulate(model._spec, theta, X[rows], y[rows], model._cells, out)
         return out
 
     everything = np.arange(500)
     both = total(everything)
-    assert not room.any()
     assert np.array_equal(both, total(everything[::-1].copy()))
     assert np.array_equal(both, total(everything[:123]) + total(everything[123:]))
     singles = np.array([total(everything[i : i + 1]) for i in everything])
@@ -1007,7 +1004,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(budget: Budget, sh
     def score(X: np.ndarray, y: np.ndarray, scale: float, seed: int) -> np.ndarray:
         total, noise = np.zeros(d, dtype=np.int64), np.empty(d * TRIALS, dtype=np.int64)
         rows, targets = np.vstack([OTHERS[0], X]), np.append(OTHERS[1], y)
-        model._accumulate(model._spec, model._middle, rows, targets, model._cells, total, model._room)
+        model._accumulate(model._spec, model._middle, rows, targets, model._cells, total)
         assert samplers.normals(SeededEntropy(seed).draw(d * TRIALS + TRIALS), scale, noise)
         return (noise.reshape(-1, d) + total) @ direction
 
@@ -1030,7 +1027,7 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
     for seed, (X, y) in enumerate(RECORDS):
         total, noise = np.zeros(d, dtype=np.int64), np.empty(d * TRIALS, dtype=np.int64)
         twice, targets = np.repeat(X, 2, axis=0), np.repeat(y, 2)
-        model._accumulate(model._spec, model._middle, twice, targets, model._cells, total, model._room)
+        model._accumulate(model._spec, model._middle, twice, targets, model._cells, total)
         assert samplers.normals(SeededEntropy(30 + seed).draw(d * TRIALS + TRIALS), model._scale, noise)
         scores.append((noise.reshape(-1, d) + total) @ direction)
     assert 1.9 < mu_lower_bound(*scores) <= 2.0

@@ -173,20 +173,19 @@ def test_the_polynomials_of_the_proof() -> None:
         assert np.max(4 * (1 + t) + 2 * k * (1 - t**2)) <= 8 + k + 1e-12
 
 
-def test_sums_do_not_depend_on_order_and_nothing_is_left() -> None:
+def test_sums_do_not_depend_on_order() -> None:
     for loss in LOSSES:
         curvature = Curvature(loss, 4)
         rng = np.random.default_rng(1)
         X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60).astype(float)
         spec, theta = loss.spec(), np.full(curvature.parameters, 0.5)
         spec[INTERCEPT] = 1.0
-        room, sums = np.full(curvature.size, 7.0), []
+        sums = []
         for rows in (slice(None), slice(None, None, -1)):
             total = np.zeros(curvature.size, dtype=np.int64)
             at = np.ascontiguousarray(X[rows]), np.ascontiguousarray(y[rows])
-            accumulate_joint(curvature.factor, spec, theta, *at, 2.0**20, total, room)
+            accumulate_joint(curvature.factor, spec, theta, *at, 2.0**20, total)
             sums.append(total)
-            assert not room.any()
         assert np.array_equal(*sums)
         exact = np.rint(curvature.vectors(spec, theta, X, y) * 2.0**20).sum(axis=0)
         assert np.array_equal(sums[0], exact)
