@@ -1,4 +1,4 @@
-"""Pages of spends as bytes: compiled code that packs and unpacks rows of subjects, finds them and replaces them.
+"""Pages of spends as bytes: packs and unpacks rows of subjects, finds them and replaces them.
 
 A page, and an entry of the log, is a sequence of little-endian words of 64 bits:
 
@@ -7,8 +7,7 @@ A page, and an entry of the log, is a sequence of little-endian words of 64 bits
 3. two words for each subject: its keyed hash;
 4. for each bit of the mask that is set, that column: one word for each subject. The other columns are zero for all.
 
-A page without any words has no subjects. Inside compiled code, rows are words too: their uint64 view. The code uses
-plain loops because slices take several times as long to compile.
+A page without any words has no subjects. The loops over words are compiled: `page_loops`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from streamdp.ledger.check_words import START, check_word, mix
+from streamdp.ledger.page_loops import count_rows, merge_rows, pack_page, pick_rows, unpack_rows
 from streamdp.ledger.rows import ROW, Expected
 from streamdp.ledger.sql import conflict, damaged
 
@@ -43,17 +41,18 @@ class Group(NamedTuple):
     order: np.ndarray
 
 
-class _Content(NamedTuple):
-    """The words of many pages; those of page i are `words[bounds[i] : bounds[i + 1]]`."""
+class Content(NamedTuple):
+    """The words of p pages.
+
+    Parameters
+    ----------
+    bounds
+        (p + 1,) int64: the words of page i are `words[bounds[i] : bounds[i + 1]]`.
+    words
+        uint64.
+    """
 
     bounds: np.ndarray
-    words: np.ndarray
-
-
-class _Rows(NamedTuple):
-    """Keys (n, 2) and rows (n, ROW), both uint64."""
-
-    keys: np.ndarray
     words: np.ndarray
 
 
@@ -73,7 +72,7 @@ def pack(page: int, keys: np.ndarray, rows: np.ndarray) -> bytes:
         (n, ROW) float64.
     """
     out = np.empty(2 + (2 + ROW) * len(keys), dtype=np.uint64)
-    end = _pack_into(np.uint64(page), len(keys), _Rows(keys, rows.view(np.uint64)), out, 0)
+    end = pack_page(page, keys, rows.view(np.uint64), out)
     return out[:end].astype("<u8", copy=False).tobytes()
 
 
@@ -91,7 +90,7 @@ def unpack(pages: Sequence[int], blobs: Sequence[bytes]) -> tuple[np.ndarray, np
     sizes = _sizes(np.array(pages, dtype=np.int64), content)
     n = int(sizes.sum())
     keys, rows = np.empty((n, 2), dtype=np.uint64), np.empty((n, ROW))
-    _unpack_all(content, sizes, _Rows(keys, rows.view(np.uint64)))
+    unpack_rows(content, sizes, keys, rows.view(np.uint64))
     return keys, rows
 
 
@@ -112,7 +111,7 @@ def pick(group: Group, blobs: Sequence[bytes], keys: np.ndarray, rows: np.ndarra
     Raises `StoreDamagedError` if a page fails its check.
     """
     content = _content(blobs)
-    _pick(group, content, _sizes(group.pages, content), _Rows(keys, rows.view(np.uint64)), found)
+    pick_rows(group, content, _sizes(group.pages, content), keys, rows.view(np.uint64), found)
 
 
 def merge(
@@ -139,165 +138,25 @@ def merge(
     most = sizes + np.diff(group.starts)
     out = np.empty(int(np.sum(2 + (2 + ROW) * most)), dtype=np.uint64)
     ends = np.empty(len(sizes), dtype=np.int64)
-    new = _Rows(keys, rows.view(np.uint64))
-    if not _merge(group, content, sizes, new, expected or _ANYTHING, out, ends):
+    scratch = np.empty((int(most.max(initial=0)), 2 + ROW), dtype=np.uint64)
+    if not merge_rows(group, content, sizes, keys, rows.view(np.uint64), expected or _ANYTHING, scratch, out, ends):
         raise conflict()
     packed, cut = out[: ends[-1]].astype("<u8", copy=False).tobytes(), [0, *(8 * ends).tolist()]
     return [packed[a:b] for a, b in pairwise(cut)], sizes
 
 
-def _content(blobs: Sequence[bytes]) -> _Content:
+def _content(blobs: Sequence[bytes]) -> Content:
     lengths = np.fromiter(map(len, blobs), dtype=np.int64, count=len(blobs))
     if np.any(lengths % 8):
         raise damaged()
     bounds = np.zeros(len(blobs) + 1, dtype=np.int64)
     np.cumsum(lengths // 8, out=bounds[1:])
-    return _Content(bounds, np.frombuffer(b"".join(blobs), dtype="<u8").astype(np.uint64, copy=False))
+    return Content(bounds, np.frombuffer(b"".join(blobs), dtype="<u8").astype(np.uint64, copy=False))
 
 
-def _sizes(pages: np.ndarray, content: _Content) -> np.ndarray:
+def _sizes(pages: np.ndarray, content: Content) -> np.ndarray:
     """The number of rows (p,) of each page. Raises `StoreDamagedError` if a page fails its check."""
     sizes = np.empty(len(pages), dtype=np.int64)
-    if not _count(pages, content, sizes):
+    if not count_rows(pages, content, sizes):
         raise damaged()
     return sizes
-
-
-@njit(cache=True, nogil=True)
-def _width(mask: np.uint64) -> int:
-    """The number of words that a subject takes in a page with this mask."""
-    width = 2
-    for column in range(ROW):
-        if mask >> np.uint64(column) & np.uint64(1):
-            width += 1
-    return width
-
-
-@njit(cache=True, nogil=True)
-def _check(page: np.uint64, words: np.ndarray, start: int, end: int) -> np.uint64:
-    mixed = mix(np.uint64(START), page)
-    for i in range(start + 1, end):
-        mixed = mix(mixed, words[i])
-    return mixed
-
-
-@njit(cache=True, nogil=True)
-def _count(pages: np.ndarray, content: _Content, sizes: np.ndarray) -> bool:
-    """Fill `sizes` with the number of rows of each page; False if a page is damaged."""
-    bounds, words = content.bounds, content.words
-    for p in range(len(pages)):
-        start, end = bounds[p], bounds[p + 1]
-        sizes[p] = 0
-        if start == end:
-            continue
-        if end - start < 2 or words[start + 1] >> np.uint64(ROW) != 0:
-            return False
-        width = _width(words[start + 1])
-        if (end - start - 2) % width != 0 or words[start] != _check(np.uint64(pages[p]), words, start, end):
-            return False
-        sizes[p] = (end - start - 2) // width
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _unpack_into(words: np.ndarray, start: int, n: int, out: _Rows, first: int) -> None:
-    """Copy the n rows of the page that begins at `start` to `out`, from the row `first`."""
-    keys, rows = out.keys, out.words
-    for i in range(n):
-        keys[first + i, 0], keys[first + i, 1] = words[start + 2 + 2 * i], words[start + 3 + 2 * i]
-    at = start + 2 + 2 * n
-    for column in range(ROW):
-        there = n > 0 and words[start + 1] >> np.uint64(column) & np.uint64(1)
-        for i in range(n):
-            rows[first + i, column] = words[at + i] if there else np.uint64(0)
-        at += n if there else 0
-
-
-@njit(cache=True, nogil=True)
-def _unpack_all(content: _Content, sizes: np.ndarray, out: _Rows) -> None:
-    first = 0
-    for p in range(len(sizes)):
-        _unpack_into(content.words, content.bounds[p], sizes[p], out, first)
-        first += sizes[p]
-
-
-@njit(cache=True, nogil=True)
-def _pack_into(page: np.uint64, n: int, source: _Rows, out: np.ndarray, start: int) -> int:
-    """Write a page of the first n rows of `source` to `out` from `start`; returns the end of the page."""
-    keys, rows = source.keys, source.words
-    mask, at = np.uint64(0), start + 2 + 2 * n
-    for i in range(n):
-        out[start + 2 + 2 * i], out[start + 3 + 2 * i] = keys[i, 0], keys[i, 1]
-    for column in range(ROW):
-        some = np.uint64(0)
-        for i in range(n):
-            some |= rows[i, column]
-        if some != 0:
-            mask |= np.uint64(1) << np.uint64(column)
-            for i in range(n):
-                out[at + i] = rows[i, column]
-            at += n
-    out[start + 1] = mask
-    out[start] = _check(page, out, start, at)
-    return at
-
-
-@njit(cache=True, nogil=True)
-def _pick(group: Group, content: _Content, sizes: np.ndarray, wanted: _Rows, found: np.ndarray) -> None:
-    """See `pick`."""
-    words, keys, rows = content.words, wanted.keys, wanted.words
-    for p in range(len(sizes)):
-        start, n = content.bounds[p], sizes[p]
-        for place in range(group.starts[p], group.starts[p + 1]):
-            i = group.order[place]
-            for j in range(n):
-                if words[start + 2 + 2 * j] == keys[i, 0] and words[start + 3 + 2 * j] == keys[i, 1]:
-                    found[i] = True
-                    at = start + 2 + 2 * n + j
-                    for column in range(ROW):
-                        if words[start + 1] >> np.uint64(column) & np.uint64(1):
-                            rows[i, column] = words[at]
-                            at += n
-                    break
-
-
-@njit(cache=True, nogil=True)
-def _merge(
-    group: Group,
-    content: _Content,
-    sizes: np.ndarray,
-    new: _Rows,
-    expected: Expected,
-    out: np.ndarray,
-    ends: np.ndarray,
-) -> bool:
-    """See `merge`. Fills `out` with the pages and `ends` with their ends, and updates `sizes`; False for a conflict."""
-    most = 0
-    for p in range(len(sizes)):
-        most = max(most, sizes[p] + group.starts[p + 1] - group.starts[p])
-    page = _Rows(np.empty((most, 2), dtype=np.uint64), np.empty((most, ROW), dtype=np.uint64))
-    keys, rows = page.keys, page.words
-    compare, end = len(expected.checks) > 0, 0
-    for p in range(len(sizes)):
-        before = n = sizes[p]
-        _unpack_into(content.words, content.bounds[p], n, page, 0)
-        for place in range(group.starts[p], group.starts[p + 1]):
-            i, j = group.order[place], 0
-            while j < before and not (keys[j, 0] == new.keys[i, 0] and keys[j, 1] == new.keys[i, 1]):
-                j += 1
-            known = j < before
-            if compare:
-                if known == expected.absent[i]:
-                    return False
-                if known and check_word(keys[j], rows[j]) != expected.checks[i]:
-                    return False
-            if not known:
-                j = n
-                n += 1
-                keys[j, 0], keys[j, 1] = new.keys[i, 0], new.keys[i, 1]
-            for column in range(ROW):
-                rows[j, column] = new.words[i, column]
-        sizes[p] = n
-        end = _pack_into(np.uint64(group.pages[p]), n, page, out, end)
-        ends[p] = end
-    return True

@@ -1,4 +1,4 @@
-"""Rows of subjects in memory: arrays, and a compiled hash table that finds a subject's row in them.
+"""Rows of subjects in memory: arrays, and a hash table that finds a subject's row in them (`row_index`).
 
 A subject takes about 110 bytes. A dictionary with the same content takes three times as much, and most of the time of
 an admission.
@@ -10,13 +10,10 @@ code is not interrupted, and attributes that belong together are assigned in one
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streamdp.ledger.check_words import check_words
+from streamdp.ledger.row_index import find_or_add, index_all
 from streamdp.ledger.rows import ROW
-
-NOBODY = -1
-"""The row of a record without a subject. `admission.admit_in_order` admits it."""
 
 
 class RowCache:
@@ -56,14 +53,12 @@ class RowCache:
         keys
             (m, 2) uint64.
         present
-            (m,) bool, False for a record without a subject. Its row number is `NOBODY`.
+            (m,) bool, False for a record without a subject. Its row number is `rows.NOBODY`.
         """
         need = int(self._asked[0]) + len(keys)  # as if all were unknown
         if need > len(self.rows):
             self._grow(need)
-        slots = np.empty(len(keys), dtype=np.int64)
-        _find_or_add(keys, present, self.keys, self._index, self._asked, slots)
-        return slots
+        return find_or_add(keys, present, self.keys, self._index, self._asked)
 
     @property
     def unread(self) -> np.ndarray:
@@ -87,8 +82,8 @@ class RowCache:
 
     def drop_unread(self) -> None:
         """Discard the unread subjects, because they could not be read."""
-        index, asked = np.zeros_like(self._index), np.array([self.n])
-        _index_all(self.keys, index, self.n)
+        index, asked = np.zeros_like(self._index), np.array([self.n], dtype=np.int64)
+        index_all(self.keys, index, self.n)
         self._index, self._asked = index, asked
 
     def _grow(self, need: int) -> None:
@@ -97,7 +92,7 @@ class RowCache:
         arrays = (self.keys, self.rows, self.checks, self.absent, self.pending, self.logged)
         for old, new in zip(arrays, longer, strict=False):
             new[:n] = old[:n]
-        _index_all(longer[0], longer[-1], n)
+        index_all(longer[0], longer[-1], n)
         self._use(longer)
 
 
@@ -106,40 +101,3 @@ def _arrays(size: int) -> tuple[np.ndarray, ...]:
     flags = [np.zeros(size, dtype=np.bool_) for _ in range(3)]
     words = np.zeros((size, 2), dtype=np.uint64), np.zeros((size, ROW)), np.zeros(size, dtype=np.uint64)
     return (*words, *flags, np.zeros(2 * size, dtype=np.int32))
-
-
-@njit(cache=True, nogil=True)
-def _find_or_add(
-    wanted: np.ndarray, present: np.ndarray, keys: np.ndarray, index: np.ndarray, asked: np.ndarray, slots: np.ndarray
-) -> None:
-    """Linear probing. The hashes are random under a secret key, so their low bits are the first place to look."""
-    mask, n = np.uint64(len(index) - 1), asked[0]
-    for i in range(len(wanted)):
-        if not present[i]:
-            slots[i] = NOBODY
-            continue
-        place = wanted[i, 1] & mask
-        while True:
-            row = index[place] - 1
-            if row < 0:
-                row = n
-                keys[n, 0], keys[n, 1] = wanted[i, 0], wanted[i, 1]
-                n += 1
-                index[place] = n
-                break
-            if keys[row, 0] == wanted[i, 0] and keys[row, 1] == wanted[i, 1]:
-                break
-            place = (place + np.uint64(1)) & mask
-        slots[i] = row
-    asked[0] = n
-
-
-@njit(cache=True, nogil=True)
-def _index_all(keys: np.ndarray, index: np.ndarray, n: int) -> None:
-    """Fill an empty index with the first n keys, which differ."""
-    mask = np.uint64(len(index) - 1)
-    for i in range(n):
-        place = keys[i, 1] & mask
-        while index[place] != 0:
-            place = (place + np.uint64(1)) & mask
-        index[place] = i + 1

@@ -13,6 +13,9 @@ import numpy as np
 EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CAP, CAP_DELTA = range(7)
 ROW = 7
 
+NOBODY = -1
+"""The row number of a record without a subject. `admission.admit_in_order` admits it."""
+
 PURE, APPROX, GAUSSIAN = range(3)
 """The kinds of cap."""
 

@@ -22,8 +22,8 @@ from streamdp.ledger.caps import cap_numbers
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.prepaid import Prepaid
-from streamdp.ledger.row_cache import NOBODY, RowCache
-from streamdp.ledger.rows import CAP, RECORDS
+from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.rows import CAP, NOBODY, RECORDS
 from streamdp.privacy.guarantees import Budget
 
 Charges = tuple[np.ndarray, np.ndarray]

@@ -4,7 +4,7 @@ Every function raises `TypeError` for another type of numbers or another layout 
 """
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 from libc.string cimport memset
 
 cimport numpy as cnp
@@ -34,6 +34,21 @@ cdef inline int64_t* whole_numbers(cnp.ndarray array) except? NULL:
 cdef inline uint64_t* random_words(cnp.ndarray array) except? NULL:
     """The uint64 of a vector without gaps."""
     return <uint64_t*> _flat(array, cnp.NPY_UINT64, 1)
+
+
+cdef inline uint64_t* word_matrix(cnp.ndarray array) except? NULL:
+    """The uint64 of a matrix whose rows follow each other without gaps."""
+    return <uint64_t*> _flat(array, cnp.NPY_UINT64, 2)
+
+
+cdef inline int32_t* short_numbers(cnp.ndarray array) except? NULL:
+    """The int32 of a vector without gaps."""
+    return <int32_t*> _flat(array, cnp.NPY_INT32, 1)
+
+
+cdef inline uint8_t* flags(cnp.ndarray array) except? NULL:
+    """The bool of a vector without gaps."""
+    return <uint8_t*> _flat(array, cnp.NPY_BOOL, 1)
 
 
 cdef inline uint8_t* byte_vector(cnp.ndarray array) except? NULL:

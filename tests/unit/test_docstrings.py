@@ -13,16 +13,27 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from docstring_parser import numpydoc
 
 from tests.support.paths import ROOT
 
-FILES = sorted(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.py"))
-IDS = [str(path.relative_to(ROOT)) for path in FILES]
-COMPILED = sorted(path for top in ("streamdp", "connectors") for path in (ROOT / top).rglob("*.p[yx][xd]"))
-"""Sources of compiled modules, which Python's parser does not read; its tokens are theirs."""
+FILES = sorted(
+    path
+    for top in ("streamdp", "connectors")
+    for path in (ROOT / top).rglob("*.p*")
+    if path.suffix in (".py", ".pyi", ".pyx", ".pxd")
+)
+PYTHON = [path for path in FILES if path.suffix in (".py", ".pyi")]
+"""A stub stands for the functions of its compiled module, and has no docstrings."""
+COMPILED = [path for path in FILES if path.suffix in (".pyx", ".pxd")]
+
+
+def ids(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -61,10 +72,13 @@ def is_composed(node: ast.stmt) -> bool:
     )
 
 
+def module(path: Path) -> ModuleType:
+    return import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
 def composed(path: Path, node: ast.ClassDef) -> str:
     """The docstring of a class as a user sees it: it has what the code says, and no placeholder."""
-    module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    text = inspect.cleandoc(vars(vars(module)[node.name])["__doc__"])
+    text = inspect.cleandoc(vars(vars(module(path))[node.name])["__doc__"])
     assert text.startswith((ast.get_docstring(node) or "-").partition("\n")[0])
     assert not re.search(r"\{\w*\}", text)
     return text
@@ -83,6 +97,8 @@ def undescribed(path: Path) -> list[str]:
         documented = classes[name.partition(".")[0]] if function.name == "__init__" else function
         if isinstance(documented, ast.ClassDef) and is_composed(documented):
             text = composed(path, documented)
+        elif path.suffix == ".pyi":
+            text = inspect.getdoc(vars(module(path))[name]) or ""
         else:
             text = ast.get_docstring(documented) or ""
         if REFERENCE.match(text):
@@ -94,16 +110,23 @@ def undescribed(path: Path) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("path", FILES, ids=IDS)
+@pytest.mark.parametrize("path", PYTHON, ids=ids(PYTHON))
 def test_every_parameter_of_a_public_function_is_described(path: Path) -> None:
     assert not undescribed(path)
+
+
+PROSE = re.compile(r'"""(?:.|\n)*?"""|#.*')
+"""The docstrings and comments of a compiled module, which is no Python."""
 
 
 @cache
 def identifiers() -> frozenset[str]:
     """Every name in the code, and every word of its strings that are no docstrings (settings, SQL, column names)."""
     found = set(keyword.kwlist) | set(dir(builtins))
-    for path in [*FILES, *(ROOT / "servers").rglob("*.py")]:
+    for path in COMPILED:
+        found |= set(path.relative_to(ROOT).with_suffix("").parts)
+        found |= set(re.findall(r"\w+", PROSE.sub("", path.read_text(encoding="utf-8"))))
+    for path in [*PYTHON, *(ROOT / "servers").rglob("*.py")]:
         found |= set(path.relative_to(ROOT).with_suffix("").parts)
         documentation = {
             id(node.body[0].value)
@@ -122,20 +145,19 @@ def identifiers() -> frozenset[str]:
                     found |= set(name.split("."))
                 case ast.Constant(value=str(text)) if id(node) not in documentation:
                     found |= set(re.findall(r"\w+", text))
-    for path in COMPILED:
-        found |= {path.stem} | {token.string for token in tokens(path) if token.type == tokenize.NAME}
     return frozenset(found)
-
-
-def tokens(path: Path) -> list[tokenize.TokenInfo]:
-    return list(tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline))
 
 
 def prose(path: Path) -> str:
     """The docstrings and comments of a file."""
-    texts = [token.string for token in tokens(path) if token.type == tokenize.COMMENT]
-    if path in COMPILED:
-        return "\n".join(texts + [t.string for t in tokens(path) if t.string.startswith('"""')])
+    source = path.read_text(encoding="utf-8")
+    if path.suffix in (".pyx", ".pxd"):
+        return "\n".join(PROSE.findall(source))
+    texts = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             texts.append(node.value.value)
@@ -152,9 +174,7 @@ ELSEWHERE = frozenset(
 def exists(name: str) -> bool:
     """Whether each part of a dotted name is in the code; after a module of ours, in that module."""
     first, *rest = name.split(".")
-    modules = [
-        path for path in FILES + COMPILED if path.stem == first and len(rest) == 1 and first != "kafka"
-    ]  # the client
+    modules = [path for path in FILES if path.stem == first and len(rest) == 1 and first != "kafka"]  # the client
     if modules:
         return any(re.search(rf"\b{rest[0]}\b", path.read_text(encoding="utf-8")) for path in modules) or any(
             (path.parent / first / f"{rest[0]}.py").exists() for path in modules
@@ -166,8 +186,8 @@ def stale(path: Path) -> list[str]:
     """Names in backticks of which no part is in the code any more, files that are not there."""
     out = []
     for name in re.findall(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)", prose(path)):
-        if name.endswith((".py", ".pyx")):
-            if not any(str(other).endswith(name) for other in ROOT.glob("*/**/*.py*")):
+        if name.endswith(".py"):
+            if not any(str(other).endswith(name) for other in ROOT.glob("*/**/*.py")):
                 out.append(name)
             continue
         if not exists(name):
@@ -180,7 +200,7 @@ def stale(path: Path) -> list[str]:
     return out
 
 
-@pytest.mark.parametrize("path", FILES + COMPILED, ids=[*IDS, *(str(path.relative_to(ROOT)) for path in COMPILED)])
+@pytest.mark.parametrize("path", FILES, ids=ids(FILES))
 def test_no_docstring_names_what_is_not_there(path: Path) -> None:
     assert not stale(path)
 
@@ -205,9 +225,16 @@ def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
     )
     assert undescribed(path) == ["f: b"]
     assert stale(path) == ["nowhere_at_all", "losses.gone_too", "tests/gone.py"]
+    compiled = tmp_path / "sample.pyx"
+    compiled.write_text(
+        'cdef int f(int a):\n    """See `gone_too`."""\n    return here  # as `mix` and `nowhere_at_all` do\n'
+    )
+    assert stale(compiled) == ["gone_too", "nowhere_at_all"]
 
 
 def test_long_files_have_a_reason() -> None:
-    long = {name for name, path in zip(IDS, FILES, strict=True) if path.read_text(encoding="utf-8").count("\n") > 400}
-    listed = re.findall(r"^\| `(streamdp/[\w/]+\.py)` \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE)
+    long = {
+        name for name, path in zip(ids(FILES), FILES, strict=True) if path.read_text(encoding="utf-8").count("\n") > 400
+    }
+    listed = re.findall(r"^\| `(streamdp/[\w/]+\.pyx?)` \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE)
     assert sorted(long) == listed

@@ -1,0 +1,179 @@
+"""The compiled loop that admits spends against caps. `ledger.Ledger` states the rules; this is their arithmetic."""
+
+from libc.math cimport INFINITY, M_PI, erfc, exp, log, sqrt
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memset
+
+cimport numpy as cnp
+
+from streamdp.ledger.rows cimport (
+    CAP,
+    CAP_DELTA,
+    DELTA,
+    EPSILON,
+    GAUSSIAN,
+    MU_SQUARED,
+    PURE,
+    PURE_MU_SQUARED,
+    RECORDS,
+    ROW,
+)
+from streamdp.privacy.arrays cimport flags, matrix, whole_numbers
+
+cnp.import_array()
+
+
+cdef extern from *:
+    """
+    #define SDP_TOLERANCE 1e-9
+    """
+    const double SDP_TOLERANCE
+
+TOLERANCE = SDP_TOLERANCE
+"""Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3."""
+
+
+cdef struct Cap:
+    # As `CapNumbers`.
+    int kind
+    double most
+    double most_delta
+
+
+cdef double _log_ndtr(double x) noexcept nogil:
+    """Logarithm of the normal distribution function, with a relative error of 1e-10 for x <= 0."""
+    cdef double z, series
+    if x > -25.0:
+        return log(0.5 * erfc(-x / sqrt(2.0)))
+    # Further out, erfc underflows. Its asymptotic series, of which the next term is below 1e-11.
+    z = 1 / (x * x)
+    series = 1 - z * (1 - z * (3 - z * (15 - z * (105 - z * 945))))
+    return -0.5 * x * x - log(-x) - 0.5 * log(2 * M_PI) + log(series)
+
+
+cpdef double gdp_delta(double mu_squared, double epsilon) noexcept nogil:
+    """Return the delta of sqrt(mu_squared)-GDP at epsilon: `guarantees.gdp_delta` for compiled code.
+
+    Source: Corollary 1, Dong, Roth, Su 2022.
+
+    Parameters
+    ----------
+    mu_squared
+        Positive; infinite gives 1.
+    epsilon
+        At least 0.
+    """
+    cdef double mu, first
+    if mu_squared == INFINITY:
+        return 1.0
+    mu = sqrt(mu_squared)
+    first = 0.5 * erfc((epsilon / mu - mu / 2) / sqrt(2.0))
+    return max(0.0, first - exp(min(0.0, epsilon + _log_ndtr(-epsilon / mu - mu / 2))))
+
+
+cdef bint _fits(const double* sums, Cap cap) noexcept nogil:
+    """Whether these four sums stay within the cap; `caps` has the proofs."""
+    cdef double slack = 1 + SDP_TOLERANCE
+    if cap.kind == PURE:
+        return sums[EPSILON] <= cap.most * slack and sums[DELTA] == 0 and sums[MU_SQUARED] == 0
+    if cap.kind == GAUSSIAN:
+        return sums[MU_SQUARED] + sums[PURE_MU_SQUARED] <= cap.most * slack * slack and sums[DELTA] == 0
+    if sums[MU_SQUARED] == 0:
+        return sums[EPSILON] <= cap.most * slack and sums[DELTA] <= cap.most_delta * slack
+    if sums[EPSILON] != 0 or sums[DELTA] != 0:
+        return False
+    return gdp_delta(sums[MU_SQUARED], cap.most * slack) <= cap.most_delta * slack
+
+
+cdef inline Cap _cap_of(const double* row, Cap cap) noexcept nogil:
+    """The cap of a subject: its own, or the ledger's."""
+    return Cap(cap.kind, row[CAP], row[CAP_DELTA]) if row[CAP] > 0 else cap
+
+
+def all_fit(cnp.ndarray rows not None, int kind, double most, double most_delta):
+    """Whether no subject is over its cap.
+
+    Parameters
+    ----------
+    rows
+        (m, ROW).
+    kind, most, most_delta
+        The ledger's cap, as the fields of a `CapNumbers`.
+    """
+    cdef const double* row = matrix(rows)
+    cdef Py_ssize_t m = cnp.PyArray_DIM(rows, 0), i
+    cdef Cap cap = Cap(kind, most, most_delta)
+    cdef bint fit = True
+    with nogil:
+        for i in range(m):
+            fit = fit and _fits(row + ROW * i, _cap_of(row + ROW * i, cap))
+    return fit
+
+
+cdef void _admit(
+    const int64_t* slots,
+    Py_ssize_t n,
+    const double* term,
+    Py_ssize_t step,
+    double* rows,
+    uint8_t* pending,
+    Cap cap,
+    uint8_t* admitted,
+) noexcept nogil:
+    """As `admit_in_order`; `step` is the distance of the terms of one record from those of the next."""
+    cdef Py_ssize_t i
+    cdef int j
+    cdef double* row
+    cdef double after[4]
+    for i in range(n):
+        if slots[i] < 0:
+            continue
+        row = rows + ROW * slots[i]
+        for j in range(4):
+            after[j] = row[j] + term[step * i + j]
+        admitted[i] = _fits(after, _cap_of(row, cap))
+        if admitted[i]:
+            for j in range(4):
+                row[j] = after[j]
+            row[RECORDS] += 1
+            pending[slots[i]] = True
+
+
+def admit_in_order(
+    cnp.ndarray slots not None,
+    cnp.ndarray terms not None,
+    cnp.ndarray rows not None,
+    cnp.ndarray pending not None,
+    int kind,
+    double most,
+    double most_delta,
+):
+    """Admit records in order; a refused record adds nothing, so that a later, smaller one may still fit.
+
+    Returns (n,) bool.
+
+    Parameters
+    ----------
+    slots
+        (n,) int64, the row of each record's subject; -1 for a record without a subject, which is admitted.
+    terms
+        (n, 4), or (1, 4) if all records spend the same: what each record adds to the four sums.
+    rows
+        (m, ROW). Changed in place.
+    pending
+        (m,) bool. Set for the rows that change.
+    kind, most, most_delta
+        The ledger's cap, as the fields of a `CapNumbers`.
+    """
+    cdef const int64_t* slot = whole_numbers(slots)
+    cdef const double* term = matrix(terms)
+    cdef double* row = matrix(rows)
+    cdef uint8_t* changed = flags(pending)
+    cdef cnp.npy_intp n = cnp.PyArray_DIM(slots, 0), step = 0 if cnp.PyArray_DIM(terms, 0) == 1 else 4
+    cdef cnp.ndarray admitted = cnp.PyArray_SimpleNew(1, &n, cnp.NPY_BOOL)
+    cdef uint8_t* answer = flags(admitted)
+    cdef Cap cap = Cap(kind, most, most_delta)
+    memset(answer, True, n)
+    with nogil:
+        _admit(slot, n, term, step, row, changed, cap, answer)
+    return admitted

@@ -1,0 +1,6 @@
+import numpy as np
+
+def find_or_add(
+    wanted: np.ndarray, present: np.ndarray, keys: np.ndarray, index: np.ndarray, asked: np.ndarray
+) -> np.ndarray: ...
+def index_all(keys: np.ndarray, index: np.ndarray, n: int) -> None: ...
