@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -37,7 +36,9 @@ if not Path(sysconfig.get_path("include"), "Python.h").exists():
         "python3-dev; Fedora: python3-devel), or use a Python that brings them (python.org, conda, pyenv, uv)"
     )
 if "CC" not in os.environ and shutil.which("cc") is None:
-    os.environ["CC"] = f"{sys.executable} -m ziglang cc"
+    import ziglang
+
+    os.environ["CC"] = f"{Path(ziglang.__file__).with_name('zig')} cc"
     os.environ["LDSHARED"] = f"{os.environ['CC']} -shared"
 
 
