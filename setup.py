@@ -6,8 +6,8 @@ A machine without a C compiler takes the one of the package `ziglang`, which `bu
 from __future__ import annotations
 
 import os
-import shutil
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +35,9 @@ if not Path(sysconfig.get_path("include"), "Python.h").exists():
         "the header files of this Python are missing, and streamdp is compiled with them. Install them (Debian: "
         "python3-dev; Fedora: python3-devel), or use a Python that brings them (python.org, conda, pyenv, uv)"
     )
-if "CC" not in os.environ and shutil.which("cc") is None:
-    import ziglang
-
-    os.environ["CC"] = f"{Path(ziglang.__file__).with_name('zig')} cc"
+zig = find_spec("ziglang")
+if zig is not None and zig.origin is not None and "CC" not in os.environ:
+    os.environ["CC"] = f"{Path(zig.origin).with_name('zig')} cc"
     os.environ["LDSHARED"] = f"{os.environ['CC']} -shared"
 
 
