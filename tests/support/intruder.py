@@ -45,9 +45,14 @@ def is_ours(name: Any) -> bool:
     return any(is_from(package, name) for package in OURS)
 
 
+def is_compiled(thing: Any) -> bool:
+    """A compiled function: it keeps no argument, and its module is walked by itself."""
+    return type(thing).__name__ == "cython_function_or_method"
+
+
 def children(thing: Any) -> Iterator[tuple[str, Any]]:
     """What an object holds, each with a name."""
-    if isinstance(thing, (*PLAIN, weakref.ref)):
+    if isinstance(thing, (*PLAIN, weakref.ref)) or is_compiled(thing):
         return
     if isinstance(thing, types.ModuleType) and not is_ours(thing.__name__):
         return
