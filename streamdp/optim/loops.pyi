@@ -1,8 +1,5 @@
 """Types of `loops`, which is compiled."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 LOSS: int
@@ -36,4 +33,3 @@ def gradients(spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray,
 def accumulate(
     spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, cells: float, total: np.ndarray
 ) -> None: ...
-def predictors(theta: np.ndarray, values: Sequence[Any], outputs: int, intercept: bool) -> list[float] | None: ...

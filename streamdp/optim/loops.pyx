@@ -4,7 +4,7 @@ A model is described by `spec`, (`SPEC`,) numbers: the loss, and the settings of
 (`local_learning`).
 """
 
-from libc.math cimport INFINITY, exp, fabs, isfinite, rint, sqrt
+from libc.math cimport INFINITY, exp, fabs, rint, sqrt
 from libc.stdint cimport int64_t
 
 cimport numpy as cnp
@@ -239,42 +239,3 @@ def accumulate(
             for j in range(d):
                 out[j] += <int64_t> rint(room[p + j] * cells)
     wipe(room, p + at.d + 1)
-
-
-def predictors(cnp.ndarray theta not None, values, Py_ssize_t outputs, bint intercept):
-    """The linear predictors of one record, a list with one for each output; None if one of them is not finite.
-
-    Parameters
-    ----------
-    theta
-        (d,), or longer: a block of coefficients for each output, with its intercept at the end.
-    values
-        A tuple or list of p numbers.
-    outputs
-        The number of blocks.
-    intercept
-        Whether blocks have an intercept.
-
-    Raises `TypeError` if a value is no number, and for a theta that is too short.
-    """
-    cdef double* at = vector(theta)
-    cdef Py_ssize_t p = len(values), q = p + intercept, j, k
-    cdef double x
-    cdef list out
-    if len(theta) < outputs * q:
-        raise TypeError("the model and the record differ in their numbers of columns")
-    cdef double* sums = scratch(outputs)
-    try:
-        for k in range(outputs):
-            sums[k] = at[k * q + p] if intercept else 0.0
-        for j in range(p):
-            x = values[j]
-            for k in range(outputs):
-                sums[k] += at[k * q + j] * x
-        out = [sums[k] for k in range(outputs)]
-        for k in range(outputs):
-            if not isfinite(sums[k]):
-                return None
-        return out
-    finally:
-        wipe(sums, outputs)

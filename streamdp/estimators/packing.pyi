@@ -1,0 +1,19 @@
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+class Packer:
+    def __init__(
+        self,
+        names: Sequence[Any],
+        columns: Sequence[int],
+        lows: Sequence[float],
+        highs: Sequence[float],
+        levels: Sequence[dict[str, int] | None],
+        width: int,
+    ) -> None: ...
+    def pack(self, x: Mapping[Any, Any], y: float, out: np.ndarray) -> bool: ...
+    def predictors(
+        self, x: Mapping[Any, Any], theta: np.ndarray, outputs: int, intercept: bool, raw: bool
+    ) -> list[float] | None: ...

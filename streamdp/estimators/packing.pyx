@@ -1,0 +1,152 @@
+"""One record, as a mapping, to columns: the fast way, compiled.
+
+It takes a dict that has exactly the declared names, with finite numbers and declared categories. For any other record
+it says so, and the caller takes the exact way (see `features`), which also names what is wrong. No value stays here.
+"""
+
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
+from cpython.long cimport PyLong_AsDouble, PyLong_CheckExact
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.math cimport isfinite, isnan
+from libc.stdint cimport int64_t
+
+import numpy as np
+
+cimport numpy as cnp
+
+from streamdp.privacy.arrays cimport scratch, vector, whole_numbers, wipe
+
+cnp.import_array()
+
+cdef class Packer:
+    """What is declared about a record.
+
+    Parameters
+    ----------
+    names
+        The m declared names.
+    columns
+        (m,) the column of each number, or the one before the first column of each category.
+    lows, highs
+        (m,) the bounds of each number, which is mapped from them to [-1, 1] and clipped; NaN: as it is.
+    levels
+        For each category its levels with their numbers, of which 0 has no column; None for a number.
+    width
+        The number p of columns.
+    """
+
+    cdef tuple _names, _levels
+    cdef object _columns, _lows, _highs
+    cdef const double* _low
+    cdef const double* _high
+    cdef int64_t* _column
+    cdef Py_ssize_t _width
+
+    def __init__(self, names, columns, lows, highs, levels, Py_ssize_t width):
+        self._names, self._levels, self._width = tuple(names), tuple(levels), width
+        self._columns = np.array(columns, dtype=np.int64)
+        self._lows, self._highs = np.array(lows, dtype=float), np.array(highs, dtype=float)
+        self._column, self._low, self._high = (
+            whole_numbers(self._columns), vector(self._lows), vector(self._highs)
+        )
+        if not len(self._names) == len(self._levels) == len(self._columns) == len(self._lows) == len(self._highs):
+            raise TypeError("expected as many columns, bounds and levels as names")
+
+    cdef bint _fill(self, x, double* out, bint raw) except -1:
+        """Write the columns of x; False if it is not for the fast way. `raw`: numbers are clipped, and not mapped."""
+        cdef PyObject* found
+        cdef PyObject* code
+        cdef Py_ssize_t k, j
+        cdef double value, low, high
+        if type(x) is not dict or len(<dict> x) != len(self._names):
+            return False
+        for j in range(self._width):
+            out[j] = 0.0
+        for k in range(len(self._names)):
+            found = PyDict_GetItemWithError(x, self._names[k])
+            if found == NULL:
+                return False
+            j = self._column[k]
+            if self._levels[k] is not None:
+                if not PyUnicode_CheckExact(<object> found):
+                    return False
+                code = PyDict_GetItemWithError(self._levels[k], <object> found)
+                if code == NULL:
+                    return False
+                if <object> code:
+                    out[j + <Py_ssize_t> <object> code] = 1.0
+                continue
+            if PyFloat_Check(<object> found):
+                value = PyFloat_AS_DOUBLE(<object> found)
+            elif PyLong_CheckExact(<object> found) and -(1 << 53) <= <object> found <= 1 << 53:
+                value = PyLong_AsDouble(<object> found)
+            else:
+                return False
+            if not isfinite(value):
+                return False
+            low, high = self._low[k], self._high[k]
+            if isnan(low):
+                out[j] = value
+            elif raw:
+                out[j] = min(max(value, low), high)
+            else:
+                out[j] = min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
+        return True
+
+    def pack(self, x, double y, cnp.ndarray out not None):
+        """Write a record and its target; False, with anything in `out`, if the record is not for the fast way.
+
+        Parameters
+        ----------
+        x
+            The record.
+        y
+            The encoded target.
+        out
+            (p + 1,), overwritten.
+        """
+        cdef double* row = vector(out)
+        if len(out) != self._width + 1:
+            raise TypeError("expected room for the columns and the target")
+        if not self._fill(x, row, False):
+            return False
+        row[self._width] = y
+        return True
+
+    def predictors(self, x, cnp.ndarray theta not None, Py_ssize_t outputs, bint intercept, bint raw):
+        """The linear predictors of one record, one for each output; None if the record is not for the fast way.
+
+        Parameters
+        ----------
+        x
+            The record.
+        theta
+            (d,), or longer: a block of coefficients for each output, with its intercept at the end.
+        outputs
+            The number of blocks.
+        intercept
+            Whether blocks have an intercept.
+        raw
+            Whether coefficients are of numbers as they come, within their bounds, and not of columns in [-1, 1].
+        """
+        cdef double* at = vector(theta)
+        cdef Py_ssize_t p = self._width, q = p + intercept, j, k
+        cdef double* row
+        cdef double total
+        if len(theta) < outputs * q:
+            raise TypeError("the model and the record differ in their numbers of columns")
+        row = scratch(p)
+        try:
+            if not self._fill(x, row, raw):
+                return None
+            out = []
+            for k in range(outputs):
+                total = at[k * q + p] if intercept else 0.0
+                for j in range(p):
+                    total += at[k * q + j] * row[j]
+                out.append(total)
+            return out
+        finally:
+            wipe(row, p)
