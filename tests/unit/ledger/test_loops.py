@@ -198,17 +198,23 @@ def fits(sums: list[float], kind: int, most: float, most_delta: float) -> bool:
 
 
 AMOUNT = st.sampled_from([0.0, 0.1, 0.5, 1.0, math.inf]) | st.floats(0, 2)
+SPEND = st.one_of(
+    st.tuples(AMOUNT, st.just(0.0), st.just(0.0), AMOUNT),
+    st.tuples(st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.0, 0.04, 0.2]), st.just(0.0), st.just(math.inf)),
+    st.tuples(st.just(0.0), st.just(0.0), AMOUNT, st.just(0.0)),
+    st.tuples(AMOUNT, AMOUNT, AMOUNT, AMOUNT),
+)
 
 
 @settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from([(PURE, 3.0, 0.0), (GAUSSIAN, 2.0, -1.0), (APPROX, 1.0, 0.1)]),
     st.lists(st.sampled_from([0.0, 0.25, 4.0]), min_size=3, max_size=3),
-    st.lists(st.tuples(st.integers(-1, 2), AMOUNT, AMOUNT, AMOUNT, AMOUNT), max_size=30),
+    st.lists(st.tuples(st.integers(-1, 2), SPEND), max_size=30),
     st.booleans(),
 )
 def test_admission_adds_what_fits(
-    cap: tuple[int, float, float], own: list[float], records: list[tuple[float, ...]], alike: bool
+    cap: tuple[int, float, float], own: list[float], records: list[tuple[int, tuple[float, ...]]], alike: bool
 ) -> None:
     """Subjects with and without caps of their own, sums of every kind, each record with its spend or all with one."""
     kind, most, most_delta = cap
@@ -216,21 +222,21 @@ def test_admission_adds_what_fits(
     rows[:, CAP] = own
     rows[:, CAP_DELTA] = [most_delta if cap else 0 for cap in own]
     want = rows.tolist()
-    terms = [list(record[1:]) for record in records]
+    terms = [spend for _, spend in records]
     if alike and terms:
         terms = terms[:1]
     answers, changed = [], set()
-    for i, (slot, *_) in enumerate(records):
-        row, answer = want[int(slot)], True
+    for i, (slot, _) in enumerate(records):
+        row, answer = want[slot], True
         if slot >= 0:
             after = [a + b for a, b in zip(row, terms[i % len(terms)], strict=False)]
             answer = fits(after, kind, row[CAP] or most, row[CAP_DELTA] if row[CAP] else most_delta)
             if answer:
                 row[: len(after)] = after
                 row[RECORDS] += 1
-                changed.add(int(slot))
+                changed.add(slot)
         answers.append(answer)
-    slots = np.array([record[0] for record in records], dtype=np.int64)
+    slots = np.array([slot for slot, _ in records], dtype=np.int64)
     table = np.array(terms, dtype=np.float64).reshape(-1, 4)
     assert admission.admit_in_order(slots, table, rows, pending, *cap).tolist() == answers
     assert (rows.tolist(), pending.tolist()) == (want, [i in changed for i in range(3)])
