@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml requirements.lock $(COMPILED)
 		|| { echo "streamdp needs Python >= 3.11: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
