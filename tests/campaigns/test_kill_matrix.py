@@ -224,7 +224,7 @@ class Cell:
 
     # --- runs and faults
 
-    def start(self, *arguments: str, **more: str) -> Forked:
+    def start(self, records: int, *arguments: str, **more: str) -> Forked:
         source = "{path: stream.csv, max_bad_share: 0.5, dead_letters: dead.jsonl}"
         if self.source == "kafka":
             if self.letters is None:
@@ -241,7 +241,7 @@ class Cell:
             source=source,
             model=KINDS[self.kind],
             cap=CAPS[self.kind],
-            records=self.rng.choice([1, 2, 4]),
+            records=records,
             store=self.at,
         )
         (self.folder / "job.yaml").write_text(text)
@@ -257,7 +257,7 @@ class Cell:
         if fault == "full disk":
             sizes = [path.stat().st_size for path in self.folder.glob("cell.db*")]
             more["TESTS_FILE_BYTES"] = str(max(200_000, *sizes, 0) + self.rng.randrange(100_000))
-        process = self.start(**more)
+        process = self.start(self.rng.choice([1, 2, 4]), **more)
         try:
             self._wait(process, self.rng.random() < 0.25)
             if process.poll() == 0:
@@ -355,7 +355,7 @@ class Cell:
     def finish(self) -> None:
         """Run to the end without a fault, and check everything."""
         arguments = ("--idle-seconds", "3") if self.source == "kafka" else ()
-        process = self.start(*arguments)
+        process = self.start(500, *arguments)
         assert process.wait(PATIENCE_S) == 0, (self.folder / "err").read_text()
         self.check()
         snapshots = {s.shard: s for s in Store.snapshots(self.at, "cell")}
