@@ -44,6 +44,7 @@ class DeadLetterFile:
         self._waiting_bytes = 0
         self._found: dict[Shard, Counter[bytes]] = {}
         self._lines = self._size = 0
+        self._durable = True
         self._reader: int | None = None  # a descriptor, if the file can be read again
         with self._errors():
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -123,6 +124,7 @@ class DeadLetterFile:
         data = b"".join(line + b"\n" for _, line in self._waiting)
         with self._errors():
             if data:
+                self._durable = False
                 with self._alone():
                     self._count_lines()
                     try:
@@ -135,8 +137,9 @@ class DeadLetterFile:
                     self._lines += len(self._waiting)
                 self._waiting.clear()
                 self._waiting_bytes = 0
-            if durable and self._reader is not None:
+            if durable and not self._durable and self._reader is not None:
                 os.fsync(self._file)
+                self._durable = True
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from streamdp.runtime.runner import Runner
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.clock import FakeClock
 
 SHARDS = [Shard("clicks", 0), Shard("clicks", 1)]
 SIZE = 60
@@ -59,13 +61,19 @@ def streams() -> dict[Shard, list[Entry]]:
     return {shard: items(i + 1) for i, shard in enumerate(SHARDS)}
 
 
+def until_quiet(store: Store, letters: Any) -> int:
+    """A worker that reads to the end, in polls of seven records, on a clock that only sleep moves."""
+    clock = FakeClock()
+    source = MemoryShards(streams(), ["a"], sizes=iter(lambda: 7, None), sleep=clock.sleep)
+    timing: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "wait": lambda calls, _: wait(calls)}
+    return Worker(source, model, store, commit_records=10, dead_letters=letters, **timing).run(idle_seconds=1.0)
+
+
 def work(path: Path, letters: Any, dies_at: int = 0) -> int:
     """A worker that dies at a commit; 0: it reads to the end."""
     with DyingStore(path, "job", "f", shared=True) as store:
         store.left = dies_at
-        source = MemoryShards(streams(), ["a"], sizes=iter(lambda: 7, None), sleep=lambda _: None)
-        worker = Worker(source, model, store, commit_records=10, dead_letters=letters)
-        return worker.run(idle_seconds=0.05)
+        return until_quiet(store, letters)
 
 
 @pytest.fixture
@@ -139,8 +147,7 @@ def test_a_worker_that_lost_its_shards_writes_no_letter_of_them(tmp_path: Path, 
                 work(path, opened())
 
     with LateStore(path, "job", "f", shared=True) as store:
-        source = MemoryShards(streams(), ["a"], sizes=iter(lambda: 7, None), sleep=lambda _: None)
-        Worker(source, model, store, commit_records=10, dead_letters=opened()).run(idle_seconds=0.05)
+        until_quiet(store, opened())
     assert store.commits >= 2
     assert sorted((item["partition"], item["position"]) for item in written()) == [
         (i, at) for i in range(len(SHARDS)) for at in bad(i + 1)

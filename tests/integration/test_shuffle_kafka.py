@@ -390,10 +390,11 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(
     """Until now, the offsets in the store were taken for those of the new topic."""
     parties = make(batch=20)
     write_data(parties.folder, 100)
-    with parties.start("learn", "--idle-seconds", "6") as learner, parties.start("mix", "--idle-seconds", "6") as mixer:
+    with parties.start("learn") as learner, parties.start("mix") as mixer:
         with parties.start("randomize") as devices:
-            assert devices.end() == 0
-        assert [mixer.end(), learner.end()] == [0, 0]
+            assert devices.end(180) == 0
+        learner.until(lambda: learner.of("learned"), 180)
+        assert [stop(mixer), stop(learner)] == [0, 0]
     store = {"mix": "shy-shuffler.db", "learn": "shy.db"}[command]
     before = parties.snapshot(store)
     delete_and_create(parties.bootstrap, parties.topic(which))
