@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning trust batches user-level campaign kafka clean
+.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning trust batches user-level soak campaign campaign-kills kafka clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -99,8 +99,16 @@ user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.few_users --write
 	$(BIN)/python -m benchmarks.subquadratic --write
 
+# Half an hour at full rate: memory, threads and open files stay flat.
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks.soak --write
+
 campaign: $(STAMP)
 	$(BIN)/python -m pytest
+
+# 1,000 kills and other faults under every kind of job; rewrites the last section of benchmarks/campaign.md.
+campaign-kills: $(STAMP)
+	$(BIN)/python -m tests.campaigns.test_kill_matrix --write
 
 # A Kafka broker to try things on, until Ctrl-C. Needs Java >= 17 and Maven.
 kafka: $(STAMP)

@@ -3,8 +3,9 @@
 Kafka and Avro need extras, and are in `connectors.kafka` and `connectors.avrorows`.
 """
 
-from connectors.files import CSVSource, DeadLetterFile, JSONLSource
+from connectors.files import CSVSource, JSONLSource
 from connectors.jsonrows import encode_json
+from connectors.letterfile import DeadLetterFile
 from connectors.memory import ABORT, BAD, END, MemoryShards, MemorySource
 
 __all__ = [

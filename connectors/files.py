@@ -1,21 +1,14 @@
-"""Sources of records in CSV and JSON lines files, gzip or not, complete or growing, or on standard input; dead letters.
+"""Sources of records in CSV and JSON lines files, gzip or not, complete or growing, or on standard input.
 
 CSV is cut into records by `csvgrammar`, which says why that is our own code. Values are parsed by polars.
 """
 
 from __future__ import annotations
 
-import base64
 import codecs
-import errno
-import fcntl
-import json
 import os
-import stat
 import warnings
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,8 +17,7 @@ from connectors.csvgrammar import CSVGrammar
 from connectors.jsonrows import by_position, encode_json_lines, merge
 from connectors.recordblocks import Records, cut_lines
 from connectors.recordfile import RecordFile
-from streamdp.data.records import Batch, DeadLetter, Encoder, Shard
-from streamdp.errors import SourceError
+from streamdp.data.records import Batch, DeadLetter, Encoder
 
 _BOM = codecs.BOM_UTF8
 
@@ -213,106 +205,3 @@ class JSONLSource(RecordFile):
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
         return encode_json_lines(records, rows, self._encoder)
-
-
-class DeadLetterFile:
-    """Dead letters appended to a file as JSON lines: position, reason, column, and the payload (base64) if kept.
-
-    Letters are on the disk after `commit()`. After a crash, those of records that are read again come again. Only the
-    owner can read the file, because payloads are personal data.
-
-    Parameters
-    ----------
-    path
-        The file; it is made if it does not exist.
-
-    Raises `SourceError` if it cannot be written, and if it is a symbolic link.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise self._cannot_write(error) from None
-        try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.fchmod(descriptor, 0o600)  # an older file may be open to others
-        except OSError as error:
-            os.close(descriptor)
-            raise self._cannot_write(error) from None
-        self._file = os.fdopen(descriptor, "a", encoding="ascii")
-
-    def write(self, letters: Iterable[DeadLetter], **where: Any) -> None:
-        """Append letters; they are on the disk after the next `commit()`, or before.
-
-        Parameters
-        ----------
-        letters
-            What to append.
-        where
-            Further JSON values that each letter gets, such as a partition.
-        """
-        try:
-            for letter in letters:
-                item = where | {"position": letter.position, "reason": letter.reason, "column": letter.column}
-                if letter.payload is not None:
-                    item["payload"] = base64.b64encode(letter.payload).decode("ascii")
-                self._file.write(json.dumps(item) + "\n")
-        except OSError as error:
-            raise self._cannot_write(error) from None
-
-    def commit(self) -> None:
-        """Write through to the disk."""
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._cannot_write(error) from None
-
-    def close(self) -> None:
-        """Commit and close. Safe to call twice."""
-        if not self._file.closed:
-            self.commit()
-            self._file.close()
-
-    def _cannot_write(self, error: OSError) -> SourceError:
-        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or type(error).__name__
-        return SourceError(f"cannot write dead letters to {self.path}: {reason}")
-
-
-class ShardedLetterFile:
-    """A file of dead letters for the shards of a topic; the workers on one machine may share it.
-
-    Parameters
-    ----------
-    file
-        The file. `close` closes it.
-    """
-
-    def __init__(self, file: DeadLetterFile) -> None:
-        self._file = file
-        self._lock = open(file.path, "rb")  # noqa: SIM115 - until close
-        self._waiting: list[tuple[Sequence[DeadLetter], Shard]] = []
-
-    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        """See `ShardedDeadLetters.write`."""
-        self._waiting.append((letters, shard))
-
-    def commit(self) -> None:
-        """Write the letters under a lock on the file, so that lines of two workers do not mix."""
-        if not self._waiting:
-            return
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            for letters, shard in self._waiting:
-                self._file.write(letters, topic=shard.topic, partition=shard.partition)
-            self._file.commit()
-            self._waiting.clear()
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        self._lock.close()

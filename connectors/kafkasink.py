@@ -1,12 +1,11 @@
-"""Kafka topics to which workers write: dead letters, and committed snapshots for other services."""
+"""Writing to Kafka topics; committed snapshots for other services."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -20,11 +19,8 @@ from connectors.kafkaclient import (
     kafka_errors,
     partitions_of,
 )
-from streamdp.data.records import DeadLetter, Shard
+from streamdp.data.records import Shard
 from streamdp.errors import SourceUnavailableError
-
-MAX_PAYLOAD = 700_000
-"""In bytes. In base64 this is less than the megabyte that brokers allow for a message."""
 
 
 class TopicWriter:
@@ -86,69 +82,20 @@ class TopicWriter:
             future = self._producer.send(self._topic, value, key=key, headers=list(headers), timestamp_ms=timestamp_ms)
             self._futures.append(future)
 
-    def flush(self) -> None:
-        """Wait until the broker has all queued messages.
+    def flush(self) -> dict[int, int]:
+        """Wait until the broker has all queued messages. Returns the offset after the last of them, by partition.
 
         Raises `SourceUnavailableError` if it does not acknowledge them; they are then no longer queued.
         """
         futures, self._futures = self._futures, []
         with kafka_errors():
             self._producer.flush(timeout=ANSWER_TIMEOUT_S)
-            for future in futures:
-                future.get(timeout=ANSWER_TIMEOUT_S)
+            sent = [future.get(timeout=ANSWER_TIMEOUT_S) for future in futures]
+        return {message.partition: message.offset + 1 for message in sorted(sent, key=attrgetter("offset"))}
 
     def close(self) -> None:
         """Send what is queued, and close the connection."""
         self._producer.close(timeout=ANSWER_TIMEOUT_S)
-
-
-class DeadLetterTopic:
-    """Writes dead letters as JSON: topic, partition, offset, reason, column, and the payload (base64) if there is one.
-
-    A payload of more than `MAX_PAYLOAD` bytes is left out, as brokers refuse such messages by default; `payload_bytes`
-    is its length.
-
-    Parameters
-    ----------
-    topic, bootstrap_servers, options
-        See `TopicWriter`.
-    """
-
-    def __init__(
-        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
-    ) -> None:
-        self._writer = TopicWriter(topic, bootstrap_servers, options)
-        self._waiting: list[tuple[bytes, bytes]] = []
-
-    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        """Keep letters until `commit`.
-
-        Parameters
-        ----------
-        letters
-            Their positions are offsets.
-        shard
-            The shard of these offsets.
-        """
-        for letter in letters:
-            place = {"topic": shard.topic, "partition": shard.partition, "offset": letter.position}
-            entry: dict[str, Any] = place | {"reason": letter.reason, "column": letter.column}
-            if letter.payload is not None and len(letter.payload) > MAX_PAYLOAD:
-                entry["payload_bytes"] = len(letter.payload)
-            elif letter.payload is not None:
-                entry["payload"] = base64.b64encode(letter.payload).decode("ascii")
-            self._waiting.append((f"{shard}/{letter.position}".encode(), json.dumps(entry).encode()))
-
-    def commit(self) -> None:
-        """Send the letters, and wait until the broker has them. It can be called again after an error."""
-        for key, value in self._waiting:
-            self._writer.send(key, value)
-        self._writer.flush()
-        self._waiting.clear()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
 
 
 class SnapshotTopic:
@@ -210,24 +157,65 @@ def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[
     Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceUnavailableError` if the
     broker sends nothing for `ANSWER_TIMEOUT_S`.
     """
-    consumer = connect(bootstrap_servers, None, options)
-    try:
-        partitions = [TopicPartition(topic, number) for number in partitions_of(consumer, topic)]
+    with contextlib.closing(TopicReader(topic, bootstrap_servers, options)) as reader:
+        yield from (m.value for m in reader.read({}) if m.value is not None)
+
+
+class TopicReader:
+    """Reads a topic from given offsets to its present end, as often as it is asked to.
+
+    Parameters
+    ----------
+    topic, bootstrap_servers, options
+        See `read_topic`.
+
+    Raises the errors of `kafkaclient.connect` and `kafkaclient.partitions_of`.
+    """
+
+    def __init__(self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:
+        self._topic = topic
+        self._consumer = connect(bootstrap_servers, None, options)
+        try:
+            self._partitions = [
+                TopicPartition(topic, number) for number in sorted(partitions_of(self._consumer, topic))
+            ]
+            with kafka_errors():
+                self._consumer.assign(self._partitions)
+        except BaseException:
+            self.close()
+            raise
+
+    def ends(self) -> dict[int, int]:
+        """The present end of each partition."""
         with kafka_errors():
-            consumer.assign(partitions)
-            ends = consumer.end_offsets(partitions)
-            for partition, first in consumer.beginning_offsets(partitions).items():
-                consumer.seek(partition, first)
+            return {key.partition: end for key, end in self._consumer.end_offsets(self._partitions).items()}
+
+    def read(self, start: Mapping[int, int]) -> Iterator[Any]:
+        """Read to the present end.
+
+        Parameters
+        ----------
+        start
+            The first offset, by partition; a partition that is missing is read from its first message.
+
+        Raises `SourceUnavailableError` if the broker sends nothing for `ANSWER_TIMEOUT_S`.
+        """
+        ends, consumer = self.ends(), self._consumer
+        with kafka_errors():
+            for key, first in consumer.beginning_offsets(self._partitions).items():
+                consumer.seek(key, min(max(first, start.get(key.partition, first)), ends[key.partition]))
             deadline = time.monotonic() + ANSWER_TIMEOUT_S
-            while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            while any(consumer.position(key) < ends[key.partition] for key in self._partitions):
                 for messages in consumer.poll(timeout_ms=1000).values():
-                    yield from (m.value for m in messages if m.value is not None)
+                    yield from messages
                     deadline = time.monotonic() + ANSWER_TIMEOUT_S
                 if time.monotonic() > deadline:
                     raise SourceUnavailableError("the Kafka broker stopped answering while the topic was read")
-    finally:
+
+    def close(self) -> None:
+        """Close the connection."""
         with contextlib.suppress(KafkaError):
-            consumer.close()
+            self._consumer.close()
 
 
 def make_topic(

@@ -10,9 +10,9 @@ from typing import Any
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, OffsetOutOfRangeError
 
-from connectors.kafkaclient import ANSWER_TIMEOUT_S, connect, connect_admin, kafka_errors, partitions_of
+from connectors.kafkaclient import ANSWER_TIMEOUT_S, connect, connect_admin, kafka_errors, partitions_of, topic_id
 from connectors.kafkasink import TopicWriter
-from streamdp.errors import SourceError
+from streamdp.errors import SourceError, SourceUnavailableError
 
 NO_RIGHT = "this login may not delete records; give it the right, or set the topic's retention"
 
@@ -31,6 +31,8 @@ class TopicLog:
 
     Attributes
     ----------
+    id
+        The id that the brokers gave the topic; None if they give none. See `kafkaclient.topic_id`.
     kept
         Why messages that `forget` should have deleted are still there; None if they are not.
 
@@ -57,6 +59,7 @@ class TopicLog:
                 raise SourceError(f"the topic {topic!r} has {len(partitions)} partitions; it must have one")
             with kafka_errors():
                 self._consumer.assign([self._partition])
+            self.id = topic_id(self._consumer, topic)
         except BaseException:
             self.close()
             raise
@@ -89,6 +92,7 @@ class TopicLog:
                 self.seek(self._consumer.position(self._partition))
                 return []
         if found:
+            self._check_topic(found[0].offset)
             self._waiting_since = None
         elif self._waiting_since is None:
             self._waiting_since = time.monotonic()
@@ -96,6 +100,20 @@ class TopicLog:
             self.end()  # asks the broker: `poll` does not say that it is unavailable
             self._waiting_since = None
         return list(found)
+
+    def _check_topic(self, first: int) -> None:
+        """As `KafkaSource` does: all that was fetched before the answer is of the topic with the id in the answer."""
+        if self.id is None:
+            return
+        try:
+            now = topic_id(self._consumer, self._partition.topic)
+            if now is None:
+                raise SourceUnavailableError(f"the broker does not know {self._partition.topic!r} at present")
+        except SourceUnavailableError:
+            self._consumer.seek(self._partition, first)
+            raise
+        if now != self.id:
+            raise SourceError(f"the topic {self._partition.topic!r} was deleted and created again while it was read")
 
     def forget(self, before: int) -> None:
         """See `Log.forget`. The next call makes up for one that fails; without the right to it, no more are made."""

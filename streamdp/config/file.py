@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from streamdp.config.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.files import DeadLetterFile
+    from connectors.letterfile import DeadLetterFile
     from connectors.recordfile import RecordFile
     from streamdp.data.records import Encoder
 
@@ -106,6 +106,6 @@ class FileSourceConfig(Settings):
 
     def build_dead_letters(self) -> DeadLetterFile | None:
         """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
-        from connectors.files import DeadLetterFile
+        from connectors.letterfile import DeadLetterFile
 
         return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)

@@ -10,7 +10,7 @@ from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.files import DeadLetterFile
+    from connectors.letterfile import DeadLetterFile
 
 COMMIT_SECONDS = 0.05
 """The default of `commit.seconds` for a job that learns from requests: they wait for their commit."""
@@ -50,7 +50,7 @@ class HTTPSourceConfig(Settings):
 
     def build_dead_letters(self) -> DeadLetterFile | None:
         """See `FileSourceConfig.build_dead_letters`."""
-        from connectors.files import DeadLetterFile
+        from connectors.letterfile import DeadLetterFile
 
         return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)
 

@@ -15,9 +15,10 @@ from streamdp.config.settings import Settings
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from connectors.files import ShardedLetterFile
     from connectors.kafka import KafkaSource
-    from connectors.kafkasink import DeadLetterTopic, SnapshotTopic
+    from connectors.kafkasink import SnapshotTopic
+    from connectors.letterfile import DeadLetterFile
+    from connectors.lettertopic import DeadLetterTopic
     from streamdp.data.records import Encoder
 
 BOOTSTRAP = "STREAMDP_KAFKA"
@@ -206,14 +207,14 @@ class KafkaSourceConfig(KafkaClientConfig):
             **other,
         )
 
-    def build_dead_letters(self) -> DeadLetterTopic | ShardedLetterFile | None:
+    def build_dead_letters(self) -> DeadLetterFile | DeadLetterTopic | None:
         """The file or topic of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
-        from connectors.files import DeadLetterFile, ShardedLetterFile
-
         if self.dead_letters is not None:
-            return ShardedLetterFile(DeadLetterFile(self.dead_letters))
+            from connectors.letterfile import DeadLetterFile
+
+            return DeadLetterFile(self.dead_letters)
         if self.dead_letter_topic is not None:
-            from connectors.kafkasink import DeadLetterTopic
+            from connectors.lettertopic import DeadLetterTopic
 
             return DeadLetterTopic(self.dead_letter_topic, self.servers, self.security_options())
         return None

@@ -11,7 +11,7 @@ from typing import Any
 
 from streamdp.errors import BudgetError, ConfigError, SchemaError, SourceError, StoreMismatchError
 from streamdp.protocol.agreement import Agreement, Learning
-from streamdp.protocol.logs import Log, Outlet, Tell, silent
+from streamdp.protocol.logs import Log, Outlet, Tell, check_log, silent
 from streamdp.protocol.shuffle_wire import Assembly, Place, place_text, read_part, write_announcement
 from streamdp.runtime.learning import check_finite
 from streamdp.store.snapshot import Counts, Snapshot
@@ -42,7 +42,8 @@ class Learner:
     clock
         Returns the time in seconds.
 
-    Raises `StoreMismatchError` if the store was written under another agreement.
+    Raises `StoreMismatchError` if the store was written under another agreement, `SourceError` if it has read another
+    topic of the same name.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Learner:
                     "the store was written under another agreement: restore source.minimum_share, or use another store"
                     " and other topics"
                 )
+            check_log(self._shuffled, snapshot.position)
             self._estimator.load_state_dict(snapshot.state)
             self._dead = snapshot.counts.dead
             offset = snapshot.position["offset"]
@@ -147,7 +149,8 @@ class Learner:
     def _commit(self, place: Place, answered: int, offset: int) -> None:
         state = self._estimator.state_dict()
         check_finite(state)
-        self._store.commit(state, {"offset": offset, "agreement": self._agreement.digest}, self.counts)
+        position = {"offset": offset, "agreement": self._agreement.digest, "topic_id": self._shuffled.id}
+        self._store.commit(state, position, self.counts)
         if self._publish:
             snapshot = self._store.load()
             for publish in self._publish:

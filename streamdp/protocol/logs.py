@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+
+from streamdp.errors import SourceError
 
 Tell = Callable[..., None]
 """A function that is called with the name of an event and its numbers, and never with contents of a message."""
@@ -30,7 +32,14 @@ class Entry(Protocol):
 
 
 class Log(Protocol):
-    """A log to read. Every reader finds the messages in the same order, at any time."""
+    """A log to read. Every reader finds the messages in the same order, at any time.
+
+    `poll` raises `SourceError` if it has found another log of the same name.
+    """
+
+    @property
+    def id(self) -> str | None:
+        """What another log of the same name does not have; None if that is unknown."""
 
     def seek(self, offset: int) -> int:
         """Continue at an offset, or at the oldest message if that is later; returns the offset.
@@ -65,6 +74,26 @@ class Log(Protocol):
         """
 
 
+def check_log(log: Log, position: Mapping[str, Any]) -> None:
+    """See that a log is the one to which a committed position belongs.
+
+    Parameters
+    ----------
+    log
+        The log.
+    position
+        With the `topic_id` of the log; positions of earlier versions have none.
+
+    Raises `SourceError` if it is another log.
+    """
+    before = position.get("topic_id")
+    if None not in (before, log.id) and before != log.id:
+        raise SourceError(
+            "a topic was deleted and created again since this store was written: its offsets are those of other"
+            " messages; restore the topic, or use another store and other topics"
+        )
+
+
 class Outlet(Protocol):
     """A log to write."""
 
@@ -79,7 +108,7 @@ class Outlet(Protocol):
             Milliseconds since 1970 (UTC); None: now.
         """
 
-    def flush(self) -> None:
+    def flush(self) -> Any:
         """Wait until all queued messages are durable."""
 
     def end(self) -> int:

@@ -17,7 +17,7 @@ from streamdp.aggregation.shuffled_sum import Shuffler
 from streamdp.errors import SchemaError, SourceError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.logs import Entry, Log, Outlet, Tell, silent
+from streamdp.protocol.logs import Entry, Log, Outlet, Tell, check_log, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, PART_BYTES, Place, cut, place_text, read_key, read_message
 from streamdp.store.snapshot import Counts
 
@@ -51,7 +51,8 @@ class Mixer:
     part_bytes
         The most bytes of a mixed batch in one message.
 
-    Raises `SourceError` if the store is empty but batches were forwarded to `shuffled` before.
+    Raises `SourceError` if the store is empty but batches were forwarded to `shuffled` before, and if the store has
+    read another topic of the same name.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Mixer:
             self._offset = self._next = self._messages.seek(0)
             return
         counts, position = snapshot.counts, snapshot.position
+        check_log(self._messages, position)
         self._counts = [counts.learned, counts.refused, counts.dead]
         epoch, phase, step = position["batch"]
         self._place, self._offset, decided = (epoch, phase, step), position["offset"], position["decided"]
@@ -225,5 +227,6 @@ class Mixer:
 
         The batch's first message is at or after `offset`.
         """
-        position = {"batch": list(self._place), "offset": self._offset, "decided": decided}
-        self._store.commit({}, position | {"answered": len(self._batch)}, self.counts)
+        position: dict[str, Any] = {"batch": list(self._place), "offset": self._offset, "decided": decided}
+        position |= {"answered": len(self._batch), "topic_id": self._messages.id}
+        self._store.commit({}, position, self.counts)

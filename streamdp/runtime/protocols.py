@@ -87,13 +87,15 @@ class Committing(Protocol):
     def load(self) -> Snapshot | None:
         """The last committed snapshot; None before the first commit."""
 
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
+    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
         """Commit all of it and the pending spends in one transaction.
 
         Parameters
         ----------
         state, position, counts
             Of the estimator, of the source, and of the whole job.
+        letters
+            What `DeadLetters.commit` returned.
         """
 
     def rollback(self) -> None:
@@ -101,37 +103,34 @@ class Committing(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Writes the dead letters of a source; `connectors.files.DeadLetterFile` is one."""
+    """Writes dead letters; `connectors.letterfile.DeadLetterFile` and `connectors.lettertopic.DeadLetterTopic` do.
 
-    def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Write letters; they need not be durable yet.
+    Each letter of a committed record is written once, also after a crash, because the writer finds what was written
+    after the last commit.
+    """
 
-        Parameters
-        ----------
-        letters
-            In the order of their positions.
-        """
-
-    def commit(self) -> None:
-        """Make the written letters durable."""
-
-
-class ShardedDeadLetters(Protocol):
-    """Writes the dead letters of shards; `connectors.kafkasink.DeadLetterTopic` is one."""
-
-    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        """Write letters; they need not be durable yet.
+    def write(self, letters: Sequence[DeadLetter], shard: Shard = ...) -> None:
+        """Write letters, unless `resume` has found them; they need not be durable yet.
 
         Parameters
         ----------
         letters
             In the order of their positions.
         shard
-            The shard that they came from.
+            The shard that they came from; by default that of a stream without shards.
         """
 
-    def commit(self) -> None:
-        """Make the written letters durable."""
+    def commit(self) -> Any:
+        """Make the written letters durable. Returns the place after them, in plain JSON values, which is committed."""
+
+    def resume(self, places: Mapping[Shard, Any]) -> None:
+        """Discard the letters after the last commit that are not durable, and find those that are.
+
+        Parameters
+        ----------
+        places
+            What was committed with the last commit of each shard; None if it is unknown.
+        """
 
 
 class Observer:

@@ -10,10 +10,11 @@ after a crash, at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from streamdp.data.records import Batch, Position, Source
+from streamdp.data.records import WHOLE, Batch, Position, Source
 from streamdp.errors import ConfigError, LedgerConflictError, SourceError
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
@@ -70,8 +71,8 @@ class Runner:
     commit_when_idle
         Commit also as soon as the source has no more records at the moment, because somebody waits for the commit.
     dead_letters
-        Gets the dead letters before their records are committed. After a crash some may be written twice, with the same
-        position; none is lost.
+        Gets the dead letters before their records are committed. A new job commits its start, so that a later run
+        finds what was written after it.
     publish
         Each function is called with the committed snapshot after every commit. When a job resumes, it is called with
         the last snapshot, because a crash may have come between the commit and the call.
@@ -164,9 +165,13 @@ class Runner:
             self._resume(self._source, snapshot.position)
             self._counts = self._committed = snapshot.counts
             self._position = self._committed_position = snapshot.position
+            self._resume_letters(snapshot)
             for publish in self._publish:
                 publish(snapshot)
-        elif self._estimator.ledger is not None and self._estimator.ledger.several_jobs:
+        elif self._dead_letters is not None:
+            self._write(self._estimator.state_dict())
+            self._committed_position = self._position
+        if snapshot is None and self._estimator.ledger is not None and self._estimator.ledger.several_jobs:
             self._first = self._estimator.state_dict()
         self._committed_at = self._clock()
 
@@ -175,8 +180,13 @@ class Runner:
         self._store.rollback()
         snapshot = self._store.load()
         self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
+        self._resume_letters(snapshot)
         self._source.seek(self._committed_position)
         self._counts, self._position = self._committed, self._committed_position
+
+    def _resume_letters(self, snapshot: Snapshot | None) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.resume({WHOLE: None if snapshot is None else snapshot.letters})
 
     def _loop(self, end: int | None) -> None:
         while not (self._stopping or self._source.finished or (end is not None and total(self._counts) >= end)):
@@ -229,9 +239,7 @@ class Runner:
         if moved and self._estimator.at_boundary:
             state = self._estimator.state_dict()
             check_finite(state)
-            if self._dead_letters is not None:
-                self._dead_letters.commit()
-            self._store.commit(state, self._position, self._counts)
+            self._write(state)
             self._committed, self._committed_position = self._counts, self._position
             self._source.commit(self._position)
             if self._publish:
@@ -241,6 +249,10 @@ class Runner:
                     publish(snapshot)
             self._report()
             self._committed_at = self._clock()
+
+    def _write(self, state: Mapping[str, Any]) -> None:
+        letters = {} if self._dead_letters is None else {"letters": self._dead_letters.commit()}
+        self._store.commit(state, self._position, self._counts, **letters)
 
     def _report(self) -> None:
         if self._on_progress is not None:

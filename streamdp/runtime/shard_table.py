@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from streamdp.data.records import Position, Shard
+from streamdp.data.records import DeadLetter, Position, Shard
 from streamdp.runtime.learning import check_finite, total
 from streamdp.runtime.protocols import Estimator
 from streamdp.store.snapshot import Counts, Part, Snapshot
@@ -25,8 +25,12 @@ class Lane:
         The same at the last commit; zero and None before the first.
     origin
         Where the source started; None before.
+    letters
+        The dead letters since the last commit. They are written when their records are committed.
     boundary
         The part at the last boundary; None before the first.
+    boundary_letters
+        How many of `letters` belong to that part.
     bad_in_a_row
         How many undecodable records came since the last good one.
     """
@@ -37,7 +41,9 @@ class Lane:
     committed: Counts
     committed_position: Position | None
     origin: Position | None
+    letters: list[DeadLetter] = field(default_factory=list)
     boundary: Part | None = None
+    boundary_letters: int = 0
     bad_in_a_row: int = 0
 
     @property
@@ -49,6 +55,7 @@ class Lane:
         """Keep the part, if the estimator is at a boundary; a commit within the next batch takes it."""
         if self.estimator.at_boundary and self.position is not None:
             self.boundary = Part(self.estimator.state_dict(), self.position, self.counts)
+            self.boundary_letters = len(self.letters)
 
     def part(self) -> Part | None:
         """The part at the last boundary; None if it is committed already."""
@@ -228,6 +235,17 @@ class ShardTable:
             check_finite(part.state)
         return parts
 
+    def letters(self, parts: Iterable[Shard]) -> dict[Shard, list[DeadLetter]]:
+        """The dead letters of parts, by shard; only those shards that have some.
+
+        Parameters
+        ----------
+        parts
+            The shards that are to be committed.
+        """
+        lanes = ((shard, lane) for shard in parts if (lane := self._lanes.get(shard)) is not None)
+        return {shard: lane.letters[: lane.boundary_letters] for shard, lane in lanes if lane.boundary_letters}
+
     def mark_committed(self, parts: Mapping[Shard, Part]) -> int:
         """Note a commit, and return the number of records that it added.
 
@@ -241,4 +259,6 @@ class ShardTable:
             if (lane := self._lanes.get(shard)) is not None:
                 added += total(part.counts) - total(lane.committed)
                 lane.committed, lane.committed_position = part.counts, part.position
+                del lane.letters[: lane.boundary_letters]
+                lane.boundary_letters = 0
         return added

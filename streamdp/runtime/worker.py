@@ -18,7 +18,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ from streamdp.errors import (
 from streamdp.runtime.bad_records import BadRecords
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
 from streamdp.runtime.learning import learn
-from streamdp.runtime.protocols import Estimator, Observer, ShardedDeadLetters
+from streamdp.runtime.protocols import DeadLetters, Estimator, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.store_thread import StoreThread, Wait
@@ -97,7 +97,7 @@ class Worker:
         commit_seconds: float = COMMIT_SECONDS,
         max_bad_in_a_row: int | None = 10_000,
         max_bad_share: float | None = None,
-        dead_letters: ShardedDeadLetters | None = None,
+        dead_letters: DeadLetters | None = None,
         observers: Sequence[Observer] = (),
         publish: Sequence[Callable[[list[Snapshot]], None]] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -252,8 +252,8 @@ class Worker:
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
         counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts, shard))
-        if batch.dead and self._dead_letters is not None:
-            self._dead_letters.write(batch.dead, shard)
+        if self._dead_letters is not None:
+            lane.letters += batch.dead
         lane.counts, lane.position = counts, batch.position
         for observer in self._observers:
             observer.learned(shard, batch, counts)
@@ -287,12 +287,11 @@ class Worker:
             self._show(self._call(lambda: [self._store.load(shard) for shard in parts]))
         return True
 
-    def _write(self, parts: dict[Shard, Part], call: Callable[[Callable[[], None]], None]) -> bool:
+    def _write(self, parts: dict[Shard, Part], call: Callable[[Callable[[], Any]], Any]) -> bool:
         """Commit dead letters, then parts and spends; returns whether the store accepted them."""
-        if self._dead_letters is not None:
-            call(self._dead_letters.commit)
         began = self._clock()
         try:
+            parts = self._write_letters(parts, call)
             call(partial(self._store.commit_parts, parts))
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
@@ -302,6 +301,23 @@ class Worker:
         for observer in self._observers:
             observer.committed(parts, self._committed_at - began)
         return True
+
+    def _write_letters(self, parts: dict[Shard, Part], call: Callable[[Callable[[], Any]], Any]) -> dict[Shard, Part]:
+        """Write the dead letters of parts; returns the parts with the place after them."""
+        if self._dead_letters is None:
+            return parts
+        if letters := self._shards.letters(parts):
+            call(partial(self._store.check_claims, letters))  # else their owner writes them too
+            for shard, found in letters.items():
+                self._dead_letters.write(found, shard)
+        place = call(self._dead_letters.commit)
+        return {shard: part._replace(letters=place) for shard, part in parts.items()}
+
+    def _resume_letters(self, snapshots: Mapping[Shard, Snapshot | None]) -> None:
+        """Find the dead letters that were written after the last commits."""
+        if self._dead_letters is not None:
+            places = {shard: None if snapshot is None else snapshot.letters for shard, snapshot in snapshots.items()}
+            self._dead_letters.resume(places)
 
     def _show(self, snapshots: Iterable[Snapshot | None]) -> None:
         committed = [snapshot for snapshot in snapshots if snapshot is not None]
@@ -326,18 +342,24 @@ class Worker:
         """Discard what came after the last commit, and read the remaining shards from the store again."""
         self._shards.stale = False
         self._store.rollback()
-        for shard in self._shards:
-            snapshot = self._call(partial(self._store.load, shard))
+        loaded = {shard: self._call(partial(self._store.load, shard)) for shard in self._shards}
+        self._call(partial(self._resume_letters, loaded))
+        for shard, snapshot in loaded.items():
             self._shards.reload(shard, snapshot)
         self._committed_at = self._clock()
         for observer in self._observers:
             observer.rolled_back()
 
     def _claim(self, shards: Sequence[Shard]) -> None:
-        claimed = self._call(lambda: self._store.claim(shards))
+        claimed = self._call(partial(self._claim_in_store, shards))
         self._shards.claim(claimed)
         self._tell_assigned()
         self._show(claimed.values())  # the previous owner may have committed them without publishing them
+
+    def _claim_in_store(self, shards: Sequence[Shard]) -> dict[Shard, Snapshot | None]:
+        claimed = self._store.claim(shards)
+        self._resume_letters({shard: snapshot for shard, snapshot in claimed.items() if snapshot is not None})
+        return claimed
 
     def _start_shards(self) -> None:
         """Start shards at their positions; if the source does not answer, the next round tries again."""

@@ -285,11 +285,11 @@ class _RememberingStore:
         self._store, self._answers, self._source = store, answers, source
         self.ledger, self.load, self.rollback = store.ledger, store.load, store.rollback
 
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts) -> None:
+    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
         def within(connection: Any, version: int) -> None:
             self._answers.write(connection, self._source.answers(version))
 
-        self._store.commit(state, position, counts, within)
+        self._store.commit(state, position, counts, within, letters)
 
 
 def _encoder(config: JobConfig) -> Schema:

@@ -60,11 +60,14 @@ class Part(NamedTuple):
         The position after the last record that was learned, refused or dead.
     counts
         The shard's counts up to that position.
+    letters
+        Where the dead letters up to that position end, as `DeadLetters.commit` returned it; None if it is unknown.
     """
 
     state: Mapping[str, Any]
     position: Position
     counts: Counts
+    letters: Any = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +82,7 @@ class Snapshot:
         The number of the shard's commit, from 1.
     committed_at
         In seconds since 1970 (UTC).
-    counts, position, state
+    counts, position, state, letters
         See `Part`.
     shard
         The shard.
@@ -97,3 +100,4 @@ class Snapshot:
     state: dict[str, Any]
     shard: Shard = WHOLE
     epoch: int = 0
+    letters: Any = None

@@ -9,11 +9,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, inspect, select, text
 
-from streamdp.data.records import Shard
+from streamdp.data.records import Position, Shard
 from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import decode_state, encode_state
-from streamdp.store.tables import COMMITS, JOBS, NAMES, SHARDS
+from streamdp.store.tables import COMMITS, JOBS, NAMES, SHARDS, has_checksums
+
+_LETTERS = "dead_letters"
+"""The key of `Part.letters` in the text of a position. No source uses it."""
 
 
 def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
@@ -31,7 +34,7 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
     Raises `StoreError` if the position is not plain JSON.
     """
     try:
-        position = json.dumps(part.position)
+        position = json.dumps(part.position if part.letters is None else {**part.position, _LETTERS: part.letters})
     except (TypeError, ValueError) as error:
         raise StoreError(f"a position must be plain JSON values: {error}") from None
     learned, refused, dead = part.counts.learned, part.counts.refused, part.counts.dead
@@ -54,6 +57,20 @@ def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, 
     """
     state = encode_state(dict(part.state))
     return {"state": state, "checksum": _checksum(job, fingerprint, columns, state)}
+
+
+def history_checksum(job: str, shard: Shard, columns: Mapping[str, Any]) -> bytes:
+    """BLAKE2b over a row of the history: against damage, and against a row from another store.
+
+    Parameters
+    ----------
+    job, shard
+        Whose row it is.
+    columns
+        What `commit_columns` returned.
+    """
+    content = json.dumps([job, *shard, *(columns[name] for name in NAMES)])
+    return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
 
 
 def read_job(connection: Connection, name: str) -> Row[Any]:
@@ -95,6 +112,7 @@ def read_snapshot(row: Row[Any], job: Row[Any], name: str) -> Snapshot | None:
         intact = False
     if not intact:
         raise StoreDamagedError(f"a snapshot in {name} fails its checksum; restore a copy of the database")
+    position, letters = _position(row.position)
     return Snapshot(
         job=job.job,
         fingerprint=job.fingerprint,
@@ -102,10 +120,11 @@ def read_snapshot(row: Row[Any], job: Row[Any], name: str) -> Snapshot | None:
         seq=row.seq,
         committed_at=row.committed_at,
         counts=Counts(row.learned, row.refused, row.dead),
-        position=json.loads(row.position),
+        position=position,
         state=decode_state(row.state),
         shard=Shard(row.topic, row.partition),
         epoch=row.epoch,
+        letters=letters,
     )
 
 
@@ -131,7 +150,7 @@ def read_snapshots(connection: Connection, name: str) -> list[Snapshot]:
     return [snapshot for snapshot in found if snapshot is not None]
 
 
-def read_history(connection: Connection, limit: int) -> list[Commit]:
+def read_history(connection: Connection, limit: int, name: str) -> list[Commit]:
     """Return the last commits, oldest first; none from a format before 3.
 
     Parameters
@@ -140,21 +159,41 @@ def read_history(connection: Connection, limit: int) -> list[Commit]:
         The database.
     limit
         The most commits to return.
+    name
+        The database, for messages.
+
+    Raises `StoreDamagedError` if a checksum fails. Rows of a format before 5 have none.
     """
     if not _has_shards(connection):
         return []
     newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
-    rows = connection.execute(select(COMMITS).order_by(*newest).limit(limit)).all()
-    return [
-        Commit(
-            seq=row.seq,
-            committed_at=row.committed_at,
-            counts=Counts(row.learned, row.refused, row.dead),
-            position=json.loads(row.position),
-            shard=Shard(row.topic, row.partition),
-        )
-        for row in reversed(rows)
-    ]
+    columns = [column for column in COMMITS.c if column.name != "checksum" or has_checksums(connection)]
+    rows = connection.execute(select(*columns).order_by(*newest).limit(limit)).all()
+    job = read_job(connection, name).job
+    return [_read_commit(row._asdict(), job, name) for row in reversed(rows)]
+
+
+def _read_commit(row: dict[str, Any], job: str, name: str) -> Commit:
+    shard, known = Shard(row["topic"], row["partition"]), row.get("checksum")
+    try:
+        intact = known is None or history_checksum(job, shard, row) == known
+    except (TypeError, ValueError):  # a damaged column may be read as bytes, or as invalid text
+        intact = False
+    if not intact:
+        raise StoreDamagedError(f"a row of the history in {name} fails its checksum; restore a copy of the database")
+    return Commit(
+        seq=row["seq"],
+        committed_at=row["committed_at"],
+        counts=Counts(row["learned"], row["refused"], row["dead"]),
+        position=_position(row["position"])[0],
+        shard=shard,
+    )
+
+
+def _position(text: str) -> tuple[Position, Any]:
+    """A position, and where the dead letters up to it end."""
+    position = json.loads(text)
+    return position, position.pop(_LETTERS, None)
 
 
 def _has_shards(connection: Connection) -> bool:

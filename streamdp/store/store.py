@@ -31,6 +31,7 @@ from streamdp.store.identity import Continued, Terms, create_or_check
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.snapshot_codec import (
     commit_columns,
+    history_checksum,
     read_history,
     read_job,
     read_snapshot,
@@ -258,20 +259,25 @@ class Store:
             return None if row is None else read_snapshot(row, job, self._database.name)
 
     def commit(
-        self, state: Mapping[str, Any], position: Position, counts: Counts, within: Within | None = None
+        self,
+        state: Mapping[str, Any],
+        position: Position,
+        counts: Counts,
+        within: Within | None = None,
+        letters: Any = None,
     ) -> None:
         """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
 
         Parameters
         ----------
-        state, position, counts
+        state, position, counts, letters
             See `Part`.
         within
             See `commit_parts`.
 
         Raises the errors of `commit_parts`.
         """
-        self.commit_parts({WHOLE: Part(state, position, counts)}, within)
+        self.commit_parts({WHOLE: Part(state, position, counts, letters)}, within)
 
     def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> None:
         """Commit several shards and the ledger's pending spends, or nothing. They are on disk when this returns.
@@ -329,10 +335,28 @@ class Store:
                 return True
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
         key = {"topic": shard.topic, "partition": shard.partition}
-        self._connection.execute(insert(COMMITS), values | key)
+        self._connection.execute(
+            insert(COMMITS), values | key | {"checksum": history_checksum(self.job, shard, values)}
+        )
         old = and_(is_shard(COMMITS, shard), COMMITS.c.seq <= values["seq"] - HISTORY)
         self._connection.execute(delete(COMMITS).where(old))
         return False
+
+    def check_claims(self, shards: Iterable[Shard]) -> None:
+        """See that this store still owns shards, before something of them is shown elsewhere.
+
+        Parameters
+        ----------
+        shards
+            The shards.
+
+        Raises `FencedError` if another worker has claimed one since.
+        """
+        with self._database.errors(), self._open_connection().begin():
+            for shard in shards:
+                epoch = self._connection.execute(select(SHARDS.c.epoch).where(is_shard(SHARDS, shard))).scalar()
+                if (claim := self._claims.get(shard)) is None or claim.epoch != epoch:
+                    raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
 
     def answers(self, hours: float) -> Answers:
         """The answers of a service, which the transactions of commits remember.
@@ -401,8 +425,9 @@ class Store:
         limit
             The most commits to return.
         """
-        with open_database(url_or_path, job).reading(STORE_FORMAT) as connection:
-            return read_history(connection, limit)
+        database = open_database(url_or_path, job)
+        with database.reading(STORE_FORMAT) as connection:
+            return read_history(connection, limit, database.name)
 
     def close(self) -> None:
         """Close without a commit: what was learned since the last commit was never visible and is discarded.

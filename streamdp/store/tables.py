@@ -16,6 +16,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    inspect,
     literal,
     text,
 )
@@ -70,6 +71,7 @@ COMMITS = Table(  # since format 2
     *_shard_columns(),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     *_commit_columns(),
+    Column("checksum", LargeBinary(16)),  # since format 5; NULL in older rows
 )
 
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
@@ -104,8 +106,26 @@ def _add_shards(connection: Connection) -> None:
         connection.execute(text(f"DROP TABLE {table}"))
 
 
-MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps}
-STORE_FORMAT = Format("store", 0x73445073, 4, _metadata, MIGRATIONS)
+def _add_checksums(connection: Connection) -> None:
+    """From format 4, whose history has no checksums."""
+    if not has_checksums(connection):  # the migration from format 2 has made the table new
+        kind = "BLOB" if connection.dialect.name == "sqlite" else "BYTEA"
+        connection.execute(text(f"ALTER TABLE commits ADD COLUMN checksum {kind}"))
+
+
+MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps, 4: _add_checksums}
+STORE_FORMAT = Format("store", 0x73445073, 5, _metadata, MIGRATIONS)
+
+
+def has_checksums(connection: Connection) -> bool:
+    """Whether the rows of the history have checksums, as they do since format 5.
+
+    Parameters
+    ----------
+    connection
+        A database with a table `commits`.
+    """
+    return any(column["name"] == "checksum" for column in inspect(connection).get_columns("commits"))
 
 
 def is_shard(table: Table, shard: Shard) -> ColumnElement[bool]:

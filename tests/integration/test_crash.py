@@ -188,7 +188,7 @@ def kill_and_finish(folder: Path, kills: int, records: tuple[int, ...], seed: in
     assert snapshot.position["row"] == ROWS + 1
     assert sorted(campaign.history) == list(range(1, snapshot.seq + 1))  # every commit that ever was has been checked
     letters = [json.loads(line)["position"] for line in (folder / "dead.jsonl").read_text().splitlines()]
-    assert len(set(letters)) == counts.dead
+    assert len(letters) == len(set(letters)) == counts.dead
     print(f"\n{kills} kills, {landed} after a commit of their run, {before} commits before the last run")
     assert landed >= kills / 2
 
@@ -310,5 +310,5 @@ def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path, estimator: str) -
     assert counts.learned % batch  # the last batch was closed
     assert snapshot.position["row"] == ROWS + 1
     letters = [json.loads(line)["position"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert len(set(letters)) == counts.dead
+    assert len(letters) == len(set(letters)) == counts.dead
     assert landed >= 2

@@ -28,6 +28,7 @@ from streamdp.runtime.protocols import Observer
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.topics import delete_and_create
 
 CAP = PureDP(3.0)
 SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
@@ -85,6 +86,8 @@ class Letters:
         self.found += letters
 
     def commit(self) -> None: ...
+
+    def resume(self, places: object) -> None: ...
 
 
 class Watcher(Observer):
@@ -349,17 +352,7 @@ def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], t
 
 def create_again(broker: Broker, topic: str, records: int) -> None:
     """Another topic of the same name."""
-    client = admin(broker)
-    client.delete_topics([topic])
-
-    def created() -> bool:
-        with contextlib.suppress(kafka.errors.TopicAlreadyExistsError):  # until the brokers have forgotten the first
-            create_topic(broker.bootstrap, topic)
-            return True
-        return False
-
-    wait_until(created)
-    client.close()
+    delete_and_create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [(f"n{i}", fields(i)) for i in range(records)])
 
 

@@ -22,11 +22,13 @@ from connectors.topiclog import TopicLog
 from servers.broker import create_topic
 from streamdp.cli.shuffle_job import agreement
 from streamdp.config.job import load_config
+from streamdp.errors import SourceError
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Assembly, message_key, read_announcement, read_key, read_part
 from streamdp.serving.publish import committed
 from streamdp.store.store import Store
 from tests.support.commands import Command, Quick
+from tests.support.topics import delete_and_create
 
 SECRET = "4711.25"
 RECORDS = 3000
@@ -379,3 +381,51 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
         monkeypatch.setattr(topiclog, "connect_admin", real)
         log.forget(8)
         assert log.seek(0) == 5
+
+
+@pytest.mark.parametrize(("command", "which"), [("mix", "messages"), ("learn", "shuffled")])
+def test_a_topic_that_was_deleted_and_created_again_is_refused(
+    make: Callable[..., Parties], quick: Any, command: str, which: str
+) -> None:
+    """Until now, the offsets in the store were taken for those of the new topic."""
+    parties = make(batch=20)
+    write_data(parties.folder, 100)
+    with parties.start("learn") as learner, parties.start("mix") as mixer:
+        with parties.start("randomize") as devices:
+            assert devices.end(180) == 0
+        learner.until(lambda: learner.of("learned"), 180)
+        assert [stop(mixer), stop(learner)] == [0, 0]
+    store = {"mix": "shy-shuffler.db", "learn": "shy.db"}[command]
+    before = parties.snapshot(store)
+    delete_and_create(parties.bootstrap, parties.topic(which))
+    parties.send(which, *[(None, b"x")] * 200)
+    code, _, err = quick("shuffle", command, "job.yaml", "--idle-seconds", "1", bootstrap=parties.bootstrap)
+    assert code == 3
+    assert "deleted and created again" in err
+    after = parties.snapshot(store)
+    assert (after.seq, after.position) == (before.seq, before.position)
+
+
+def test_a_log_that_is_created_again_while_it_is_read_is_noticed(broker: Any, make_topic: Callable[..., str]) -> None:
+    topic = make_topic()
+
+    def send(values: range) -> None:
+        with contextlib.closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
+            for i in values:
+                producer.send(topic, str(i).encode())
+            producer.flush()
+
+    def read(log: TopicLog) -> list[bytes]:
+        deadline = time.monotonic() + 60
+        while not (found := log.poll(0.5)):
+            assert time.monotonic() < deadline
+        return [entry.value for entry in found]
+
+    send(range(3))
+    with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
+        log.seek(0)
+        assert read(log)[0] == b"0"
+        delete_and_create(broker.bootstrap, topic)
+        send(range(10))
+        with pytest.raises(SourceError, match="deleted and created again"):
+            read(log)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -168,10 +169,26 @@ def _serve(line: socket.socket) -> list[str]:
         line.sendall(child_number)
 
 
+def _disturb(environment: Mapping[str, str]) -> None:
+    """What a campaign does to a command: files may have so many bytes; SIGUSR1 moves the clock by so many seconds."""
+    if most := environment.get("TESTS_FILE_BYTES"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
+    if seconds := environment.get("TESTS_CLOCK_SECONDS"):
+        real = time.time
+        moved = [0.0]
+
+        def jump(*_: object) -> None:
+            moved[0] += float(seconds)
+
+        time.time = lambda: real() + moved[0]
+        signal.signal(signal.SIGUSR1, jump)
+
+
 def main() -> None:
     line = socket.socket(fileno=int(sys.argv[1]))
     _load()
     sys.argv = _serve(line)
+    _disturb(os.environ)
     runpy.run_module("streamdp", run_name="__main__", alter_sys=True)
 
 

@@ -64,6 +64,8 @@ class Topic:
 
 
 class Reader:
+    id = None
+
     def __init__(self, topic: Topic, forgets: bool = True) -> None:
         self.topic, self.at, self.forgets = topic, 0, forgets
 

@@ -15,7 +15,7 @@ import pytest
 from connectors.memory import ABORT, BAD, END, MemorySource
 from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
-from streamdp.data.records import DeadLetter, Shard
+from streamdp.data.records import WHOLE, DeadLetter, Shard
 from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress, Runner
@@ -417,11 +417,15 @@ def test_dead_letters_are_durable_before_their_records_are_committed(tmp_path: P
             self.written: list[DeadLetter] = []
             self.durable = 0
 
-        def write(self, letters: Any) -> None:
+        def write(self, letters: Any, shard: Any = WHOLE) -> None:
             self.written += letters
 
-        def commit(self) -> None:
+        def commit(self) -> int:
             self.durable = len(self.written)
+            return self.durable
+
+        def resume(self, places: Any) -> None:
+            """No run continues here."""
 
     letters = Letters()
 

@@ -262,7 +262,7 @@ def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
     path = tmp_path / "job.db"
     make(path)
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 5")  # in the write-ahead log while this connection is open
+    other.execute("PRAGMA user_version = 6")  # in the write-ahead log while this connection is open
     assert digest(path)
     refuses(path, StoreVersionError)
     other.close()
@@ -311,8 +311,8 @@ def test_a_cap_on_a_server_needs_a_key_from_the_environment(place: str, monkeypa
 def test_a_server_with_a_newer_format_or_another_content_is_refused(place: str) -> None:
     make(place)
     for change, kind in (
-        ("UPDATE format SET version = 5", StoreVersionError),
-        ("UPDATE format SET version = 4, name = 'other'", StoreDamagedError),
+        ("UPDATE format SET version = 6", StoreVersionError),
+        ("UPDATE format SET version = 5, name = 'other'", StoreDamagedError),
         ("UPDATE format SET name = 'store'; UPDATE shards SET learned = 9", StoreDamagedError),
         ("UPDATE shards SET learned = 1; UPDATE shards SET state = '{}'", StoreDamagedError),
         ("DROP TABLE shards", StoreDamagedError),
@@ -508,9 +508,14 @@ def test_a_server_that_was_killed_loses_no_commit(
 
 
 def make_older(path: Path, version: int) -> None:
-    """Turn a file into an older format: 3 has a row for each subject, 2 has one shard, 1 has no history."""
+    """Turn a file into an older format: 4 has a history without checksums, 3 a row for each subject, 2 one shard, and
+    1 no history."""
     columns = "seq, committed_at, learned, refused, dead, position"
     old = sqlite3.connect(path)
+    old.executescript("ALTER TABLE commits DROP COLUMN checksum; PRAGMA user_version = 4")
+    if version == 4:
+        old.close()
+        return
     spends = old.execute("SELECT page, spends FROM spend_pages UNION ALL SELECT 0, spends FROM spend_log").fetchall()
     newest = {}
     for keys, rows in (page_codec.unpack([n], [blob]) for n, blob in sorted(spends, key=lambda page: -page[0])):
@@ -530,7 +535,7 @@ def make_older(path: Path, version: int) -> None:
     old.close()
 
 
-@pytest.mark.parametrize(("version", "kept"), [(1, [3]), (2, [1, 2, 3]), (3, [1, 2, 3])])
+@pytest.mark.parametrize(("version", "kept"), [(1, [3]), (2, [1, 2, 3]), (3, [1, 2, 3]), (4, [1, 2, 3])])
 def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int]) -> None:
     path = tmp_path / "job.db"
     make(path, commits=3)
@@ -558,6 +563,7 @@ def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
     with psycopg.connect(place) as connection:
         assert connection.execute("SELECT DISTINCT length(spend) FROM streamdp_trips.spends").fetchall() == [(48,)]
         connection.execute("UPDATE streamdp_trips.format SET version = 3")
+        connection.execute("ALTER TABLE streamdp_trips.commits DROP COLUMN checksum")
     assert Store.snapshot(place, "trips") is not None
     with Store(place, "trips", "print", cap=CAP) as store:
         assert store.ledger is not None
@@ -565,7 +571,22 @@ def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
         store.set_caps({"everyone": "eps=0.5"})
         assert not store.ledger.admit("everyone", PureDP(0.1))
     with psycopg.connect(place) as connection:
-        assert connection.execute("SELECT version FROM streamdp_trips.format").fetchone() == (4,)
+        assert connection.execute("SELECT version FROM streamdp_trips.format").fetchone() == (5,)
+    assert len(Store.history(place, job="trips")) == 1
+
+
+@pytest.mark.parametrize("column", ["learned", "dead", "seq", "committed_at", "position"])
+def test_a_changed_row_of_the_history_is_recognised(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "job.db"
+    make(path, commits=3)
+    assert len(Store.history(path)) == 3
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        changed = "replace(position, '2', '1')" if column == "position" else f"{column} + 7"
+        other.execute(f"UPDATE commits SET {column} = {changed} WHERE seq = 2")
+        other.commit()
+    with pytest.raises(StoreDamagedError, match="a row of the history"):
+        Store.history(path)
+    assert Store.snapshot(path) is not None
 
 
 def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

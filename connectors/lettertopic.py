@@ -1,0 +1,122 @@
+"""A topic of dead letters, in which each letter of a committed record stands once, also after crashes.
+
+As in `connectors.letterfile`: a worker writes the letters of its records before it commits them, and commits with them
+where the topic ended. Letters that are found after that place are not sent again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connectors.kafkasink import TopicReader, TopicWriter
+from streamdp.data.records import DeadLetter, Shard
+
+MAX_PAYLOAD = 700_000
+"""In bytes. In base64 this is less than the megabyte that brokers allow for a message."""
+
+_Message = tuple[bytes, bytes]
+
+
+class DeadLetterTopic:
+    """Writes dead letters as JSON: topic, partition, offset, reason, column, and the payload (base64) if there is one.
+
+    A payload of more than `MAX_PAYLOAD` bytes is left out, as brokers refuse such messages by default; `payload_bytes`
+    is its length.
+
+    Parameters
+    ----------
+    topic, bootstrap_servers, options
+        See `TopicWriter`; the options are those that `kafka.KafkaProducer` and `kafka.KafkaConsumer` share.
+    """
+
+    def __init__(
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._reader = TopicReader(topic, bootstrap_servers, options or {})
+        self._writer = TopicWriter(topic, bootstrap_servers, options)
+        self._place = self._reader.ends()
+        self._waiting: list[tuple[Shard, _Message]] = []
+        self._found: dict[Shard, Counter[_Message]] = {}
+        self._unsure = False
+
+    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
+        """Keep letters until `commit`, unless `resume` has found them.
+
+        Parameters
+        ----------
+        letters
+            Their positions are offsets.
+        shard
+            The shard of these offsets.
+        """
+        self._waiting += self._new([(shard, _message(letter, shard)) for letter in letters])
+
+    def commit(self) -> dict[str, int]:
+        """Send the letters, and wait until the broker has them. It can be called again after an error.
+
+        Returns where the topic ends, as far as this object knows: offsets by partition.
+        """
+        if self._unsure:
+            self._find(dict.fromkeys((shard for shard, _ in self._waiting), self._place))
+            self._waiting = self._new(self._waiting)
+        self._unsure = True
+        for _, (key, value) in self._waiting:
+            self._writer.send(key, value)
+        self._place |= self._writer.flush()
+        self._unsure = False
+        self._waiting.clear()
+        return {str(partition): offset for partition, offset in self._place.items()}
+
+    def resume(self, places: Mapping[Shard, Mapping[str, int] | None]) -> None:
+        """Go back to the last commit: discard what was not sent, and find what was sent after it.
+
+        Parameters
+        ----------
+        places
+            What `commit` returned before the last commit of each shard; None if it is unknown.
+        """
+        self._waiting = [(shard, message) for shard, message in self._waiting if shard not in places]
+        self._find({shard: {int(key): at for key, at in (place or {}).items()} for shard, place in places.items()})
+
+    def _find(self, places: Mapping[Shard, Mapping[int, int]]) -> None:
+        """Read the messages of each shard after its place."""
+        self._found |= {shard: Counter() for shard in places}
+        if not places:
+            return
+        ours = {f"{shard}/".encode(): shard for shard in places}
+        partitions = set.intersection(*(set(place) for place in places.values()))
+        start = {partition: min(place[partition] for place in places.values()) for partition in partitions}
+        for message in self._reader.read(start):
+            shard = ours.get((message.key or b"").rpartition(b"/")[0] + b"/")
+            if shard is not None and message.offset >= places[shard].get(message.partition, 0):
+                self._found[shard][message.key, message.value] += 1
+
+    def _new(self, messages: list[tuple[Shard, _Message]]) -> list[tuple[Shard, _Message]]:
+        """Those messages that were not found."""
+        new = []
+        for shard, message in messages:
+            found = self._found.get(shard, Counter())
+            if found[message] > 0:
+                found[message] -= 1
+            else:
+                new.append((shard, message))
+        return new
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._writer.close()
+        self._reader.close()
+
+
+def _message(letter: DeadLetter, shard: Shard) -> _Message:
+    place = {"topic": shard.topic, "partition": shard.partition, "offset": letter.position}
+    entry: dict[str, Any] = place | {"reason": letter.reason, "column": letter.column}
+    if letter.payload is not None and len(letter.payload) > MAX_PAYLOAD:
+        entry["payload_bytes"] = len(letter.payload)
+    elif letter.payload is not None:
+        entry["payload"] = base64.b64encode(letter.payload).decode("ascii")
+    return f"{shard}/{letter.position}".encode(), json.dumps(entry).encode()
