@@ -130,9 +130,6 @@ class JobConfig(Definition):
                 raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
             if self.schema_.time is not None:
                 raise MisfitError("schema", "requests have no times: leave time out, and a cap counts by their arrival")
-            if self.ledger is not None:
-                # After a crash, charges without a commit pay for records that are learned again; requests are not.
-                raise MisfitError("ledger", "a job with a source of type: http cannot share a ledger; leave it out")
         return self
 
     @model_validator(mode="after")
