@@ -428,7 +428,7 @@ class StreamEstimator(river_base.Estimator):
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
         if self.ledger is not None:
-            caveats += promises(self.ledger.cap)
+            caveats += promises(self.ledger.cap, self._unit.several)
         if self.ledger is not None or self.needs_subject:
             caveats.append(SPELLING)
         caveats += self._caveats()

@@ -22,7 +22,7 @@ from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, 
 from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
-from streamdp.ledger.periods import Cap, filters, for_all_time, parse_cap
+from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, parse_cap
 from streamdp.ledger.row_cache import NOBODY
 from streamdp.ledger.rows import CAP
 from streamdp.ledger.subject_key import hash_subjects
@@ -126,6 +126,7 @@ class Ledger:
         self.several_jobs = False
         self.shard = WHOLE
         self.moments = Moments(cap)
+        self._filters = filters(cap)
         self._moment = 0.0  # of the records that are being admitted
         self.lock = threading.RLock()
         self._n_prepared = -1  # how many of the prepared records are not admitted yet; -1 if none were prepared
@@ -205,18 +206,15 @@ class Ledger:
         """
         self._rows.check_process()
         terms = spend_numbers(budget, amounts, len(subjects))
-        for cap in filters(self.cap):
+        for cap in self._filters:
             check_counts(cap, budget)
         with self.lock:
             self._commit_if_large(len(subjects))
             slots = self._find(subjects)
-            admitted = places.timely(self.cap, subjects, self._moment)
-            if admitted.all():
-                admitted = self._admit(subjects, slots, terms)
+            if isinstance(self.cap, RenewingCap):
+                admitted = self._admit_in_periods(subjects, slots, terms)
             else:
-                timely = np.flatnonzero(admitted)
-                each = terms if len(terms) == 1 else terms[timely]
-                admitted[timely] = self._admit([subjects[i] for i in timely.tolist()], slots[:, timely], each)
+                admitted = self._rows.admit(slots, terms, self.shard)
             self._n_waiting += len(subjects)
             self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
@@ -224,15 +222,20 @@ class Ledger:
     def _find(self, subjects: Sequence[Subject | None]) -> np.ndarray:
         """The rows (f, n) of records in each filter of the cap; those of untimely records have no meaning."""
         hashes = places.of_records(self.cap, subjects, self._moment, self._key)
-        return self._rows.find(*hashes).reshape(len(filters(self.cap)), -1)
+        return self._rows.find(*hashes).reshape(len(self._filters), -1)
 
-    def _admit(self, subjects: Sequence[Subject | None], slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    def _admit_in_periods(self, subjects: Sequence[Subject | None], slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
         """Admit timely records. One without a time that was charged in an earlier period is paid from that one."""
+        admitted = places.timely(self.cap, subjects, self._moment)
+        timely = np.flatnonzero(admitted)
+        people, slots = [subjects[i] for i in timely.tolist()], slots[:, timely]
+        each = terms if len(terms) == 1 else terms[timely]
         for period in self._rows.prepaid_periods(self.shard):
-            keys, present = hash_subjects(subjects, self._key, np.full(len(subjects), period))
-            unpaid = present & places.undated(subjects) & (slots[0] != NOBODY)
-            slots[0, self._rows.pay(keys, unpaid, terms, self.shard)] = NOBODY
-        return self._rows.admit(slots, terms, self.shard)
+            keys, present = hash_subjects(people, self._key, np.full(len(people), period))
+            unpaid = present & places.undated(people) & (slots[0] != NOBODY)
+            slots[0, self._rows.pay(keys, unpaid, each, self.shard)] = NOBODY
+        admitted[timely] = self._rows.admit(slots, each, self.shard)
+        return admitted
 
     def begin_commit(self, committed_at: float) -> float:
         """Return the time of the commit that comes now, in seconds since 1970 (UTC). It may delete old periods.

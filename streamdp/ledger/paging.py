@@ -113,7 +113,7 @@ class PagedRows:
         shard
             The shard of the records.
         """
-        return filters.admit(self.cache, slots, np.zeros(slots.shape, dtype=np.bool_), terms, self._caps)
+        return filters.admit(self.cache, slots, None, terms, self._caps)
 
     def prepaid_periods(self, shard: Shard) -> list[int]:
         """Return the periods of charges that no committed state has used (see `prepaid`).

@@ -284,22 +284,26 @@ def refusals(cap: Cap, over: str = "") -> str:
     return f"{phrase}, or over all time {cap.total}, or the total that was set for that person alone"
 
 
-def promises(cap: Cap) -> list[str]:
+def promises(cap: Cap, several: str = "records") -> list[str]:
     """Return what a cap that renews promises, as phrases for a statement; none for another cap.
 
     Parameters
     ----------
     cap
         A cap.
+    several
+        What spends, such as "reports".
     """
     if not isinstance(cap, RenewingCap):
         return []
     length = in_units(cap.length)
     total = "has no bound" if cap.total is None else "is bounded by the total"
+    of_first = [] if several == "records" else [f"{several} count in the period of the first of their records"]
     return [
+        *of_first,
         f"periods of {length} follow one another from 1970-01-01T00:00Z; a record counts in the period of its own time,"
         " which is public, or of the moment at which it is learned if it has none",
-        f"in any span of {length}, wherever it begins, the records of a person spend at most the budgets of two"
+        f"in any span of {length}, wherever it begins, the {several} of a person spend at most the budgets of two"
         f" periods, {cap.in_span()} together; what a person spends over all time {total}",
         f"a record whose time is more than {in_units(cap.late)} past or more than {in_units(cap.ahead)} ahead is not"
         f" learned; who gives false times can spend the budgets of at most {cap.forged} periods in {length} by the"

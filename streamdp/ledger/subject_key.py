@@ -12,7 +12,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import repeat
 
 import numpy as np
 
@@ -53,12 +52,17 @@ def hash_subjects(
     present = np.array([subject is not None for subject in subjects], dtype=np.bool_)
     # The key is absorbed once for all subjects.
     keyed = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject")
-    suffixes = repeat(b"") if periods is None else [code.to_bytes(4, "big") for code in periods.tolist()]
     digests = []
-    for subject, suffix in zip(subjects, suffixes, strict=False):
-        one = keyed.copy()
-        one.update((subject_bytes(subject) or b"") + suffix)
-        digests.append(one.digest() + suffix)
+    if periods is None:
+        for subject in subjects:
+            one = keyed.copy()
+            one.update(subject_bytes(subject) or b"")
+            digests.append(one.digest())
+    else:
+        for subject, period in zip(subjects, periods.tolist(), strict=True):
+            one, suffix = keyed.copy(), period.to_bytes(4, "big")
+            one.update((subject_bytes(subject) or b"") + suffix)
+            digests.append(one.digest() + suffix)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present
 
 
