@@ -25,6 +25,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select, update
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, FencedError, StoreError
+from streamdp.ledger.periods import Cap, parse_cap
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check
@@ -41,7 +42,6 @@ from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, NAMES, SHARDS, STORE
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
-    from streamdp.ledger.periods import Cap
     from streamdp.ledger.shared import SharedLedger
     from streamdp.store.answers import Answers
 
@@ -72,8 +72,8 @@ class Store:
     fingerprint
         Stands for everything that must not change between runs: model, schema, budget, source.
     cap
-        The cap on the spends of each subject, which `ledger` counts. A store that was created with a cap must be opened
-        with one, and the reverse.
+        The cap on the spends of each subject, which `ledger` counts, or its text. A store that was created with a cap
+        must be opened with one, and the reverse.
     key
         The subject key: 32 to 64 secret bytes. If None: `STREAMDP_SUBJECT_KEY`; else the file `<path>.key`; else, for a
         new file, a random key (see `subject_key`).
@@ -116,7 +116,7 @@ class Store:
         job: str,
         fingerprint: str,
         *,
-        cap: Cap | None = None,
+        cap: Cap | str | None = None,
         key: bytes | None = None,
         config: str = "",
         shared: bool = False,
@@ -126,6 +126,7 @@ class Store:
     ) -> None:
         if ledger is not None and cap is None:
             raise ConfigError("a ledger needs a cap")
+        cap = None if cap is None else parse_cap(cap)
         self.job = job
         self._database = database = open_database(url_or_path, job)
         database.accept_loss = accept_loss

@@ -287,7 +287,7 @@ def test_every_estimator_counts_a_record_in_its_own_period(kind: Any) -> None:
 
 
 def open_store(place: str, cap: str, now: float, **more: Any) -> Store:
-    store = Store(place, "job", "print", cap=parse_cap(cap), **more)
+    store = Store(place, "job", "print", cap=cap, **more)
     at(store.ledger, now)
     return store
 
