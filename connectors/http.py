@@ -308,7 +308,13 @@ class HTTPSource:
         return replace(batch, dead=dead, position=self.position, told=told)
 
     def seek(self, position: Position) -> None:
-        """See `Source.seek`: records are counted from there."""
+        """See `Source.seek`: records are counted from there. Calls that were polled and not answered come again."""
+        with self._change:
+            calls = self._forget()
+            self._queue.extendleft(reversed(calls))
+            self._queued += sum(call.size for call in calls)
+        for call in calls:
+            call.reasons.clear()
         self._records = int(position["records"])
 
     def commit(self, position: Position) -> None:

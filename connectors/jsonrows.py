@@ -138,12 +138,14 @@ def merge(a: Batch, b: Batch) -> Batch:
         The batches. The result has the source's position of `a`.
     """
     order = np.argsort(np.concatenate((a.positions, b.positions)), kind="stable")
-    subjects, budgets = None, None
+    subjects, budgets, times = None, None, None
     if a.subjects is not None and b.subjects is not None:
         both = [*a.subjects, *b.subjects]
         subjects = [both[i] for i in order.tolist()]
     if a.budgets is not None and b.budgets is not None:
         budgets = np.concatenate((a.budgets, b.budgets))[order]
+    if a.times is not None and b.times is not None:
+        times = np.concatenate((a.times, b.times))[order]
     return Batch(
         features=a.features,
         X=np.concatenate((a.X, b.X))[order],
@@ -153,6 +155,7 @@ def merge(a: Batch, b: Batch) -> Batch:
         subjects=subjects,
         budgets=budgets,
         dead=by_position([*a.dead, *b.dead]),
+        times=times,
     )
 
 

@@ -361,6 +361,7 @@ def _with_subjects(batch: Batch, keys: list[Subject | None]) -> Batch:
         subjects=[key for key in keys if key],
         budgets=None if batch.budgets is None else batch.budgets[good],
         timestamps=None if batch.timestamps is None else batch.timestamps[good],
+        times=None if batch.times is None else batch.times[good],
         dead=sorted([*batch.dead, *lacking], key=lambda letter: letter.position),
     )
 

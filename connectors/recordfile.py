@@ -258,6 +258,7 @@ class RecordFile(ABC):
             subjects=None if whole.subjects is None else whole.subjects[good],
             budgets=None if whole.budgets is None else whole.budgets[good],
             dead=dead,
+            times=None if whole.times is None else whole.times[good],
         )
 
     @abstractmethod

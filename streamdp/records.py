@@ -13,10 +13,12 @@ from streamdp.data.records import (
     Source,
     Subject,
 )
+from streamdp.data.subjects import Dated
 
 __all__ = [
     "WHOLE",
     "Batch",
+    "Dated",
     "DeadLetter",
     "Encoder",
     "Position",

@@ -35,10 +35,15 @@ def status(ledger: Place, as_json: AsJSON = False) -> None:
     typer.echo(f"cap:     {cap} since {at(since)}")
     for before, start in earlier:
         typer.echo(f"         {before} since {at(start)}")
-    typer.echo(f"people:  {found.people:,}, of whom {found.own_caps:,} have a cap of their own")
+    if found.older is None:
+        typer.echo(f"people:  {found.people:,}, of whom {found.own_caps:,} have a cap of their own")
+    else:
+        typer.echo(f"people:  {found.people:,} in the present period; {found.own_caps:,} have a total of their own")
+        typer.echo(f"         {found.older:,} rows of people in other periods are kept")
     low = 0.0
     for high, people in zip(SHARES, found.spent, strict=True):
-        typer.echo(f"         {people:,} spent {'up to' if low == 0 else f'{low:.0%} to'} {high:.0%} of their cap")
+        share = f"{'up to' if low == 0 else f'{low:.0%} to'} {high:.0%}"
+        typer.echo(f"         {people:,} spent {share} of their cap{'' if found.older is None else ' of the period'}")
         low = high
     for job in found.jobs:
         sums = {"epsilon": job.epsilon, "delta": job.delta, "mu^2": job.mu_squared}

@@ -37,7 +37,7 @@ def run(
     ] = None,
     subject: Annotated[str | None, typer.Option(help="The column that identifies the person of a record.")] = None,
     budget: Annotated[str | None, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D or mu=M.")] = None,
-    cap: Annotated[str | None, typer.Option(help="The total that a subject may spend.")] = None,
+    cap: Annotated[str | None, typer.Option(help="What a subject may spend: eps=8, or eps=8 per 30 days.")] = None,
     estimator: Annotated[
         str | None, typer.Option(help="The estimator. Default: LDPASGDClassifier or LDPASGDRegressor.")
     ] = None,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from hashlib import blake2b
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from river.base import Classifier
 
-from streamdp.config.model import BudgetText, ModelConfig, build_loss
+from streamdp.config.model import ModelConfig, build_loss
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.base import StreamEstimator
-from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
+from streamdp.ledger.periods import Cap, RenewingCap, allows_more, parse_cap, same_kind
+from streamdp.privacy.guarantees import parse_budget, with_amount
 from streamdp.store.identity import Terms
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 
+CapText = Annotated[str, BeforeValidator(lambda value: str(parse_cap(value)))]
 SHARED = "shared"
 """What a store keeps in place of the path or URL of a ledger, which may change."""
 
@@ -38,7 +39,7 @@ class Promise(Settings):
     budget
         What a record spent.
     cap
-        The total that a subject could spend. None: no cap.
+        What a subject could spend. None: no cap.
     """
 
     learned: int
@@ -53,12 +54,10 @@ class Promise(Settings):
         other
             The other promise.
         """
-        return _more(other.budget, self.budget) or (self.cap != other.cap and _more(other.cap, self.cap))
-
-
-def _more(text: str | None, than: str | None) -> bool:
-    new, old = astuple(parse_budget(text or "")), astuple(parse_budget(than or ""))
-    return any(a > b for a, b in zip(new, old, strict=True))
+        pairs = [(other.budget, self.budget)]
+        if self.cap is not None and other.cap is not None:
+            pairs.append((other.cap, self.cap))
+        return any(allows_more(parse_cap(new), parse_cap(old)) for new, old in pairs)
 
 
 class Definition(Settings):
@@ -73,7 +72,8 @@ class Definition(Settings):
     model
         The estimator and its parameters.
     cap
-        The total that a subject may spend. None: no cap.
+        What a subject may spend: a total, such as `eps=8`, or a budget that renews, such as `eps=8 per 30 days, late 7
+        days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
     ledger
         Where the ledger is that several jobs share: a file, or the URL of a PostgreSQL database. The store keeps only
         that there is one. None: the cap holds for this job alone.
@@ -81,7 +81,7 @@ class Definition(Settings):
 
     schema_: SchemaConfig = Field(alias="schema")
     model: ModelConfig
-    cap: BudgetText | None = None
+    cap: CapText | None = None
     ledger: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
@@ -93,6 +93,8 @@ class Definition(Settings):
             raise MisfitError("model", f"{name} needs {need}")
         if self.cap is not None and self.schema_.subject is None:
             raise MisfitError("cap", "needs schema.subject, the column that identifies the person of a record")
+        if self.schema_.time is not None and not isinstance(self.cap_budget, RenewingCap):
+            raise MisfitError("schema", "time is for a cap that renews, such as eps=8 per 30 days; leave it out")
         if self.ledger is not None and self.cap is None:
             raise MisfitError("ledger", "needs cap, the total that a subject may spend over all jobs of the ledger")
         if kind.needs_subject and self.schema_.subject is None:
@@ -118,9 +120,9 @@ class Definition(Settings):
                 raise MisfitError("cap", f"{self.cap} is below model.budget {self.model.budget}: no record would fit")
 
     @property
-    def cap_budget(self) -> Budget | None:
-        """The cap as a budget. None if there is no cap."""
-        return None if self.cap is None else parse_budget(self.cap)
+    def cap_budget(self) -> Cap | None:
+        """The cap as a value. None if there is no cap."""
+        return None if self.cap is None else parse_cap(self.cap)
 
     def text(self) -> str:
         """JSON text of the definition, for the store; `read_definition` reads it."""
@@ -177,9 +179,8 @@ class Definition(Settings):
             return Terms(now.fingerprint(), now.text())
         before = read_definition(stored)
         old, new = before.promise(learned), self.promise(learned)
-        if (type(before.cap_budget), type(parse_budget(old.budget))) != (
-            type(self.cap_budget),
-            type(parse_budget(new.budget)),
+        if not same_kind(before.cap_budget, self.cap_budget) or not same_kind(
+            parse_budget(old.budget), parse_budget(new.budget)
         ):
             return mine
         earlier = before.earlier if old == new else (*before.earlier, old)
@@ -196,7 +197,11 @@ class Definition(Settings):
 
     def build_schema(self) -> Schema:
         """The encoder of the job's records."""
-        return self.schema_.build()
+        return self._encoder(self.schema_)
+
+    def _encoder(self, schema: SchemaConfig) -> Schema:
+        cap = self.cap_budget
+        return schema.build((cap.late, cap.ahead) if isinstance(cap, RenewingCap) else None)
 
     def build_estimator(self, ledger: Ledger | None = None) -> StreamEstimator:
         """Build the estimator, which has learned nothing.
@@ -265,7 +270,9 @@ class StoredDefinition(Definition):
         """Notes for a statement: which subjects are one person, what was lost, and what was promised before."""
         whole = "subjects are whole numbers, and 7, +7 and 007 are one person"
         subjects = [] if isinstance(self.schema_.subject, str | None) else [whole]
-        return [*subjects, *self._lost(), *self._changes()]
+        time = self.schema_.time
+        times = [] if time is None else [f"a record's own time is its column {time.column!r}"]
+        return [*subjects, *times, *self._lost(), *self._changes()]
 
     def _lost(self) -> list[str]:
         """What holds after losses: before and after each one, a run of its own kept the guarantee and the caps."""

@@ -128,9 +128,8 @@ class JobConfig(Definition):
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if "id" in self.schema_.features:
                 raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
-            if self.ledger is not None:
-                # After a crash, charges without a commit pay for records that are learned again; requests are not.
-                raise MisfitError("ledger", "a job with a source of type: http cannot share a ledger; leave it out")
+            if self.schema_.time is not None:
+                raise MisfitError("schema", "requests have no times: leave time out, and a cap counts by their arrival")
         return self
 
     @model_validator(mode="after")
@@ -193,8 +192,8 @@ class JobConfig(Definition):
     def build_schema(self) -> Schema:
         """The encoder of the job's records. If the message's key is the subject, no column is."""
         if isinstance(self.source, KafkaSourceConfig) and self.source.subject_from == "key":
-            return self.schema_.model_copy(update={"subject": None}).build()
-        return self.schema_.build()
+            return self._encoder(self.schema_.model_copy(update={"subject": None}))
+        return self._encoder(self.schema_)
 
     def build_source(self, encoder: Encoder) -> Source:
         """Open the source of a job that reads a file.

@@ -76,6 +76,22 @@ class SubjectConfig(Settings):
     type: Literal["text", "integer"] = "text"
 
 
+class TimeConfig(Settings):
+    """The column with the time of a record, for a cap that renews.
+
+    Parameters
+    ----------
+    column
+        The name of the column.
+    unit
+        `iso`: text in ISO 8601, as 2026-11-22T16:05:00+01:00; without an offset it is UTC. `seconds`, `milliseconds`: a
+        number since 1970 (UTC). Other values are dead letters.
+    """
+
+    column: str
+    unit: Literal["iso", "seconds", "milliseconds"]
+
+
 class SchemaConfig(Settings):
     """The declared public schema.
 
@@ -92,12 +108,16 @@ class SchemaConfig(Settings):
         records have no subject.
     budget
         The column with the amount that a record may spend. None: every record spends `model.budget`.
+    time
+        The column with the time of a record, by which a cap that renews counts it. None: the moment at which it is
+        learned.
     """
 
     features: dict[str, tuple[float, float] | list[str] | NumberConfig] = Field(min_length=1)
     target: TargetConfig
     subject: str | SubjectConfig | None = None
     budget: str | None = None
+    time: TimeConfig | None = None
 
     @field_validator("subject", mode="before")
     @classmethod
@@ -136,9 +156,18 @@ class SchemaConfig(Settings):
             for name, declared in self.features.items()
         }
 
-    def build(self) -> Schema:
-        """The schema. Raises `SchemaError` for declarations that contradict each other."""
+    def build(self, limits: tuple[float, float] | None = None) -> Schema:
+        """The schema.
+
+        Parameters
+        ----------
+        limits
+            How far a record's time may be before and after the present, in seconds. None: any.
+
+        Raises `SchemaError` for declarations that contradict each other.
+        """
         from streamdp.data.schema import Schema
+        from streamdp.data.times import TimeColumn
 
         subject = SubjectConfig(column=self.subject) if isinstance(self.subject, str) else self.subject
         return Schema(
@@ -150,6 +179,7 @@ class SchemaConfig(Settings):
             subject=subject if subject is None else subject.column,
             subject_type="text" if subject is None else subject.type,
             budget=self.budget,
+            time=None if self.time is None else TimeColumn(self.time.column, self.time.unit, limits),
         )
 
     @model_validator(mode="after")

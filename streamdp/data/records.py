@@ -5,63 +5,16 @@ Connectors depend on this module, and on nothing else of streamdp but its errors
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from streamdp.errors import SchemaError
+from streamdp.data.subjects import Subject as Subject  # also for connectors, which import from here only
 
 if TYPE_CHECKING:
     import polars as pl
-
-Subject = str | bytes | int
-
-SPELLING = (
-    "people are told apart by their subjects, which are compared as text in Unicode's form NFC, a whole number as its "
-    "decimal text; every other spelling is another person"
-)
-"""Which subjects are one person; a phrase for statements."""
-
-
-def subject_bytes(subject: Subject | None) -> bytes | None:
-    """Return the bytes by which the ledger tells subjects apart: text in the form NFC as UTF-8, None for None.
-
-    Bytes that are UTF-8 are that text; other bytes stay as they are. A whole number is its decimal text. ASCII text
-    stays as it is.
-
-    Parameters
-    ----------
-    subject
-        The subject; None for a record without one.
-
-    Raises `SchemaError` for a subject that is not text, bytes, a whole number or None, such as a float or a truth
-    value, whose texts differ between programs.
-    """
-    if subject is None:
-        return None
-    if isinstance(subject, str):  # also of a subclass, whose own methods are not asked
-        return _composed(str.encode(subject, "utf-8", "surrogatepass"))
-    if isinstance(subject, bytes):
-        return _composed(subject if type(subject) is bytes else b"".join((subject,)))
-    if isinstance(subject, int | np.integer) and not isinstance(subject, bool):
-        number = int.__index__(subject) if isinstance(subject, int) else int(subject)
-        if number.bit_length() < 1024:
-            return b"%d" % number
-    raise SchemaError(f"a subject must be str, bytes, a whole number or None, got {type(subject).__name__}")
-
-
-def _composed(text: bytes) -> bytes:
-    """Text in UTF-8 in Unicode's form NFC; other bytes as they are."""
-    if text.isascii():
-        return text
-    try:
-        return unicodedata.normalize("NFC", text.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return text
-
 
 Position = dict[str, Any]
 """A position in a source, as plain JSON values. Only the source that made it can read it."""
@@ -149,11 +102,13 @@ class Batch:
     dead
         The records of the same stretch of the source that could not be decoded.
     timestamps
-        (n,) int64, milliseconds since 1970 (UTC); None if the source has none.
+        (n,) int64, when the source got each record, in milliseconds since 1970 (UTC); None if it does not know.
     reports
         n reports of devices in place of the records: X is (n, 0) then. None for records.
     told
         Called after the n records were learned, with the mask (n,) of those that were admitted, or None for all.
+    times
+        (n,) float64, the declared time of each record in seconds since 1970 (UTC); None if the schema has none.
     """
 
     features: tuple[str, ...]
@@ -167,6 +122,7 @@ class Batch:
     timestamps: np.ndarray | None = None
     reports: Sequence[Any] | None = None
     told: Callable[[np.ndarray | None], None] | None = None
+    times: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -15,6 +15,7 @@ import polars as pl
 
 from streamdp.data.columns import Faults, blank, codes, numbers, scale_to_bounds, text_series, whole_numbers
 from streamdp.data.records import Batch, DeadLetter, Position, Subject
+from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
 
@@ -123,6 +124,8 @@ class Schema:
     budget
         The column with what a record may spend: an epsilon or mu within `guarantees.SERVICEABLE`. Blank means the
         job's default.
+    time
+        The column with the time of a record.
 
     Raises `SchemaError` for a declaration that contradicts itself.
 
@@ -144,6 +147,7 @@ class Schema:
         subject: str | None = None,
         subject_type: str = "text",
         budget: str | None = None,
+        time: TimeColumn | None = None,
     ) -> None:
         self.features = {name: _declared(name, declaration) for name, declaration in features.items()}
         self.typical = {
@@ -158,6 +162,7 @@ class Schema:
         self.subject = subject
         self.subject_type = subject_type
         self.budget = budget
+        self.time = time
         if not self.features:
             raise SchemaError("expected at least one feature")
         if subject_type not in ("text", "integer"):
@@ -166,10 +171,10 @@ class Schema:
             raise SchemaError(f"expected a positive, finite target_scale, got {self.target_scale:g}")
         if self.classes is not None and (target_bounds is not None or target_scale != 1.0):
             raise SchemaError("a target with classes has neither target_bounds nor target_scale")
-        others = [c for c in (target, subject, budget) if c is not None]
+        others = [c for c in (target, subject, budget, None if time is None else time.column) if c is not None]
         self._columns = (*self.features, *others)
         if len(set(self._columns)) < len(self._columns):
-            raise SchemaError("expected distinct columns for features, target, subject and budget")
+            raise SchemaError("expected distinct columns for features, target, subject, budget and time")
         self._feature_names = tuple(n for c, d in self.features.items() for n in _encoded_names(c, d))
         if len(set(self._feature_names)) < len(self._feature_names):
             raise SchemaError("two features would get the same encoded name; rename a column or a category")
@@ -181,7 +186,7 @@ class Schema:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The raw columns that a record must have: features, target, subject, budget."""
+        """The raw columns that a record must have: features, target, subject, budget, time."""
         return self._columns
 
     @property
@@ -193,8 +198,9 @@ class Schema:
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """As `records.Encoder.encode`. A record that cannot be encoded becomes a dead letter.
 
-        Its reason is `missing`, `not_a_number`, `not_finite`, `not_an_integer`, `unknown_category`, `unknown_class` or
-        `bad_budget`. Its column is the first bad one in the order of `columns`.
+        Its reason is `missing`, `not_a_number`, `not_finite`, `not_an_integer`, `unknown_category`, `unknown_class`,
+        `bad_budget`, `not_a_time`, `too_late` or `too_early`. Its column is the first bad one in the order of
+        `columns`.
         """
         faults = Faults(frame.height)
         X = self._features(frame, faults)
@@ -210,8 +216,9 @@ class Schema:
             subjects = people.to_list()
         if self.budget is not None:
             budgets = self._budgets(frame.get_column(self.budget), faults)
+        times = None if self.time is None else self.time.read(frame, faults)
         if not faults.found:
-            return Batch(self.feature_names, X, y, positions, position, subjects, budgets)
+            return Batch(self.feature_names, X, y, positions, position, subjects, budgets, times=times)
         good = np.flatnonzero(faults.good)
         return Batch(
             features=self.feature_names,
@@ -222,6 +229,7 @@ class Schema:
             subjects=None if subjects is None else [subjects[i] for i in good.tolist()],
             budgets=None if budgets is None else budgets[good],
             dead=[DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()],
+            times=None if times is None else times[good],
         )
 
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:

@@ -16,6 +16,7 @@ from river import base
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.base import NEIGHBOURS, StreamEstimator
+from streamdp.ledger.periods import refusals
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Guarantee
 from streamdp.privacy.statement import in_lines
@@ -169,10 +170,7 @@ class Account:
         ledgers = {id(estimator.ledger): estimator.ledger for estimator in self.estimators}
         ledger = next(iter(ledgers.values()))
         if len(ledgers) == 1 and ledger is not None:
-            return (
-                "all estimators share one ledger, so records with a subject are refused once the person's total over "
-                f"all of them would pass {ledger.cap}, or the cap that was set for that person alone"
-            )
+            return f"all estimators share one ledger, so {refusals(ledger.cap, ' over all of them')}"
         return "no cap is kept over all estimators, so the spends of a person's records in all of them add up"
 
 

@@ -23,9 +23,10 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
-from streamdp.data.records import SPELLING
+from streamdp.data.subjects import SPELLING
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
+from streamdp.ledger.periods import promises, refusals
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -416,11 +417,7 @@ class StreamEstimator(river_base.Estimator):
             spends = f"the spends of a person's {self._unit.several} add up (epsilons add, mu^2 add)"
             people = f"no cap is kept, so {spends}"
         else:
-            over = " over all jobs of its ledger" if self.ledger.several_jobs else ""
-            people = (
-                f"records with a subject are refused once the person's total{over} would pass {self.ledger.cap}, or the"
-                " cap that was set for that person alone"
-            )
+            people = refusals(self.ledger.cap, " over all jobs of its ledger" if self.ledger.several_jobs else "")
             if self.ledger.several_jobs:
                 alone = f"of a person's total it speaks for every job and pass that charges the ledger; else {alone}"
         caveats = []
@@ -430,6 +427,8 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
+        if self.ledger is not None:
+            caveats += promises(self.ledger.cap, self._unit.several)
         if self.ledger is not None or self.needs_subject:
             caveats.append(SPELLING)
         caveats += self._caveats()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamdp.data.records import subject_bytes
+from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS

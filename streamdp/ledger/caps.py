@@ -1,5 +1,7 @@
 """Caps and spends as numbers for the compiled loop of `admission`, and the proof that caps are privacy filters.
 
+`periods` has the caps that renew.
+
 A privacy filter refuses a record that would take its subject over the cap.
 
 Claim: the records of a subject that a cap admits have, together, the guarantee that the cap names, although each amount

@@ -16,14 +16,18 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.data.records import WHOLE, Subject
-from streamdp.errors import NotAvailableError, SchemaError, StoreError
+from streamdp.errors import NotAvailableError, StoreError
+from streamdp.ledger import places
 from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
 from streamdp.ledger.ledger_file import LedgerFile
+from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, parse_cap
+from streamdp.ledger.row_cache import NOBODY
 from streamdp.ledger.rows import CAP
 from streamdp.ledger.subject_key import hash_subjects
 from streamdp.privacy.composition import Spend
-from streamdp.privacy.guarantees import Budget, parse_budget
+from streamdp.privacy.guarantees import Budget
 
 PENDING_RECORDS = 50_000
 """A ledger that is not part of a store commits by itself after this many records."""
@@ -32,7 +36,10 @@ PENDING_RECORDS = 50_000
 class Ledger:
     """The spends of every subject under a cap: one cap for all, or a subject's own (`set_cap`).
 
-    The cap bounds the sums of a `Spend` over the admitted records of a subject:
+    The cap bounds the sums of a `Spend` over the admitted records of a subject; a cap that renews, such as
+    `eps=8 per 30 days`, those over its records in each period (`periods` has the grammar and the promise). A record is
+    in the period of its own time if its subject is `Dated`, and else in that of the moment. A record whose time is too
+    late or too far ahead is refused.
 
     * `PureDP(E)`: epsilon <= E. Only PureDP spends.
     * `GaussianDP(M)`: mu_squared + pure_mu_squared <= M^2. PureDP spends count as the GDP that they imply
@@ -58,11 +65,11 @@ class Ledger:
     Parameters
     ----------
     cap
-        A budget or its text, such as `"eps=3"`.
+        A cap or its text, such as `"eps=3"` or `"eps=8 per 30 days, total eps=40"`.
     path
         A file for the spends, for one process at a time. Call `commit` before you show anything that was learned,
         because a crash loses what is not committed. The ledger also commits by itself, every 50,000 records and on
-        `close`. None for a temporary database that is deleted with the ledger.
+        `close`. It keeps old periods. None for a temporary database that is deleted with the ledger.
     key
         32 to 64 secret bytes; by default `STREAMDP_SUBJECT_KEY`, else the file `<path>.key`, else a new random key.
 
@@ -72,6 +79,8 @@ class Ledger:
         Whether the cap holds over several jobs (see `shared`).
     shard
         The shard of the records that come next. A ledger that jobs share keeps the charges of shards apart.
+    moments
+        The clock by which a cap renews.
 
     Raises `BudgetError` for a malformed cap, `ConfigError` for a malformed key, and the `StoreError`s of `Store`.
 
@@ -83,15 +92,13 @@ class Ledger:
     PureDP(epsilon=3.0)
     """
 
-    def __init__(
-        self, cap: Budget | str, *, path: str | os.PathLike[str] | None = None, key: bytes | None = None
-    ) -> None:
-        cap = parse_budget(cap)
+    def __init__(self, cap: Cap | str, *, path: str | os.PathLike[str] | None = None, key: bytes | None = None) -> None:
+        cap = parse_cap(cap)
         own = LedgerFile(path, key)
         self._begin(cap, own.key, PagedRows(own.connection, own.errors, cap, shared=False), own)
 
     @classmethod
-    def over(cls, rows: PagedRows, cap: Budget, key: bytes, *, several_jobs: bool = False) -> Ledger:
+    def over(cls, rows: PagedRows, cap: Cap, key: bytes, *, several_jobs: bool = False) -> Ledger:
         """Return the ledger of a store, which commits the spends.
 
         Parameters
@@ -110,7 +117,7 @@ class Ledger:
         ledger.several_jobs = several_jobs
         return ledger
 
-    def _begin(self, cap: Budget, key: bytes, rows: PagedRows, own: LedgerFile | None) -> None:
+    def _begin(self, cap: Cap, key: bytes, rows: PagedRows, own: LedgerFile | None) -> None:
         """`own` is the ledger's own database; None if the ledger is part of a store."""
         self.cap = cap
         self._key = key
@@ -118,6 +125,9 @@ class Ledger:
         self._own = own
         self.several_jobs = False
         self.shard = WHOLE
+        self.moments = Moments(cap)
+        self._filters = filters(cap)
+        self._moment = 0.0  # of the records that are being admitted
         self.lock = threading.RLock()
         self._n_prepared = -1  # how many of the prepared records are not admitted yet; -1 if none were prepared
         self.n_refused = self._committed_refused = self._n_waiting = 0
@@ -132,15 +142,17 @@ class Ledger:
         subject
             The subject.
         cap
-            A cap of the same kind as the ledger's, or its text. None gives the subject the ledger's cap again.
+            A cap of the same kind as the ledger's, or its text. None gives the subject the ledger's cap again. If the
+            ledger's cap renews, this is the subject's total.
 
-        Raises `BudgetError` for a malformed cap or one of another kind, and the other errors of `admit_many`.
+        Raises `BudgetError` for a malformed cap, one of another kind, and for a ledger whose cap renews and has no
+        total; and the other errors of `admit_many`.
         """
         if self.several_jobs:
             raise StoreError(
                 "several jobs share this ledger: use Store.set_caps, or the command streamdp ledger set-cap"
             )
-        numbers = own_cap_numbers(cap, self.cap)
+        numbers = own_cap_numbers(cap, for_all_time(self.cap))
         with self.lock:
             self._commit_if_large(1)
             slot, cache = self._slot(subject), self._rows.cache
@@ -148,15 +160,18 @@ class Ledger:
             self._n_waiting += 1
 
     def cap_of(self, subject: Subject) -> Budget:
-        """Return the cap that holds for a subject.
+        """Return the cap that holds for a subject, over all time.
 
         Parameters
         ----------
         subject
             The subject.
+
+        Raises `BudgetError` for a ledger whose cap renews and has no total.
         """
+        cap = for_all_time(self.cap)
         most, most_delta = self._row(subject)[CAP:]
-        return cap_of_numbers(most, most_delta) if most else self.cap
+        return cap_of_numbers(most, most_delta) if most else cap
 
     def admit(self, subject: Subject | None, budget: Budget) -> bool:
         """Return whether a subject may spend a budget. If so, the budget is spent. See `admit_many`.
@@ -191,15 +206,47 @@ class Ledger:
         """
         self._rows.check_process()
         terms = spend_numbers(budget, amounts, len(subjects))
-        check_counts(self.cap, budget)
-        hashes = hash_subjects(subjects, self._key)
+        for cap in self._filters:
+            check_counts(cap, budget)
         with self.lock:
             self._commit_if_large(len(subjects))
-            slots = self._rows.find(*hashes)
-            admitted = self._rows.admit(slots, terms, self.shard)
-            self._n_waiting += len(slots)
+            slots = self._find(subjects)
+            if isinstance(self.cap, RenewingCap):
+                admitted = self._admit_in_periods(subjects, slots, terms)
+            else:
+                admitted = self._rows.admit(slots, terms, self.shard)
+            self._n_waiting += len(subjects)
             self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
+
+    def _find(self, subjects: Sequence[Subject | None]) -> np.ndarray:
+        """The rows (f, n) of records in each filter of the cap; those of untimely records have no meaning."""
+        hashes = places.of_records(self.cap, subjects, self._moment, self._key)
+        return self._rows.find(*hashes).reshape(len(self._filters), -1)
+
+    def _admit_in_periods(self, subjects: Sequence[Subject | None], slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
+        """Admit timely records. One without a time that was charged in an earlier period is paid from that one."""
+        admitted = places.timely(self.cap, subjects, self._moment)
+        timely = np.flatnonzero(admitted)
+        people, slots = [subjects[i] for i in timely.tolist()], slots[:, timely]
+        each = terms if len(terms) == 1 else terms[timely]
+        for period in self._rows.prepaid_periods(self.shard):
+            keys, present = hash_subjects(people, self._key, np.full(len(people), period))
+            unpaid = present & places.undated(people) & (slots[0] != NOBODY)
+            slots[0, self._rows.pay(keys, unpaid, each, self.shard)] = NOBODY
+        admitted[timely] = self._rows.admit(slots, each, self.shard)
+        return admitted
+
+    def begin_commit(self, committed_at: float) -> float:
+        """Return the time of the commit that comes now, in seconds since 1970 (UTC). It may delete old periods.
+
+        Parameters
+        ----------
+        committed_at
+            The time of the last commit.
+        """
+        now, self._rows.oldest = self.moments.commit(committed_at)
+        return now
 
     def prepare(self, subjects: Sequence[Subject | None]) -> None:
         """Read the spends of some subjects, so that admitting them next cannot fail because of the database.
@@ -217,7 +264,7 @@ class Ledger:
         with self.lock:
             self._n_prepared = -1
             self._commit_if_large(0)
-            self._rows.find(*hash_subjects(subjects, self._key))
+            self._find(subjects)
             self._n_prepared = len(subjects)
 
     def _commit_if_large(self, coming: int) -> None:
@@ -229,13 +276,17 @@ class Ledger:
             self._n_prepared -= coming
             return
         self._n_prepared = -1
+        self._moment = self.moments.now()
         self._rows.refresh(self.shard)
         if self._own is not None and (self._rows.is_full or self._n_waiting > PENDING_RECORDS):
             self.commit()
 
     @property
     def n_subjects(self) -> int:
-        """How many subjects have spent something or have their own cap. The database counts them."""
+        """How many subjects have spent something or have their own cap; with a cap that renews, how many rows.
+
+        The database counts them.
+        """
         return self._rows.n_subjects
 
     @property
@@ -243,29 +294,31 @@ class Ledger:
         """How many subjects have spends or caps that the next commit writes."""
         return self._rows.n_pending
 
-    def spent(self, subject: Subject) -> Spend:
+    def spent(self, subject: Subject, time: float | None = None) -> Spend:
         """Return what a subject has spent, including admissions that are not committed yet.
 
         Parameters
         ----------
         subject
             The subject.
+        time
+            With a cap that renews: a time in the period in question, in seconds since 1970 (UTC). None: over all time.
+
+        Raises `BudgetError` without a time, for a ledger whose cap renews and has no total.
         """
-        epsilon, delta, mu_squared, pure_mu_squared, records, *_ = self._row(subject)
+        epsilon, delta, mu_squared, pure_mu_squared, records, *_ = self._row(subject, time)
         return Spend(epsilon, delta, mu_squared, pure_mu_squared, int(records))
 
-    def _row(self, subject: Subject) -> list[float]:
+    def _row(self, subject: Subject, time: float | None = None) -> list[float]:
         with self.lock:
             if self._n_prepared < 1:
                 self._rows.refresh(self.shard)
-            slot = self._slot(subject)  # first, because it may replace the arrays
+            slot = self._slot(subject, time)  # first, because it may replace the arrays
             row: list[float] = self._rows.cache.rows[slot].tolist()
         return row
 
-    def _slot(self, subject: Subject) -> int:
-        if subject is None:
-            raise SchemaError("None has no spends and no cap; a subject must be str, bytes or a whole number")
-        return int(self._rows.find(*hash_subjects([subject], self._key))[0])
+    def _slot(self, subject: Subject, time: float | None = None) -> int:
+        return int(self._rows.find(*places.of_people(self.cap, [subject], self._key, time))[0])
 
     def commit(self) -> None:
         """Write all spends to the database in one transaction. They are on disk when this returns.
@@ -294,8 +347,15 @@ class Ledger:
         """
         self._rows.write_pending(connection)
 
-    def mark_committed(self) -> None:
-        """Note that the transaction of `write_pending` is on disk: nothing is pending any more."""
+    def mark_committed(self, at: float = 0.0) -> None:
+        """Note that the transaction of `write_pending` is on disk: nothing is pending any more.
+
+        Parameters
+        ----------
+        at
+            What `begin_commit` returned, if that is on disk, too.
+        """
+        self.moments.committed_at = max(at, self.moments.committed_at)
         self._committed_refused, self._n_waiting = self.n_refused, 0
         self._rows.mark_committed()
 

@@ -16,13 +16,14 @@ from sqlalchemy import Connection
 
 from streamdp.data.records import Shard
 from streamdp.errors import StoreError
-from streamdp.ledger.admission import admit_in_order
+from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.check_words import update_checks
+from streamdp.ledger.periods import Cap
+from streamdp.ledger.periods import filters as filters_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import Expected
 from streamdp.ledger.spends import spends_in
-from streamdp.privacy.guarantees import Budget
 
 KEPT_SUBJECTS = 4_000_000
 """Rows that stay in memory after a commit (about 400 MB), so that the next batch need not read them again.
@@ -44,7 +45,7 @@ class PagedRows:
     errors
         Turns the database's errors into `StoreError`s.
     cap
-        The ledger's cap. The subjects' own caps must be of its kind.
+        The ledger's cap. The subjects' own caps must be of the kind of its total.
     shared
         Whether other processes may write to the database.
 
@@ -52,15 +53,19 @@ class PagedRows:
     ----------
     cache
         The rows in memory. It changes with `find`, `mark_committed` and `rollback`.
+    oldest
+        The next commit deletes the rows of periods before this one (see `periods`). 0: it deletes none.
     """
 
     def __init__(
-        self, connection: Connection, errors: Callable[[], AbstractContextManager[None]], cap: Budget, shared: bool
+        self, connection: Connection, errors: Callable[[], AbstractContextManager[None]], cap: Cap, shared: bool
     ) -> None:
         self.errors = errors
         self._connection = connection
         self._process = os.getpid()
-        self._cap = cap
+        self._limits = filters_of(cap)
+        self._caps = [cap_numbers(limit) for limit in self._limits]
+        self.oldest = 0
         self._spends = spends_in(connection)
         self._log = None if shared else self._spends.log
         self._logged_rows = 0
@@ -102,13 +107,37 @@ class PagedRows:
         Parameters
         ----------
         slots
-            (n,) int64, from `find`.
+            (f, n) int64, from `find`: the row of each record in each filter of the cap.
         terms
             (n, 4) or (1, 4), from `spend_numbers`.
         shard
             The shard of the records.
         """
-        return admit_in_order(slots, terms, self.cache.rows, self.cache.pending, *cap_numbers(self._cap))
+        return filters.admit(self.cache, slots, None, terms, self._caps)
+
+    def prepaid_periods(self, shard: Shard) -> list[int]:
+        """Return the periods of charges that no committed state has used (see `prepaid`).
+
+        Parameters
+        ----------
+        shard
+            The shard of the records that come next.
+        """
+        return []
+
+    def pay(self, keys: np.ndarray, present: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
+        """Pay records from such charges in order, and return which were paid, (n,) bool.
+
+        Parameters
+        ----------
+        keys, present
+            (n, 2) uint64 and (n,) bool: the hashes of the records, and which of them to pay.
+        terms
+            (n, 4) or (1, 4), from `spend_numbers`.
+        shard
+            The shard of the records.
+        """
+        return np.zeros(len(keys), dtype=np.bool_)
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.
@@ -127,7 +156,7 @@ class PagedRows:
             try:
                 with self.errors():
                     rows, found = self._spends.read(self._connection_for_reading(), cache.unread)
-                check_kinds(self._cap, rows)
+                check_kinds(self._limits[-1], rows)
                 cache.fill(rows, found)
             except BaseException:
                 cache.drop_unread()
@@ -137,7 +166,7 @@ class PagedRows:
     @property
     def is_full(self) -> bool:
         """Whether the next commit will write all rows to the table and remove them from memory."""
-        return self.cache.n > KEPT_SUBJECTS
+        return self.cache.n > KEPT_SUBJECTS or self.oldest > 0
 
     @property
     def n_subjects(self) -> int:
@@ -166,8 +195,13 @@ class PagedRows:
         changed = np.flatnonzero(cache.pending[: cache.n])
         has_room = self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * cache.n)
         self._to_log = self._log is not None and has_room and not self.is_full
-        if cache.n == 0:
-            return
+        if cache.n:
+            self._write(connection, changed)
+        if self.oldest:
+            self._spends.delete_before(connection, self.oldest)
+
+    def _write(self, connection: Connection, changed: np.ndarray) -> None:
+        cache = self.cache
         if self._log is not None:
             if self._to_log:
                 self._log.append(connection, cache.keys[changed], cache.rows[changed])
@@ -186,7 +220,7 @@ class PagedRows:
             return
         self._logged_rows = 0
         if self.is_full:
-            self.cache = RowCache()
+            self.cache, self.oldest = RowCache(), 0
             return
         changed = np.flatnonzero((cache.pending | cache.logged)[: cache.n])
         update_checks(changed, cache.keys, cache.rows.view(np.uint64), cache.checks)
@@ -194,4 +228,4 @@ class PagedRows:
 
     def rollback(self) -> None:
         """Discard all rows in memory. The next `find` reads from the database."""
-        self.cache, self._log_is_cached = RowCache(), False
+        self.cache, self._log_is_cached, self.oldest = RowCache(), False, 0

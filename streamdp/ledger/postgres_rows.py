@@ -74,6 +74,13 @@ class SpendRows:
             sorted(zip(_hashes(keys[old]), before, _packed(keys[old], rows[old]), strict=True)),
         )
 
+    def delete_before(self, connection: Connection, period: int) -> None:
+        """See `Spends.delete_before`."""
+        connection.exec_driver_sql(
+            "DELETE FROM spends WHERE substring(subject FROM 13) > %s AND substring(subject FROM 13) < %s",
+            (bytes(4), period.to_bytes(4, "big")),
+        )
+
     def checkpoint(self, connection: Connection) -> None:
         """See `Spends.checkpoint`. Nothing to do: there is no log."""
 

@@ -9,6 +9,10 @@ so they are a balance from which the next attempts may pay for records of the sa
 the balance. So charges are always at least what committed states have used, and the balance. If an attempt commits
 before it has come as far as the one before, the rest of the balance remains.
 
+With a cap that renews, the balances are of subjects in periods, and the same holds for each row. A record without a
+time of its own that is learned again in a later period is paid from the period in which it was charged first: that one
+is its period.
+
 No positions are needed: the next attempt may read the records in other blocks and commit at other places, and records
 for which no balance is left are charged. A decision by position would be wrong if the source had changed: it would
 admit a subject that was never charged.
@@ -21,6 +25,7 @@ import numpy as np
 from streamdp.ledger import page_codec
 from streamdp.ledger.admission import TOLERANCE
 from streamdp.ledger.rows import CAP, RECORDS, ROW
+from streamdp.ledger.subject_key import period_of
 
 
 class Prepaid:
@@ -30,19 +35,30 @@ class Prepaid:
     ----------
     packed
         What `add_charges` or `pack` returned; empty for no balance.
+    oldest
+        With a cap that renews, the oldest period in which a record may still be admitted: balances of older ones are
+        dropped. None for another cap.
 
     Attributes
     ----------
     changed
         Whether the ledger may have other remaining balances on disk.
+    periods
+        With a cap that renews, the periods of the balances.
 
     Raises `StoreDamagedError` if the check fails.
     """
 
-    def __init__(self, packed: bytes) -> None:
+    def __init__(self, packed: bytes, oldest: int | None = None) -> None:
         keys, rows = _unpack(packed)
+        self.changed, self.periods = len(keys) > 0, []
+        if oldest is not None:
+            found = period_of(keys)
+            kept = (found == 0) | (found >= oldest)
+            keys, rows, self.periods = keys[kept], rows[kept], np.unique(found[kept & (found > 0)]).tolist()
         self._left = {key.tobytes(): row[:CAP].copy() for key, row in zip(keys, rows, strict=True)}
-        self.changed = bool(self._left)
+
+    periods: list[int]
 
     def use(self, keys: np.ndarray, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
         """Pay records in order and return which were paid (n,) bool.

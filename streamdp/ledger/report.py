@@ -7,6 +7,7 @@ guesses of subjects.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,12 @@ from streamdp.database.opening import open_database
 from streamdp.errors import StoreMismatchError
 from streamdp.ledger.caps import cap_numbers, cap_of_numbers
 from streamdp.ledger.ledger_format import JOBS, LEDGER_FORMAT, SPANS
+from streamdp.ledger.periods import RenewingCap, filters, parse_cap
 from streamdp.ledger.rows import CAP, CAP_DELTA, DELTA, EPSILON, MU_SQUARED, PURE_MU_SQUARED, RECORDS
 from streamdp.ledger.shared_database import SCHEMA, read_caps
 from streamdp.ledger.spends import spends_in
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, parse_budget
+from streamdp.ledger.subject_key import period_of
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
 """The upper ends of the classes of people by the share of their cap that is spent."""
@@ -64,7 +67,11 @@ class LedgerStatus:
     caps
         All caps that it has had, oldest first: the text, and since when in seconds since 1970 (UTC).
     people, own_caps, records
-        The numbers of subjects, of those with a cap of their own, and of charged records of them all.
+        The numbers of subjects, of those with a cap of their own, and of charged records of them all. If the cap
+        renews: of subjects in the present period, of those with a total of their own, and of records in all periods
+        that are kept.
+    older
+        If the cap renews, how many rows there are of subjects in other periods. None for another cap.
     spent
         How many people have spent at most each share of `SHARES` of their cap, and more than the share before. People
         over their cap are in the last class: their cap was lowered.
@@ -76,17 +83,20 @@ class LedgerStatus:
     people: int
     own_caps: int
     records: int
+    older: int | None
     spent: tuple[int, ...]
     jobs: list[JobSpends]
 
 
-def ledger_status(url_or_path: str | os.PathLike[str]) -> LedgerStatus:
+def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None) -> LedgerStatus:
     """Read the state of a ledger that jobs share. The jobs may be running; nothing is changed.
 
     Parameters
     ----------
     url_or_path
         The ledger, as in `SharedDatabase`.
+    now
+        The present, in seconds since 1970 (UTC). None: that of the clock.
 
     Raises `StoreError` and its kinds; `StoreMismatchError` if no job shares the ledger.
     """
@@ -95,14 +105,23 @@ def ledger_status(url_or_path: str | os.PathLike[str]) -> LedgerStatus:
         caps = read_caps(connection) if inspect(connection).has_table("caps") else []
         if not caps:
             raise StoreMismatchError(f"no job shares {database.name} yet")
-        cap = parse_budget(caps[-1][0])
+        cap = parse_cap(caps[-1][0])
+        limit = filters(cap)[0]
+        present = cap.codes(np.array([time.time() if now is None else now])) if isinstance(cap, RenewingCap) else None
         classes = np.zeros(len(SHARES), dtype=np.int64)
-        people = own = records = 0
-        for _, rows in spends_in(connection).every(connection):
-            place = np.searchsorted(SHARES, _shares(rows, cap) * (1 - 1e-9))
-            classes += np.bincount(np.minimum(place, len(SHARES) - 1), minlength=len(SHARES))
-            people, records = people + len(rows), records + int(rows[:, RECORDS].sum())
+        people = own = records = older = 0
+        for keys, rows in spends_in(connection).every(connection):
             own += int(np.count_nonzero(rows[:, CAP]))
+            if present is not None:
+                periods = period_of(keys)
+                records += int(rows[periods > 0, RECORDS].sum())
+                older += int(np.count_nonzero((periods > 0) & (periods != present)))
+                rows = rows[periods == present]
+            else:
+                records += int(rows[:, RECORDS].sum())
+            place = np.searchsorted(SHARES, _shares(rows, limit) * (1 - 1e-9))
+            classes += np.bincount(np.minimum(place, len(SHARES) - 1), minlength=len(SHARES))
+            people += len(rows)
         shards: dict[str, dict[str, tuple[int, str]]] = {}
         for row in connection.execute(select(SPANS).order_by(SPANS.c.topic, SPANS.c.partition)):
             name = f"{row.topic}/{row.partition}" if row.topic else "whole"
@@ -119,7 +138,9 @@ def ledger_status(url_or_path: str | os.PathLike[str]) -> LedgerStatus:
             )
             for row in connection.execute(select(JOBS).order_by(JOBS.c.job))
         ]
-    return LedgerStatus(caps, people, own, records, tuple(classes.tolist()), jobs)
+    return LedgerStatus(
+        caps, people, own, records, older if present is not None else None, tuple(classes.tolist()), jobs
+    )
 
 
 def _shares(rows: np.ndarray, cap: Budget) -> np.ndarray:
@@ -140,12 +161,14 @@ def _shares(rows: np.ndarray, cap: Budget) -> np.ndarray:
     return shares
 
 
-COLUMNS = ("subject_hash", "records", "epsilon", "delta", "mu", "cap")
-"""The columns of an export."""
+COLUMNS = ("subject_hash", "records", "epsilon", "delta", "mu", "cap", "period")
+"""The columns of an export. `period` is the first second of a period since 1970 (UTC); empty for all time."""
 
 
 def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]]:
     """Yield `COLUMNS`, then what each subject has spent over all jobs; the cap only if it is the subject's own.
+
+    If the cap renews, each row is of a subject in a period, or of its total.
 
     Parameters
     ----------
@@ -156,9 +179,13 @@ def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]
     """
     with open_database(url_or_path, SCHEMA).reading(LEDGER_FORMAT) as connection:
         yield COLUMNS
+        caps = read_caps(connection) if inspect(connection).has_table("caps") else []
+        cap = parse_cap(caps[-1][0]) if caps else None
+        length = cap.length if isinstance(cap, RenewingCap) else 0
         for keys, rows in spends_in(connection).every(connection):
-            hashes = keys.astype("<u8").tobytes()
+            hashes, periods = keys.astype("<u8").tobytes(), period_of(keys).tolist()
             for i, row in enumerate(rows.tolist()):
                 epsilon, delta, mu_squared, _, records, most, most_delta = row
-                cap = str(cap_of_numbers(most, most_delta)) if most else ""
-                yield hashes[16 * i : 16 * i + 16].hex(), int(records), epsilon, delta, mu_squared**0.5, cap
+                own = str(cap_of_numbers(most, most_delta)) if most else ""
+                begin = (periods[i] - 1) * length if length and periods[i] else ""
+                yield hashes[16 * i : 16 * i + 16].hex(), int(records), epsilon, delta, mu_squared**0.5, own, begin

@@ -27,20 +27,19 @@ import contextlib
 import json
 import os
 import secrets
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, select, update
 
 from streamdp.data.records import Position, Shard, Subject
 from streamdp.errors import FencedError, LedgerConflictError, PrivacyWarning, StoreMismatchError
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.ledger_format import JOBS, SPANS
+from streamdp.ledger.periods import Cap
 from streamdp.ledger.prepaid import Prepaid, add_charges
 from streamdp.ledger.shared_database import SharedDatabase, check_cap, lock, next_version, read_version
 from streamdp.ledger.shared_rows import SharedRows
@@ -96,7 +95,7 @@ class SharedLedger:
         self,
         url_or_path: str | os.PathLike[str],
         job: str,
-        cap: Budget,
+        cap: Cap,
         key: bytes | None = None,
         *,
         accept_loss: bool = False,
@@ -110,8 +109,10 @@ class SharedLedger:
         try:
             with self._errors(), shared.connection.begin():
                 check_cap(shared.connection, cap, shared.database.name)
+                charged_at = _charged_at(shared.connection)
             self._rows = SharedRows(shared.connection, self._errors, cap, self._version, self._prepaid)
             self.ledger = Ledger.over(self._rows, cap, shared.key, several_jobs=True)
+            self.ledger.moments.committed_at = charged_at
         except BaseException:
             shared.close()
             raise
@@ -237,7 +238,7 @@ class SharedLedger:
         if span is None or row is None or row.token != span.token:
             return Prepaid(b"")
         span.charges = row.charges
-        return Prepaid(_balance(row, span))
+        return Prepaid(_balance(row, span), self.ledger.moments.oldest)
 
     def before_commit(self, connection: Connection) -> None:
         """Write the pending charges, as prepaid, unless the transaction of the store will write them.
@@ -324,16 +325,17 @@ class SharedLedger:
                     prepaid = add_charges(prepaid, self._rows.cache.keys[slots], terms)
                 noted = {"seq": span.seq, "prepaid": prepaid}
             self._update(connection, shard, charges=span.charges + 1, remaining=remaining, **noted)
+        now = self.ledger.begin_commit(_charged_at(connection))
         self._rows.write_at(connection, before)
         if journal:
-            every = np.concatenate([terms for _, terms in journal.values()])
+            every = self._rows.records
             epsilon, delta, mu_squared, _ = every.sum(axis=0).tolist()
             added = {
                 "records": JOBS.c.records + len(every),
                 "epsilon": JOBS.c.epsilon + epsilon,
                 "delta": JOBS.c.delta + delta,
                 "mu_squared": JOBS.c.mu_squared + mu_squared,
-                "charged_at": time.time(),
+                "charged_at": now,
             }
             connection.execute(update(JOBS).where(JOBS.c.job == self._job).values(**added))
         self._written = _Written(before, before + 1, shards)
@@ -359,6 +361,11 @@ class SharedLedger:
     def close(self) -> None:
         """Close the ledger. What was not charged is discarded. Idempotent."""
         self._shared.close()
+
+
+def _charged_at(connection: Connection) -> float:
+    """The time of the last charge by any job, in seconds since 1970 (UTC)."""
+    return float(connection.execute(select(func.max(JOBS.c.charged_at))).scalar() or 0.0)
 
 
 def _balance(row: Row[Any], span: _Span) -> bytes:

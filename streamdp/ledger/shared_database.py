@@ -18,14 +18,15 @@ from streamdp.data.records import Subject
 from streamdp.database.interface import Database
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, StoreMismatchError
+from streamdp.ledger import places
 from streamdp.ledger.caps import check_kinds, own_cap_numbers
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.ledger_file import create_or_check
 from streamdp.ledger.ledger_format import CAPS, LEDGER_FORMAT, VERSION
+from streamdp.ledger.periods import Cap, for_all_time, parse_cap, same_kind
 from streamdp.ledger.rows import CAP, Expected
 from streamdp.ledger.spends import spends_in
-from streamdp.ledger.subject_key import hash_subjects
-from streamdp.privacy.guarantees import Budget, parse_budget
+from streamdp.privacy.guarantees import Budget
 
 SCHEMA = ":ledger"
 """The place of a ledger in a PostgreSQL database, where others have the name of a job."""
@@ -60,7 +61,7 @@ class SharedDatabase:
         self,
         url_or_path: str | os.PathLike[str],
         *,
-        cap: Budget | None = None,
+        cap: Cap | None = None,
         key: bytes | None = None,
         accept_loss: bool = False,
     ) -> None:
@@ -87,15 +88,15 @@ class SharedDatabase:
             raise
 
     @property
-    def cap(self) -> Budget:
+    def cap(self) -> Cap:
         """The cap of all subjects without a cap of their own. Raises `StoreMismatchError` if no job has set one."""
         with self.database.errors(), self.connection.begin():
             caps = read_caps(self.connection)
         if not caps:
             raise StoreMismatchError(f"no job shares {self.database.name} yet, so it has no cap")
-        return parse_budget(caps[-1][0])
+        return parse_cap(caps[-1][0])
 
-    def set_cap(self, cap: Budget | str) -> None:
+    def set_cap(self, cap: Cap | str) -> None:
         """Change the cap. Running jobs stop at their last commit, because their statements name the old one.
 
         Parameters
@@ -105,9 +106,9 @@ class SharedDatabase:
 
         Raises `BudgetError` for a malformed cap, and `ConfigError` for another kind.
         """
-        cap, before = parse_budget(cap), self.cap
-        if type(cap) is not type(before):
-            raise ConfigError(f"the cap is {before}, so the new one must be {type(before).__name__}")
+        cap, before = parse_cap(cap), self.cap
+        if not same_kind(cap, before):
+            raise ConfigError(f"the cap is {before}, and the new one may differ in its amounts only")
         with self.database.errors(), self.connection.begin():
             lock(self.connection)
             if cap != before:
@@ -121,14 +122,14 @@ class SharedDatabase:
         Parameters
         ----------
         caps
-            The cap of each subject, or its text. None gives a subject the ledger's cap again.
+            The cap of each subject over all time, or its text. None gives a subject the ledger's cap again.
 
-        Raises `BudgetError` for a cap that is malformed or of another kind, and `SchemaError` for a subject that is not
-        text, bytes or a whole number.
+        Raises `BudgetError` for a cap that is malformed or of another kind and for a ledger whose cap renews and has no
+        total, and `SchemaError` for a subject that is not text, bytes or a whole number.
         """
-        cap = self.cap
+        cap = for_all_time(self.cap)
         numbers = np.array([own_cap_numbers(own, cap) for own in caps.values()]).reshape(-1, 2)
-        keys, _ = hash_subjects(list(caps), self.key)
+        keys, _ = places.of_people(self.cap, list(caps), self.key)
         keys, last = np.unique(keys[::-1], axis=0, return_index=True)  # two spellings of a subject: the last one counts
         numbers = numbers[::-1][last]
         spends = spends_in(self.connection)
@@ -196,7 +197,7 @@ def read_caps(connection: Connection) -> list[tuple[str, float]]:
     return [(row.cap, row.since) for row in rows]
 
 
-def check_cap(connection: Connection, cap: Budget, name: str) -> None:
+def check_cap(connection: Connection, cap: Cap, name: str) -> None:
     """Refuse a job that has another cap than the ledger.
 
     Parameters
@@ -211,12 +212,12 @@ def check_cap(connection: Connection, cap: Budget, name: str) -> None:
     Raises `StoreMismatchError`.
     """
     found, _ = read_caps(connection)[-1]
-    if parse_budget(found) != cap:
+    if parse_cap(found) != cap:
         raise StoreMismatchError(
             f"{name} has the cap {found}, and this job has {cap}; a ledger has one cap for all its jobs: change the"
             " job's, or that of the ledger by streamdp ledger set-cap"
         )
 
 
-def _add_cap(connection: Connection, cap: Budget) -> None:
+def _add_cap(connection: Connection, cap: Cap) -> None:
     connection.execute(insert(CAPS).values(cap=str(cap), since=time.time()))

@@ -17,14 +17,13 @@ from sqlalchemy import Connection
 
 from streamdp.data.records import Shard
 from streamdp.errors import LedgerConflictError
-from streamdp.ledger.admission import all_fit
-from streamdp.ledger.caps import cap_numbers
+from streamdp.ledger import filters
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.periods import Cap
 from streamdp.ledger.prepaid import Prepaid
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP, NOBODY, RECORDS
-from streamdp.privacy.guarantees import Budget
 
 Charges = tuple[np.ndarray, np.ndarray]
 """The subjects (n,) int64, as places in the rows in memory, and the terms (n, 4) of n charged records."""
@@ -47,7 +46,7 @@ class SharedRows(PagedRows):
         self,
         connection: Connection,
         errors: Callable[[], AbstractContextManager[None]],
-        cap: Budget,
+        cap: Cap,
         version: Callable[[], int],
         prepaid: Callable[[Shard], Prepaid],
     ) -> None:
@@ -57,6 +56,7 @@ class SharedRows(PagedRows):
         self._version = -1  # of the ledger when the rows in memory were right
         self._prepaid: dict[Shard, Prepaid] = {}
         self._journal: dict[Shard, list[Charges]] = {}
+        self._records: list[np.ndarray] = []
 
     def refresh(self, shard: Shard) -> None:
         """See `PagedRows.refresh`: read again what others have changed, unless charges are pending."""
@@ -67,13 +67,23 @@ class SharedRows(PagedRows):
 
     def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
         """See `PagedRows.admit`. A record that is prepaid is admitted, and adds nothing."""
-        paid = self._prepaid[shard].use(self.cache.keys, slots, terms)
-        admitted = super().admit(np.where(paid, NOBODY, slots), terms, shard)
-        charged = np.flatnonzero(admitted & ~paid & (slots != NOBODY))
-        if len(charged):
-            each = np.broadcast_to(terms, (len(slots), terms.shape[1]))[charged]
-            self._journal.setdefault(shard, []).append((slots[charged], each))
+        paid = np.array([self._prepaid[shard].use(self.cache.keys, of_one, terms) for of_one in slots])
+        admitted = filters.admit(self.cache, slots, paid, terms, self._caps)
+        each = np.broadcast_to(terms, (slots.shape[1], terms.shape[1]))
+        charged = admitted & ~paid & (slots != NOBODY)
+        for of_one, mine in zip(slots, charged, strict=True):
+            if mine.any():
+                self._journal.setdefault(shard, []).append((of_one[mine], each[mine]))
+        self._records.append(each[charged[0]])
         return admitted
+
+    def prepaid_periods(self, shard: Shard) -> list[int]:
+        """See `PagedRows.prepaid_periods`."""
+        return self._prepaid[shard].periods
+
+    def pay(self, keys: np.ndarray, present: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
+        """See `PagedRows.pay`."""
+        return self._prepaid[shard].use(keys, np.where(present, np.arange(len(keys)), NOBODY), terms)
 
     def balances(self, shard: Shard) -> Prepaid | None:
         """The balances of a shard. None if nothing was admitted from it since they were last forgotten.
@@ -92,6 +102,11 @@ class SharedRows(PagedRows):
             shard: (np.concatenate([slots for slots, _ in parts]), np.concatenate([terms for _, terms in parts]))
             for shard, parts in self._journal.items()
         }
+
+    @property
+    def records(self) -> np.ndarray:
+        """The terms (n, 4) of the n records that were charged since the last write, each once."""
+        return np.concatenate([np.empty((0, RECORDS)), *self._records])
 
     def write_at(self, connection: Connection, version: int) -> None:
         """Write the rows that have changed, inside the caller's transaction.
@@ -123,7 +138,7 @@ class SharedRows(PagedRows):
         fresh, found = self._spends.read(connection, keys)
         rows = fresh.copy()
         rows[:, :CAP] += charges[changed]
-        if not all_fit(rows, *cap_numbers(self._cap)):
+        if not filters.within(keys, rows, self._caps):
             raise LedgerConflictError(
                 "another job or worker has spent from the same people at the same time, and both spends together are"
                 " over a cap: roll back to the last commit and learn again"
@@ -143,14 +158,14 @@ class SharedRows(PagedRows):
         self.mark_committed()
         if before != self._version:  # rows that this write did not touch may be old
             self.cache = RowCache()
-        self._journal, self._version = {}, after
+        self._journal, self._records, self._version = {}, [], after
         for balances in self._prepaid.values():
             balances.changed = False
 
     def rollback(self) -> None:
         """See `PagedRows.rollback`. The next admissions read the balances again."""
         super().rollback()
-        self._journal, self._prepaid, self._version = {}, {}, -1
+        self._journal, self._records, self._prepaid, self._version = {}, [], {}, -1
 
     def forget(self, shard: Shard) -> None:
         """Read the balances of a shard again before its next admission.

@@ -67,6 +67,17 @@ class Spends(Protocol):
         Raises `LedgerConflictError` if it does not have that.
         """
 
+    def delete_before(self, connection: Connection, period: int) -> None:
+        """Delete the rows of older periods, inside the caller's transaction.
+
+        Parameters
+        ----------
+        connection
+            The database of a ledger whose cap renews.
+        period
+            The number of the oldest period that is kept (see `subject_key.period_of`).
+        """
+
     @property
     def log(self) -> Log | None:
         """The write-ahead log of the spends. None if the database needs none."""

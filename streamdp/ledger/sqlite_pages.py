@@ -26,6 +26,7 @@ from streamdp.ledger.page_codec import Group
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import ROW, Expected
 from streamdp.ledger.sql import fetch, transaction
+from streamdp.ledger.subject_key import period_of
 
 PAGE_ROWS = 48
 """The most subjects of a page."""
@@ -121,6 +122,24 @@ class SpendPages:
             connection.exec_driver_sql("DELETE FROM spend_pages WHERE page <= ?", (pages[-1][0],))
             most = max(most, self._write_at(deeper, connection, np.arange(len(keys)), keys, rows))
         return most
+
+    def delete_before(self, connection: Connection, period: int) -> None:
+        """See `Spends.delete_before`."""
+        self.checkpoint(connection)
+        last = 0
+        while pages := fetch(
+            connection, f"SELECT page, spends FROM spend_pages WHERE page > {last} ORDER BY page LIMIT {_CHUNK}"
+        ):
+            for page, blob in pages:
+                keys, rows = page_codec.unpack([page], [blob])
+                periods = period_of(keys)
+                kept = (periods == 0) | (periods >= period)
+                if not kept.all():
+                    values = (page, int(np.count_nonzero(kept)), page_codec.pack(page, keys[kept], rows[kept]))
+                    connection.exec_driver_sql(
+                        "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)", values
+                    )
+            last = pages[-1][0]
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
         """See `Log.append`."""

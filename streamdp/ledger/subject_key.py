@@ -15,7 +15,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from streamdp.data.records import Subject, subject_bytes
+from streamdp.data.records import Subject
+from streamdp.data.subjects import subject_bytes
 from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, StoreError, StoreMismatchError
 
@@ -26,10 +27,14 @@ KEY_BYTES = 32
 """The length of a new key, and the least length of any."""
 
 
-def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return keyed hashes of subjects.
+def hash_subjects(
+    subjects: Sequence[Subject | None], key: bytes, periods: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return keyed hashes of subjects, or of subjects and periods.
 
-    A hash is 16 bytes of BLAKE2b under the key, personalised for this use, of `subject_bytes`. The
+    A hash is 16 bytes of BLAKE2b under the key, personalised for this use, of `subject_bytes`. With a period, it is 12
+    bytes of BLAKE2b of the subject and the period, and then the number of the period in 4 bytes, so that the rows of
+    old periods can be found. Without the key, rows of one subject in two periods cannot be recognised as such. The
     result is (n, 2) uint64, the little-endian words of the hashes; and (n,) bool, False for None, whose hash has no
     meaning.
 
@@ -39,17 +44,37 @@ def hash_subjects(subjects: Sequence[Subject | None], key: bytes) -> tuple[np.nd
         n subjects; None for a record without one.
     key
         32 to 64 secret bytes.
+    periods
+        (n,) int64, the numbers of periods, from 0 to 2^32 - 1; see `period_of`. None: the hashes are of subjects alone.
 
     Raises the errors of `subject_bytes`.
     """
     present = np.array([subject is not None for subject in subjects], dtype=np.bool_)
-    keyed = blake2b(digest_size=16, key=key, person=b"streamdp-subject")  # absorbs the key once for all subjects
+    # The key is absorbed once for all subjects.
+    keyed = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject")
     digests = []
-    for subject in subjects:
-        one = keyed.copy()
-        one.update(subject_bytes(subject) or b"")
-        digests.append(one.digest())
+    if periods is None:
+        for subject in subjects:
+            one = keyed.copy()
+            one.update(subject_bytes(subject) or b"")
+            digests.append(one.digest())
+    else:
+        for subject, period in zip(subjects, periods.tolist(), strict=True):
+            one, suffix = keyed.copy(), period.to_bytes(4, "big")
+            one.update((subject_bytes(subject) or b"") + suffix)
+            digests.append(one.digest() + suffix)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present
+
+
+def period_of(keys: np.ndarray) -> np.ndarray:
+    """Return the numbers of periods in hashes that `hash_subjects` made with periods, (n,) int64.
+
+    Parameters
+    ----------
+    keys
+        (n, 2) uint64.
+    """
+    return (keys[:, 1] >> np.uint64(32)).astype(np.uint32).byteswap().astype(np.int64)
 
 
 def key_fingerprint(key: bytes) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.data.records import WHOLE, Batch, Shard
+from streamdp.data.subjects import Dated
 from streamdp.errors import ConfigError
 from streamdp.runtime.protocols import Estimator
 from streamdp.store.snapshot import Counts
@@ -53,7 +54,10 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts, shard: Shard = WHO
 
 
 def _learn_records(estimator: Estimator, batch: Batch) -> np.ndarray | None:
-    return estimator.learn_arrays(batch.X, batch.y, batch.budgets, batch.subjects)
+    subjects: Any = batch.subjects
+    if subjects is not None and batch.times is not None:
+        subjects = [Dated(subject, time) for subject, time in zip(subjects, batch.times.tolist(), strict=True)]
+    return estimator.learn_arrays(batch.X, batch.y, batch.budgets, subjects)
 
 
 def _absorb(estimator: Any, batch: Batch) -> np.ndarray:

@@ -25,6 +25,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select, update
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, FencedError, StoreError
+from streamdp.ledger.periods import Cap, parse_cap
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check
@@ -72,8 +73,8 @@ class Store:
     fingerprint
         Stands for everything that must not change between runs: model, schema, budget, source.
     cap
-        The cap on the spends of each subject, which `ledger` counts. A store that was created with a cap must be opened
-        with one, and the reverse.
+        The cap on the spends of each subject, which `ledger` counts, or its text. A store that was created with a cap
+        must be opened with one, and the reverse.
     key
         The subject key: 32 to 64 secret bytes. If None: `STREAMDP_SUBJECT_KEY`; else the file `<path>.key`; else, for a
         new file, a random key (see `subject_key`).
@@ -116,7 +117,7 @@ class Store:
         job: str,
         fingerprint: str,
         *,
-        cap: Budget | None = None,
+        cap: Cap | str | None = None,
         key: bytes | None = None,
         config: str = "",
         shared: bool = False,
@@ -126,6 +127,7 @@ class Store:
     ) -> None:
         if ledger is not None and cap is None:
             raise ConfigError("a ledger needs a cap")
+        cap = None if cap is None else parse_cap(cap)
         self.job = job
         self._database = database = open_database(url_or_path, job)
         database.accept_loss = accept_loss
@@ -172,11 +174,16 @@ class Store:
             self._lock.release()
             raise
 
-    def _own_ledger(self, cap: Budget, key: bytes, shared: bool) -> Ledger:
+    def _own_ledger(self, cap: Cap, key: bytes, shared: bool) -> Ledger:
         from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
         from streamdp.ledger.paging import PagedRows
 
-        return Ledger.over(PagedRows(self._connection, self._database.errors, cap, shared), cap, key)
+        ledger = Ledger.over(PagedRows(self._connection, self._database.errors, cap, shared), cap, key)
+        with self._database.errors(), self._connection.begin():
+            ledger.moments.committed_at = (
+                self._connection.execute(select(func.max(SHARDS.c.committed_at))).scalar() or 0.0
+            )
+        return ledger
 
     @property
     def ledger(self) -> Ledger | None:
@@ -194,7 +201,7 @@ class Store:
         Parameters
         ----------
         caps
-            The cap of each subject, or its text. None gives a subject the ledger's cap again.
+            The cap of each subject over all time, or its text. None gives a subject the ledger's cap again.
 
         Raises `BudgetError` for a cap that is malformed or of another kind, `StoreError` without a ledger or if spends
         are pending, and the errors of `commit_parts`.
@@ -295,8 +302,10 @@ class Store:
         `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write: then the same call
         may be repeated, and it finds out whether the first one succeeded.
         """
-        now, shared = time.time(), self._shared
+        shared = self._shared
         with contextlib.nullcontext() if self._ledger is None else self._ledger.lock:
+            own = self._ledger if shared is None else None
+            now = time.time() if own is None else own.begin_commit(own.moments.committed_at)
             committed = {
                 shard: (claim.seq + 1, part.position)
                 for shard, part in parts.items()
@@ -308,14 +317,14 @@ class Store:
                 repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
                 if shared is not None:
                     shared.within_commit(self._connection, committed, all(repeated))
-                elif self._ledger is not None and not all(repeated):
-                    self._ledger.write_pending(self._connection)
+                elif own is not None and not all(repeated):
+                    own.write_pending(self._connection)
                 if within is not None and not all(repeated):
                     within(self._connection, 1 + max(self._claims[shard].seq for shard in parts))
             if shared is not None:
                 shared.after_commit(committed)
-            elif self._ledger is not None:
-                self._ledger.mark_committed()
+            elif own is not None:
+                own.mark_committed(now)
             for shard in parts:
                 self._claims[shard].seq += 1
 

@@ -6,10 +6,9 @@ so that some kills happen while pages are written or split.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from streamdp.ledger import paging, sqlite_pages
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.kills import Fork
 
 CAP, SUBJECTS, RECORDS = 3.0, 4000, 400
 
@@ -54,8 +54,8 @@ def small() -> None:
     sqlite_pages.PAGE_ROWS = 12
 
 
-def spend_on(path: Path, shared: bool, tell: int) -> None:
-    """Admit and commit until the process is killed; write a byte to a pipe after each commit."""
+def spend_on(path: Path, shared: bool, tell: Callable[[], None]) -> None:
+    """Admit and commit until the process is killed."""
     small()
     with Store(path, "kills", "print", cap=PureDP(CAP), shared=shared) as store:
         if shared:
@@ -70,7 +70,7 @@ def spend_on(path: Path, shared: bool, tell: int) -> None:
             store.ledger.admit_many(people, PureDP(1), np.array(amounts))
             number += 1
             store.commit({}, {"batch": number}, Counts(number * RECORDS))
-            os.write(tell, b".")
+            tell()
 
 
 def check(path: Path, replay: Replay, least: int, most: int | None = None) -> int:
@@ -103,7 +103,8 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
         store.ledger.spent("p0")
     n = landed = 0
     for _ in range(kills):
-        spend_and_be_killed(path, rng.choice((0, 1, 2, 5)), rng.uniform(0, 0.05), shared=rng.random() < 0.3)
+        commits, after_s, shared = rng.choice((0, 1, 2, 5)), rng.uniform(0, 0.05), rng.random() < 0.3
+        Fork(partial(spend_on, path, shared)).kill(commits, after_s)
         if path.exists():
             before, n = n, check(path, replay, n, 200)
             landed += n > before
@@ -111,27 +112,6 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
     assert landed >= kills / 3
     assert sum(spent == replay.caps.get(person, CAP) for person, spent in replay.spent.items()) > 100
     print(f"\n{kills} kills, {landed} after a commit of their run, {n} commits, {len(replay.spent)} subjects")
-
-
-def spend_and_be_killed(path: Path, commits: int, after_s: float, shared: bool) -> None:
-    """Kill a fork at a random instant after so many commits, however long they take.
-
-    A fork, because a new process would take longer to load the library than to commit.
-    """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            spend_on(path, shared, writer)
-        finally:
-            os._exit(7)
-    os.close(writer)
-    for _ in range(commits):
-        assert os.read(reader, 1) == b"."
-    time.sleep(after_s)
-    os.kill(child, signal.SIGKILL)
-    os.close(reader)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def test_five_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,10 @@ each record spends one, so a person has spent the number of its records in both 
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from streamdp.errors import LedgerConflictError
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.kills import Fork
 
 JOBS = ("late", "delay")
 CAP, SUBJECTS, BLOCK = 4, 2000, 400
@@ -55,7 +55,7 @@ def learn(store: Store, rng: random.Random) -> None:
     store.commit(dict(learned), {"record": end}, Counts(end - refused, refused))
 
 
-def learn_until_killed(places: tuple[str, str], job: str, tell: int) -> None:
+def learn_until_killed(places: tuple[str, str], job: str, tell: Callable[[], None]) -> None:
     rng = random.Random()
     with open_store(places, job) as store:
         while True:
@@ -63,20 +63,7 @@ def learn_until_killed(places: tuple[str, str], job: str, tell: int) -> None:
                 learn(store, rng)
             except LedgerConflictError:
                 continue
-            os.write(tell, b".")
-
-
-def start(places: tuple[str, str], job: str) -> tuple[int, int]:
-    """A fork that learns, and a pipe with a byte for each commit. A new process would load the library for longer."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            learn_until_killed(places, job, writer)
-        finally:
-            os._exit(7)
-    os.close(writer)
-    return child, reader
+            tell()
 
 
 def kill_many(places: tuple[str, str], kills: int, seed: int) -> None:
@@ -86,15 +73,9 @@ def kill_many(places: tuple[str, str], kills: int, seed: int) -> None:
         with open_store(places, job) as store:
             learn(store, rng)
     for _ in range(0, kills, len(JOBS)):
-        running = {job: start(places, job) for job in JOBS}
+        running = {job: Fork(partial(learn_until_killed, places, job)) for job in JOBS}
         for job in rng.sample(JOBS, len(JOBS)):
-            child, reader = running[job]
-            for _ in range(rng.choice((0, 1, 2, 4))):
-                assert os.read(reader, 1) == b"."
-            time.sleep(rng.uniform(0, 0.05))
-            os.kill(child, signal.SIGKILL)
-            os.close(reader)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+            running[job].kill(rng.choice((0, 1, 2, 4)), rng.uniform(0, 0.05))
         check(places, positions, exact=False)
     for job in JOBS:
         with open_store(places, job) as store:

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
-from streamdp.data.records import subject_bytes
+from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.user.open_users import OpenUsers, Users

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.data.records import subject_bytes
+from streamdp.data.subjects import subject_bytes
 from streamdp.errors import BudgetError, TooFewUsersError
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.windowed.window_buffer import Gathering

@@ -17,8 +17,8 @@ from connectors.jsonrows import encode_json
 from streamdp import LDPSGDRegressor, Ledger, PanPrivateRegressor, PureDP, UserLevelLDPRegressor, WindowedRegressor
 from streamdp.config.definition import read_definition
 from streamdp.config.job import make_config
-from streamdp.data.records import subject_bytes
 from streamdp.data.schema import Schema
+from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.ledger.subject_key import hash_subjects
 

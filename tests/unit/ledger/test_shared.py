@@ -414,7 +414,7 @@ def test_one_cap_for_all_jobs(people: str, tmp_path: Path) -> None:
         with pytest.raises(StoreMismatchError, match=r"has the cap eps=3, and this job has eps=4; .* set-cap"):
             open_store(stores, "b", people, PureDP(4))
         operator = SharedDatabase(people)
-        with pytest.raises(ConfigError, match="must be PureDP"):
+        with pytest.raises(ConfigError, match="differ in its amounts only"):
             operator.set_cap("mu=1")
         operator.set_cap("eps=4")
         operator.close()

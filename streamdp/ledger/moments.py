@@ -1,0 +1,56 @@
+"""The time by which a cap renews, and when the rows of old periods go (see `periods`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from streamdp.ledger.periods import Cap, RenewingCap
+
+
+class Moments:
+    """The clock of a ledger. All times are in seconds since 1970 (UTC).
+
+    Parameters
+    ----------
+    cap
+        The cap.
+
+    Attributes
+    ----------
+    clock
+        Returns the time of the machine.
+    committed_at
+        The time of the last commit; 0 if it is not known.
+    """
+
+    def __init__(self, cap: Cap) -> None:
+        self._cap = cap
+        self.clock: Callable[[], float] = time.time
+        self.committed_at = 0.0
+
+    def now(self) -> float:
+        """Return the time, or that of the last commit if the clock was set back."""
+        return max(self.clock(), self.committed_at)
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest period that is kept; None for a cap that does not renew."""
+        return self._cap.oldest(self.now()) if isinstance(self._cap, RenewingCap) else None
+
+    def commit(self, committed_at: float) -> tuple[float, int]:
+        """Return the time of the commit that comes now, and before which period it deletes rows; 0 for none.
+
+        It deletes only if a period has ended since the last commit. The caller writes the time in the same transaction.
+
+        Parameters
+        ----------
+        committed_at
+            The time of the last commit.
+        """
+        self.committed_at = max(committed_at, self.committed_at)
+        now = self.now()
+        if not isinstance(self._cap, RenewingCap):
+            return now, 0
+        oldest = self._cap.oldest(now)
+        return now, oldest if oldest > self._cap.oldest(committed_at) else 0

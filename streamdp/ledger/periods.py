@@ -1,0 +1,311 @@
+"""Caps that renew: each subject may spend a budget in each period, and perhaps a total over all time.
+
+A cap is a `Budget` for all time, or a `RenewingCap`. Periods follow one another without gaps: period p has the times
+from p L up to (p + 1) L, in seconds since 1970 (UTC), for the length L. A record counts in the period of its own time,
+or, if it has none, of the moment at which it is admitted; if it must be learned again after a crash, that may be the
+moment of the first attempt (see `prepaid`). The spends of a subject in a period are a row of the ledger
+of their own, under a hash of the subject and the period. The total is a row under a hash of the subject alone. A record
+is admitted only if it fits both.
+
+Assumption: the times of records are public, as their subjects are. They must not depend on values of the records.
+
+Claims about the records of one subject, for a cap of (E), (E, D) or M in each period:
+
+1. The records with times in one period have the guarantee of the cap. Proof: their row is a filter (see `caps`), and
+   the neighbours are streams that differ in these records alone.
+2. The records with times in any span of length L together have the guarantee (2E), (2E, 2D) or sqrt(2) M. Proof: such a
+   span [a, a + L) meets at most two periods. The two rows together admit only what one filter of twice the sums admits:
+   epsilon <= 2E, delta <= 2D, and mu^2 <= 2 M^2. If a cap of (E, D) counts GaussianDP spends in one period and other
+   spends in the other, the sums are of two kinds. Then each row is an interactive mechanism that is (E, D)-DP against
+   every adversary, and two such mechanisms, used in any order, are (2E, 2D)-DP together (Lyu 2022; Vadhan, Zhang 2023).
+   In the same way k periods together have k E, (k E, k D) or sqrt(k) M.
+3. Over all time there is no bound, unless there is a total. Then its row is a filter of its own, which holds as in
+   `caps`, because each admitted record was counted there.
+
+False times. A record is refused if its time is more than `late` before or more than `ahead` after the moment at which
+it is admitted. Within a span of length L by the clock, the admissible times have a span of L + late + ahead. It meets
+at most ceil((late + ahead) / L) + 2 periods. So false times buy a subject the budgets of that many periods in such a
+span, and never more than one budget in each period.
+
+Deletion. A period that ended more than `late` before the moment can have no further records, so its rows may go. One
+more period is kept, for clocks of several workers that differ. The moment never goes back behind the last commit
+(`moments`): a clock that was set back opens no deleted period again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from streamdp.errors import BudgetError
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, parse_budget
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+_UNITS = {"second": 1, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7 * DAY}
+_LONGEST = 100 * 366 * DAY
+
+_LENGTH = r"(\d{1,12})\s*([a-z]+?)s?"
+_GRAMMAR = re.compile(
+    rf"(?P<budget>.+?)\s+per\s+(?P<per>{_LENGTH})(\s*,\s*late\s+(?P<late>{_LENGTH}))?"
+    rf"(\s*,\s*ahead\s+(?P<ahead>{_LENGTH}))?(\s*,\s*total\s+(?P<total>.+))?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewingCap:
+    """A budget for each subject in each period, and perhaps a total over all time.
+
+    The guarantee is at the head of this module.
+
+    Parameters
+    ----------
+    budget
+        What a subject may spend in a period.
+    length
+        The length of a period in seconds, from a minute to a century.
+    late, ahead
+        How far a record's time may be before and after the moment at which it is admitted, in seconds.
+    total
+        What a subject may spend over all time, a budget of the same kind. None: no bound.
+
+    Raises `BudgetError` for numbers out of range, and for a total of another kind.
+
+    >>> str(RenewingCap(PureDP(8), 30 * DAY, total=PureDP(40)))
+    'eps=8 per 30 days, late 7 days, ahead 1 hour, total eps=40'
+    """
+
+    budget: Budget
+    length: int
+    late: int = 7 * DAY
+    ahead: int = HOUR
+    total: Budget | None = None
+
+    def __post_init__(self) -> None:
+        if not MINUTE <= self.length <= _LONGEST:
+            raise BudgetError("per: expected a period from 1 minute to 36600 days")
+        if not (0 <= self.late <= _LONGEST and 0 <= self.ahead <= _LONGEST):
+            raise BudgetError("late, ahead: expected at most 36600 days")
+        if self.total is not None and type(self.total) is not type(self.budget):
+            raise BudgetError(f"total: expected a cap of the same kind as {self.budget}, got {self.total}")
+
+    def __str__(self) -> str:
+        limits = f"late {in_units(self.late)}, ahead {in_units(self.ahead)}"
+        total = "" if self.total is None else f", total {self.total}"
+        return f"{self.budget} per {in_units(self.length)}, {limits}{total}"
+
+    def codes(self, times: np.ndarray) -> np.ndarray:
+        """Return the number of the period of each time, from 1, (n,) int64.
+
+        Parameters
+        ----------
+        times
+            (n,) float64, seconds since 1970 (UTC), at least 0.
+        """
+        found: np.ndarray = np.floor_divide(times, self.length).astype(np.int64) + 1
+        return found
+
+    def timely(self, times: np.ndarray, now: float) -> np.ndarray:
+        """Return which times are within the limits, (n,) bool.
+
+        Parameters
+        ----------
+        times
+            (n,) float64, seconds since 1970 (UTC).
+        now
+            The present in the same unit.
+        """
+        found: np.ndarray = (times >= max(0.0, now - self.late)) & (times <= now + self.ahead)
+        return found
+
+    def oldest(self, now: float) -> int:
+        """Return the number of the oldest period to keep.
+
+        Parameters
+        ----------
+        now
+            The present, in seconds since 1970 (UTC).
+        """
+        return int(max(0.0, now - self.late) // self.length)
+
+    def in_span(self) -> Budget:
+        """Return what a subject may spend in any span of the length of a period: twice the sums of the budget."""
+        match self.budget:
+            case PureDP(epsilon):
+                return PureDP(min(2 * epsilon, sys.float_info.max))
+            case ApproxDP(epsilon, delta):
+                return ApproxDP(min(2 * epsilon, sys.float_info.max), min(2 * delta, math.nextafter(1.0, 0.0)))
+            case GaussianDP(mu):
+                return GaussianDP(math.sqrt(2) * mu)
+
+    @property
+    def forged(self) -> int:
+        """How many periods false times may reach within a span of the length of a period, by the clock."""
+        return -(-(self.late + self.ahead) // self.length) + 2
+
+
+Cap = Budget | RenewingCap
+"""A cap for all time, or one that renews."""
+
+
+def parse_cap(text: str | Cap) -> Cap:
+    """Read a cap from text.
+
+    Parameters
+    ----------
+    text
+        A budget, as `parse_budget` reads it; or one with its period: `eps=8 per 30 days`, and then, each if it is
+        wanted and in this order, `, late 7 days`, `, ahead 1 hour` and `, total eps=40`. Units are seconds, minutes,
+        hours, days and weeks. A cap is returned unchanged.
+
+    Raises `BudgetError` for anything else.
+
+    >>> parse_cap("eps=8 per 30 days").length
+    2592000
+    """
+    if isinstance(text, RenewingCap):
+        return text
+    if not isinstance(text, str) or not re.search(r"\sper\s", text, re.IGNORECASE):
+        return parse_budget(text)
+    found = _GRAMMAR.fullmatch(text.strip())
+    if found is None:
+        raise BudgetError(
+            f"expected a cap such as eps=8 per 30 days, late 7 days, ahead 1 hour, total eps=40; got {text!r}"
+        )
+    limits = {name: _seconds(found[name]) for name in ("late", "ahead") if found[name] is not None}
+    total = None if found["total"] is None else parse_budget(found["total"])
+    return RenewingCap(parse_budget(found["budget"]), _seconds(found["per"]), **limits, total=total)
+
+
+def _seconds(text: str) -> int:
+    number, unit = re.fullmatch(_LENGTH, text, re.IGNORECASE).groups()  # type: ignore[union-attr]
+    if unit.lower() not in _UNITS:
+        raise BudgetError(f"expected a number of {', '.join(f'{unit}s' for unit in _UNITS)}; got {text!r}")
+    return int(number) * _UNITS[unit.lower()]
+
+
+def in_units(seconds: int) -> str:
+    """Return a length of time in words, in the largest unit up to days that gives a whole number.
+
+    Parameters
+    ----------
+    seconds
+        A whole number of seconds.
+
+    >>> in_units(7 * DAY)
+    '7 days'
+    """
+    for name in ("day", "hour", "minute", "second"):
+        if seconds % _UNITS[name] == 0 and (seconds or name == "second"):
+            number = seconds // _UNITS[name]
+            return f"{number} {name}" + ("" if number == 1 else "s")
+    raise AssertionError("a second divides every whole number")
+
+
+def filters(cap: Cap) -> tuple[Budget, ...]:
+    """Return the budgets that a record must fit: that of its period, and the total if there is one; or the only one.
+
+    Parameters
+    ----------
+    cap
+        A cap.
+    """
+    if not isinstance(cap, RenewingCap):
+        return (cap,)
+    return (cap.budget,) if cap.total is None else (cap.budget, cap.total)
+
+
+def for_all_time(cap: Cap) -> Budget:
+    """Return the cap over all time, of which subjects may have their own.
+
+    Parameters
+    ----------
+    cap
+        A cap.
+
+    Raises `BudgetError` for a cap that renews and has no total.
+    """
+    if not isinstance(cap, RenewingCap):
+        return cap
+    if cap.total is None:
+        raise BudgetError(f"the cap {cap} has no total, so there is none for a single subject; use a cap with a total")
+    return cap.total
+
+
+def same_kind(one: Cap | None, other: Cap | None) -> bool:
+    """Return whether two caps differ in their amounts only, so that the same rows count for both.
+
+    Parameters
+    ----------
+    one, other
+        The caps. None is no cap.
+    """
+    return _kind(one) == _kind(other)
+
+
+def _kind(cap: Cap | None) -> tuple[object, ...]:
+    if isinstance(cap, RenewingCap):
+        return type(cap.budget), cap.length, cap.late, cap.ahead, cap.total is None
+    return (type(cap),)
+
+
+def allows_more(cap: Cap, than: Cap) -> bool:
+    """Return whether a cap has a larger amount than another one of the same kind.
+
+    Parameters
+    ----------
+    cap, than
+        The caps.
+    """
+    new, old = (sum(map(astuple, filters(one)), ()) for one in (cap, than))
+    return any(a > b for a, b in zip(new, old, strict=True))
+
+
+def refusals(cap: Cap, over: str = "") -> str:
+    """Return which records a cap refuses, as a phrase for a statement.
+
+    Parameters
+    ----------
+    cap
+        A cap.
+    over
+        What the spends are added over, such as " over all jobs".
+    """
+    head = f"records with a subject are refused once the person's total{over}"
+    if not isinstance(cap, RenewingCap):
+        return f"{head} would pass {cap}, or the cap that was set for that person alone"
+    phrase = f"{head} in one period of {in_units(cap.length)} would pass {cap.budget}"
+    if cap.total is None:
+        return phrase
+    return f"{phrase}, or over all time {cap.total}, or the total that was set for that person alone"
+
+
+def promises(cap: Cap, several: str = "records") -> list[str]:
+    """Return what a cap that renews promises, as phrases for a statement; none for another cap.
+
+    Parameters
+    ----------
+    cap
+        A cap.
+    several
+        What spends, such as "reports".
+    """
+    if not isinstance(cap, RenewingCap):
+        return []
+    length = in_units(cap.length)
+    total = "has no bound" if cap.total is None else "is bounded by the total"
+    of_first = [] if several == "records" else [f"{several} count in the period of the first of their records"]
+    return [
+        *of_first,
+        f"periods of {length} follow one another from 1970-01-01T00:00Z; a record counts in the period of its own time,"
+        " which is public, or of the moment at which it is learned if it has none",
+        f"in any span of {length}, wherever it begins, the {several} of a person spend at most the budgets of two"
+        f" periods, {cap.in_span()} together; what a person spends over all time {total}",
+        f"a record whose time is more than {in_units(cap.late)} past or more than {in_units(cap.ahead)} ahead is not"
+        f" learned; who gives false times can spend the budgets of at most {cap.forged} periods in {length} by the"
+        " clock",
+    ]

@@ -1,0 +1,520 @@
+"""Caps that renew: each period, each span of a period's length and all time, recomputed from the input alone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdp import (
+    ApproxDP,
+    GaussianDP,
+    LDPSGDClassifier,
+    Ledger,
+    PanPrivateClassifier,
+    PureDP,
+    ShuffleClassifier,
+    Store,
+    UserLevelLDPClassifier,
+    WindowedClassifier,
+)
+from streamdp.data.records import Shard
+from streamdp.data.subjects import Dated
+from streamdp.errors import BudgetError, LedgerConflictError, SchemaError, StoreMismatchError
+from streamdp.ledger import paging, sqlite_pages
+from streamdp.ledger.ledger import Ledger as LedgerClass
+from streamdp.ledger.periods import DAY, HOUR, MINUTE, RenewingCap, parse_cap
+from streamdp.ledger.report import ledger_status
+from streamdp.ledger.shared_database import SharedDatabase
+from streamdp.store.snapshot import Counts, Part
+from tests.support.interruptions import interrupted
+from tests.support.plain_method import Plain
+
+NOW = 1.76e9
+"""The present of these tests: not the beginning of a period."""
+ONE = PureDP(1)
+
+
+def at(ledger: Any, now: float) -> Any:
+    """A ledger whose clock stands still."""
+    assert ledger is not None
+    ledger.moments.clock = lambda: now
+    return ledger
+
+
+# -- the text ---------------------------------------------------------------------------------------------------------
+
+BUDGETS = st.one_of(
+    st.builds(PureDP, st.floats(0.01, 100)),
+    st.builds(ApproxDP, st.floats(0.01, 100), st.floats(1e-9, 0.5)),
+    st.builds(GaussianDP, st.floats(0.01, 100)),
+)
+
+
+@given(BUDGETS, st.data())
+def test_a_cap_is_read_from_its_own_text(budget: Any, data: st.DataObject) -> None:
+    kind = {PureDP: PureDP(2), ApproxDP: ApproxDP(2, 1e-3), GaussianDP: GaussianDP(2)}[type(budget)]
+    lengths = data.draw(st.lists(st.integers(0, 10**6), min_size=2, max_size=2))
+    cap = RenewingCap(budget, data.draw(st.integers(60, 10**9)), *lengths, data.draw(st.sampled_from([None, kind])))
+    assert parse_cap(str(cap)) == cap
+
+
+def test_units_and_defaults() -> None:
+    cap = parse_cap("eps=8,delta=1e-6 per 2 Weeks , late 90 minutes, total epsilon=40,delta=1e-5")
+    assert cap == RenewingCap(ApproxDP(8, 1e-6), 14 * DAY, 90 * MINUTE, HOUR, ApproxDP(40, 1e-5))
+    assert str(parse_cap("mu=2 per 1 hour")) == "mu=2 per 1 hour, late 7 days, ahead 1 hour"
+    assert parse_cap("eps=3") == PureDP(3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("eps=8 per", "eps=8 per day", "eps=8 per 30 moons", "eps=8 per 1 second", "eps=8 per -1 days"),
+        *("per 30 days", "x per 30 days", "eps=8 per 99999999 days"),
+        *("eps=8 per 30 days, total mu=3", "eps=8 per 30 days total eps=40"),
+    ],
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(BudgetError):
+        parse_cap(text)
+
+
+# -- spends against a count of the input -------------------------------------------------------------------------------
+
+LENGTH = 10 * MINUTE
+
+
+def size(budget: Any) -> float:
+    """What a spend adds to the sum that its cap bounds."""
+    return budget.mu**2 if isinstance(budget, GaussianDP) else budget.epsilon
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_no_period_no_span_and_no_total_is_passed(data: st.DataObject) -> None:
+    """Every admission is that of a plain count, and no span that begins at any record has more than two budgets."""
+    gaussian = data.draw(st.booleans())
+    kind: Any = GaussianDP if gaussian else PureDP
+    most, total = (4.0, 9.0) if gaussian else (2.0, 5.0)
+    bounded = data.draw(st.booleans())
+    cap = RenewingCap(kind(most**0.5 if gaussian else most), LENGTH, 3 * LENGTH, LENGTH, None)
+    if bounded:
+        cap = RenewingCap(cap.budget, LENGTH, 3 * LENGTH, LENGTH, kind(total**0.5 if gaussian else total))
+    person, amount = st.sampled_from(["ann", "bob", b"ann", None]), st.sampled_from([0.25, 0.5, 1.0])
+    time = st.one_of(st.none(), st.integers(-5 * LENGTH, 2 * LENGTH))
+    batches = st.lists(st.lists(st.tuples(person, time, amount), max_size=12), max_size=8)
+    in_period: Counter[Any] = Counter()
+    over_all: Counter[Any] = Counter()
+    learned: dict[Any, list[tuple[float, float]]] = defaultdict(list)
+    now = NOW
+    with Ledger(cap) as ledger:
+        for batch in data.draw(batches):
+            now += data.draw(st.integers(0, LENGTH))
+            at(ledger, now)
+            people = [who if who is None or when is None else Dated(who, now + when) for who, when, _ in batch]
+            found = ledger.admit_many(people, kind(1), np.array([a for _, _, a in batch], dtype=float))
+            for (who, when, a), admitted in zip(batch, found.tolist(), strict=True):
+                if who is None:
+                    assert admitted
+                    continue
+                who = who if isinstance(who, str) else who.decode()
+                moment = now + (when or 0)
+                spend, place = size(kind(a)), (who, moment // LENGTH)
+                expected = -3 * LENGTH <= (when or 0) <= LENGTH and in_period[place] + spend <= most
+                expected = expected and not (bounded and over_all[who] + spend > total)
+                assert admitted == expected
+                if expected:
+                    in_period[place] += spend
+                    over_all[who] += spend
+                    learned[who].append((moment, spend))
+        for (who, period), spend in in_period.items():
+            assert ledger.spent(who, period * LENGTH).records or not spend
+        for who, spend in over_all.items():
+            if bounded:
+                row = ledger.spent(who)
+                assert (row.mu_squared if gaussian else row.epsilon) == pytest.approx(spend)
+    for records in learned.values():
+        for begin, _ in records:
+            assert sum(spend for moment, spend in records if begin <= moment < begin + LENGTH) <= 2 * most
+            assert sum(spend for moment, spend in records if begin - LENGTH < moment <= begin) <= 2 * most
+
+
+def test_two_budgets_in_a_span_are_reached() -> None:
+    """The claim of twice the budget is not too large: a cap of two budgets a span would not hold."""
+    border = (NOW // LENGTH) * LENGTH
+    with Ledger(RenewingCap(PureDP(2), LENGTH, LENGTH, LENGTH)) as ledger:
+        at(ledger, border)
+        people = [Dated("ann", border - 1)] * 3 + [Dated("ann", border + 1)] * 3
+        assert ledger.admit_many(people, ONE).tolist() == [True, True, False] * 2
+
+
+@pytest.mark.parametrize(("late", "ahead"), [(0, 0), (0, 1), (LENGTH, 0), (3 * LENGTH + 7, LENGTH - 9), (61, 59)])
+def test_false_times_reach_as_many_periods_as_the_statement_says(late: int, ahead: int) -> None:
+    """In each span of a period's length by the clock, tried from several places in a period."""
+    cap = RenewingCap(PureDP(1), LENGTH, late, ahead)
+    most = 0
+    for begin in (*range(0, LENGTH, 37), 0.5, LENGTH - 0.5):
+        first = (NOW // LENGTH) * LENGTH + begin
+        with Ledger(cap) as ledger:
+            admitted = 0
+            for now in (first, first + LENGTH / 2, first + LENGTH - 1e-3):
+                times = [now - late, now, now + ahead, *np.arange(now - late, now + ahead, LENGTH / 3)]
+                admitted += int(at(ledger, now).admit_many([Dated("eve", time) for time in times], ONE).sum())
+        most = max(most, admitted)
+    assert most == cap.forged
+
+
+def test_times_at_the_limits() -> None:
+    with Ledger("eps=9 per 1 day, late 1 hour, ahead 1 minute") as ledger:
+        at(ledger, NOW)
+        times = [NOW - HOUR - 1, NOW - HOUR, NOW + MINUTE, NOW + MINUTE + 1, -5.0, 1e300]
+        assert [ledger.admit(Dated("ann", time), ONE) for time in times] == [False, True, True, False, False, False]
+        assert ledger.n_refused == 4
+    for bad in ("monday", float("nan"), None, 10**400):
+        with pytest.raises(SchemaError, match="expected a finite number"):
+            Dated("ann", bad)  # type: ignore[arg-type]
+
+
+def test_two_kinds_of_spends_in_two_periods() -> None:
+    cap = "eps=2,delta=1e-3 per 10 minutes, late 10 minutes"
+    with Ledger(cap) as ledger:
+        at(ledger, NOW)
+        assert ledger.admit(Dated("ann", NOW - LENGTH), GaussianDP(0.1))
+        assert not ledger.admit(Dated("ann", NOW - LENGTH), ONE)
+        assert ledger.admit(Dated("ann", NOW), ONE)
+
+
+def test_an_estimator_takes_dated_subjects_and_says_the_promise() -> None:
+    """As River's users learn: `subject` alone is counted now, a `Dated` one in the period of its record."""
+    ledger = at(Ledger("eps=2 per 10 minutes, late 1 hour, total eps=5"), NOW)
+    model = LDPSGDClassifier(features=["a"], ledger=ledger)
+    for subject in ["ann", "ann", "ann", Dated("ann", NOW - LENGTH), Dated("ann", NOW - 2 * HOUR)]:
+        model.learn_one({"a": 1.0}, True, subject=subject)
+    assert (model.n_seen, model.n_refused) == (3, 2)
+    said = model.statement()
+    for phrase in (
+        "in one period of 10 minutes would pass eps=2, or over all time eps=5",
+        "in any span of 10 minutes, wherever it begins, the records of a person spend at most the budgets of two",
+        "eps=4 together; what a person spends over all time is bounded by the total",
+        "more than 1 hour past or more than 1 hour ahead is not learned",
+        "at most 14 periods in 10 minutes by the clock",
+    ):
+        assert phrase in said
+
+
+def test_a_single_subject_has_a_total_of_its_own() -> None:
+    with Ledger("eps=2 per 10 minutes, late 1 day, total eps=5") as ledger:
+        at(ledger, NOW)
+        ledger.set_cap("ann", "eps=1")
+        assert [ledger.admit(Dated("ann", NOW - k * LENGTH), ONE) for k in range(3)] == [True, False, False]
+        assert (ledger.cap_of("ann"), ledger.cap_of("bob")) == (PureDP(1), PureDP(5))
+        with pytest.raises(BudgetError):
+            ledger.set_cap("ann", "mu=1")
+    with Ledger("eps=2 per 10 minutes") as ledger:
+        for call in (lambda: ledger.set_cap("ann", "eps=1"), lambda: ledger.cap_of("ann"), lambda: ledger.spent("ann")):
+            with pytest.raises(BudgetError, match="has no total"):
+                call()
+
+
+@pytest.mark.no_cover  # a tracer replaces that of the coverage
+def test_an_interruption_passes_no_limit() -> None:
+    """What was returned as admitted is in both rows, before and after an exception at some lines of an admission."""
+    people = [
+        Dated("ann", NOW),
+        Dated("bob", NOW - LENGTH),
+        "ann",
+        None,
+        Dated("ann", NOW - LENGTH),
+        Dated("eve", 0),
+    ] * 3
+    amounts = np.tile([1.0, 0.5, 1.0, 1.0, 0.5, 1.0], 3)
+
+    def run(after: int) -> int:
+        admitted: Counter[Any] = Counter()
+        with Ledger("eps=2 per 10 minutes, total eps=3") as ledger:
+            at(ledger, NOW)
+
+            def learn() -> None:
+                mask = ledger.admit_many(people, ONE, amounts)
+                for who, amount in itertools.compress(zip(people, amounts, strict=True), mask):
+                    if who is not None:
+                        time = who.time if isinstance(who, Dated) else NOW
+                        admitted[bytes(who) if isinstance(who, bytes) else who.encode(), time] += amount
+
+            learn()
+            lines = interrupted(learn, after)
+            learn()
+            for who in (b"ann", b"bob"):
+                periods = [(ledger.spent(who, t).epsilon, admitted[who, t]) for t in (NOW, NOW - LENGTH)]
+                assert all(learned <= spent <= 2 for spent, learned in periods)
+                assert sum(learned for _, learned in periods) <= ledger.spent(who).epsilon <= 3
+            assert (b"eve", 0) not in admitted
+        return lines
+
+    lines = run(10**6)
+    assert lines > 40
+    for after in range(0, lines, 5):
+        run(after)
+
+
+@pytest.mark.parametrize(
+    "kind", [LDPSGDClassifier, PanPrivateClassifier, ShuffleClassifier, UserLevelLDPClassifier, WindowedClassifier]
+)
+def test_every_estimator_counts_a_record_in_its_own_period(kind: Any) -> None:
+    """Also those that collect the records of a person: the first record of a report has the time of the report."""
+    ledger = at(Ledger("eps=1,delta=1e-3 per 10 minutes, late 1 hour"), NOW)
+    more = {"method": Plain(), "items_per_user": 2, "window": 20} if kind is WindowedClassifier else {}
+    more |= {"items_per_user": 2, "window": 20} if kind is UserLevelLDPClassifier else {}
+    model = kind(features=["a"], ledger=ledger, budget="eps=1,delta=1e-4", **more)
+    model.learn_one({"a": 1.0}, True, subject=Dated("ann", NOW - LENGTH))
+    X, y = np.ones((3, 1)), np.ones(3)
+    model.learn_arrays(X, y, subjects=[Dated("ann", NOW - 2 * LENGTH), Dated("bob", NOW - 3 * LENGTH), "eve"])
+    found = {who: [ledger.spent(who, NOW - k * LENGTH).records for k in range(4)] for who in ("ann", "bob", "eve")}
+    alone = kind is LDPSGDClassifier  # in a batch, a window or a report, the second record of ann spends nothing
+    assert found == {"ann": [0, 1, int(alone), 0], "bob": [0, 0, 0, 1], "eve": [1, 0, 0, 0]}
+    collects = kind in (UserLevelLDPClassifier, WindowedClassifier)
+    assert ("count in the period of the first of their records" in model.statement()) == collects
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+def open_store(place: str, cap: str, now: float, **more: Any) -> Store:
+    store = Store(place, "job", "print", cap=cap, **more)
+    at(store.ledger, now)
+    return store
+
+
+def admit(store: Store, *people: Any) -> list[bool]:
+    assert store.ledger is not None
+    found: list[bool] = store.ledger.admit_many(people, ONE).tolist()
+    return found
+
+
+def commit(store: Store, n: int) -> None:
+    store.commit({"n": n}, {"row": n}, Counts(learned=n))
+
+
+CAP = "eps=2 per 10 minutes, late 20 minutes, total eps=30"
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_old_periods_are_deleted_and_never_open_again(
+    place: str, logged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rows go with a commit, the totals stay; a clock that is set back finds the ledger's time."""
+    monkeypatch.setattr(paging, "LOGGED_ROWS", 10_000 if logged else 0)
+    monkeypatch.setattr(sqlite_pages, "PAGE_ROWS", 4)
+    people = [f"p{i}" for i in range(40)]
+    with open_store(place, CAP, NOW) as store:
+        assert all(admit(store, *(Dated(p, NOW - LENGTH) for p in people), *people))
+        commit(store, 1)
+        assert store.ledger is not None
+        assert store.ledger.n_subjects == 3 * 40
+    for step, rows in ((2, 121), (3, 82), (4, 43), (5, 44)):  # a period is kept that late records cannot reach
+        with open_store(place, CAP, NOW + step * LENGTH) as store:
+            assert admit(store, "p0", "p0", "p0") == [True, True, False]
+            commit(store, step)
+            assert store.ledger is not None
+            assert store.ledger.n_subjects == rows
+            assert store.ledger.spent("p1").epsilon == 2
+            assert store.ledger.spent("p1", NOW - LENGTH).records == (step == 2)
+    with open_store(place, CAP, NOW) as store:
+        assert admit(store, Dated("p1", NOW), Dated("p1", NOW - LENGTH)) == [False, False]
+        assert admit(store, "p1", "p0") == [True, False]  # counted in the period of the last commit
+        commit(store, 9)
+        snapshot = store.load()
+        assert snapshot is not None
+        assert snapshot.committed_at == NOW + 5 * LENGTH
+
+
+def test_a_commit_that_fails_deletes_nothing(place: str) -> None:
+    with open_store(place, CAP, NOW) as store:
+        assert admit(store, "ann") == [True]
+        commit(store, 1)
+    with open_store(place, CAP, NOW + 9 * LENGTH) as store:
+        with pytest.raises(ZeroDivisionError):
+            store.commit({"n": 2}, {"row": 2}, Counts(2), within=lambda *_: 1 / 0)
+        store.rollback()
+        assert store.ledger is not None
+        assert store.ledger.spent("ann", NOW).records == 1
+    with open_store(place, CAP, NOW) as store:
+        assert admit(store, "ann", "ann") == [True, False]
+
+
+def test_workers_delete_periods_that_others_have_in_memory(server_database: str) -> None:
+    """A worker that has read such a row, and adds to it, must learn again."""
+    first, second = Shard("t", 0), Shard("t", 1)
+    with (
+        open_store(server_database, CAP, NOW, shared=True) as a,
+        open_store(server_database, CAP, NOW, shared=True) as b,
+    ):
+        a.claim([first])
+        b.claim([second])
+        for store, shard in ((a, first), (b, second)):
+            assert admit(store, shard.partition) == [True]
+            store.commit_parts({shard: Part({}, {"offset": 1}, Counts(1))})
+        at(b.ledger, NOW + 9 * LENGTH)
+        assert admit(b, "new") == [True]
+        assert admit(a, 0) == [True]
+        b.commit_parts({second: Part({}, {"offset": 2}, Counts(2))})
+        with pytest.raises(LedgerConflictError):
+            a.commit_parts({first: Part({}, {"offset": 2}, Counts(2))})
+
+
+def test_a_store_keeps_the_kind_of_its_cap(tmp_path: Path) -> None:
+    """A cap that begins to renew, or does so at other times, would forget what was spent."""
+    from streamdp.config.job import make_config
+
+    def continued(cap: str) -> str:
+        settings = {
+            "job": "j",
+            "schema": {"features": {"a": [0, 1]}, "target": {"column": "y"}, "subject": "p"},
+            "model": {"estimator": "LDPSGDRegressor"},
+            "source": {"type": "csv", "path": "x.csv"},
+            "cap": cap,
+        }
+        job = make_config(settings)
+        nonlocal stored
+        stored = stored or job.text()
+        return job.continued(stored, 5, accept=True).fingerprint
+
+    stored = ""
+    first = continued("eps=2 per 1 day, total eps=9")
+    assert continued("eps=3 per 24 hours, total eps=10") == first
+    others = ["eps=2", "eps=2 per 2 days, total eps=9", "eps=2 per 1 day", "eps=2 per 1 day, late 1 day, total eps=9"]
+    assert first not in map(continued, [*others, "mu=2 per 1 day, total mu=9"])
+
+
+# -- a ledger that several jobs share ----------------------------------------------------------------------------------
+
+
+def open_job(places: tuple[str, str], job: str, cap: str, now: float) -> Store:
+    stores, people = places
+    store = Store(stores % job if "%s" in stores else stores, job, "f", cap=parse_cap(cap), ledger=people)
+    at(store.ledger, now)
+    return store
+
+
+def test_two_jobs_share_a_cap_that_renews(places: tuple[str, str]) -> None:
+    cap = "eps=2 per 10 minutes, late 20 minutes, total eps=3"
+    with open_job(places, "a", cap, NOW) as a, open_job(places, "b", cap, NOW) as b:
+        assert admit(a, "ann", Dated("ann", NOW - LENGTH), "bob") == [True] * 3
+        commit(a, 3)
+        assert admit(b, Dated("ann", NOW - LENGTH), "ann", "bob") == [True, False, True]
+        commit(b, 3)
+        assert admit(a, "bob", Dated("bob", NOW - LENGTH), Dated("bob", NOW - LENGTH)) == [False, True, False]
+        commit(a, 6)
+    found = ledger_status(places[1], now=NOW)
+    assert [(job.job, job.records, job.epsilon) for job in found.jobs] == [("a", 4, 4.0), ("b", 2, 2.0)]
+    assert (found.people, found.records, found.older) == (2, 6, 2)
+    with pytest.raises(StoreMismatchError, match="one cap for all its jobs"):
+        open_job(places, "c", "eps=2 per 11 minutes", NOW)
+
+
+def test_spends_at_the_same_time_that_pass_the_total_together(places: tuple[str, str]) -> None:
+    """Each fits its period, and the total of what was read; together they pass it."""
+    cap = "eps=2 per 10 minutes, late 20 minutes, total eps=3"
+    with open_job(places, "a", cap, NOW) as a, open_job(places, "b", cap, NOW) as b:
+        assert admit(a, "ann", "ann") == [True, True]
+        assert admit(b, *[Dated("ann", NOW - LENGTH)] * 2) == [True, True]
+        commit(a, 2)
+        with pytest.raises(LedgerConflictError):
+            commit(b, 2)
+        b.rollback()
+        assert admit(b, *[Dated("ann", NOW - LENGTH)] * 2) == [True, False]
+        commit(b, 2)
+
+
+class Crashed(Exception):
+    """Stands for the end of the process at this place."""
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_a_crash_at_the_end_of_a_period_charges_no_record_twice(
+    tmp_path: Path, dated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has the charges, the store not; the records come again in the next period, some new ones with them."""
+    places, cap = (f"{tmp_path}/%s.db", f"{tmp_path}/people.db"), "eps=2 per 10 minutes, late 20 minutes, total eps=4"
+    border = (NOW // LENGTH + 1) * LENGTH
+
+    def records(people: list[Any], time: float) -> list[Any]:
+        return [Dated(p, time) for p in people] if dated else people
+
+    first = records(["ann", "ann", "ann", "bob"], border - 1)
+    with open_job(places, "a", cap, border - 1) as store:
+        assert admit(store, *first) == [True, True, False, True]
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "_write", crash)
+            with pytest.raises(Crashed):
+                commit(store, 4)
+    with open_job(places, "a", cap, border + 1) as store:
+        again = admit(store, *first, *records(["ann", "ann"], border))
+        # Without times, the third record comes in the new period now. It was not charged before.
+        assert again == ([True, True, False, True, True, True] if dated else [True, True, True, True, True, False])
+        commit(store, 6)
+        assert store.ledger is not None
+        ledger = store.ledger
+        assert [ledger.spent(p, border - 1).records for p in ("ann", "bob")] == [2, 1]
+        assert [ledger.spent(p, border).records for p in ("ann", "bob")] == [2, 0]
+        assert [ledger.spent(p).records for p in ("ann", "bob")] == [4, 1]
+
+
+def crash(*_: Any, **__: Any) -> Any:
+    raise Crashed
+
+
+def test_random_crashes_charge_what_was_learned_at_least(tmp_path: Path) -> None:
+    """An independent count of what each job learned and committed, by person and period, over all crashes."""
+    rng, cap = random.Random(7), "eps=3 per 10 minutes, late 50 minutes, ahead 1 minute, total eps=8"
+    places = f"{tmp_path}/%s.db", f"{tmp_path}/people.db"
+    learned: Counter[Any] = Counter()
+    now = NOW
+    for _, job in zip(range(20), itertools.cycle("ab"), strict=False):
+        with open_job(places, job, cap, now) as store:
+            position = 0 if (found := store.load()) is None else found.position["row"]
+            waiting: Counter[Any] = Counter()
+            people = random.Random(f"{job} {position}").choices(range(6), k=25)
+            times = [NOW - 40 * MINUTE + LENGTH * (person + position) % (40 * MINUTE) for person in people]
+            mask = admit(store, *map(Dated, people, times))
+            waiting.update((p, t // LENGTH) for p, t, yes in zip(people, times, mask, strict=True) if yes)
+            if rng.random() < 0.5:
+                store._write = crash  # type: ignore[method-assign]
+                with pytest.raises(Crashed):
+                    commit(store, position + 25)
+            else:
+                commit(store, position + 25)
+                learned += waiting
+        now += 20
+    with open_job(places, "reader", cap, now) as store:
+        ledger: LedgerClass | None = store.ledger
+        assert ledger is not None
+        assert len(learned) > 15
+        for (person, period), n in learned.items():
+            assert n <= ledger.spent(person, period * LENGTH).records <= 3
+        for person in range(6):
+            assert sum(n for (who, _), n in learned.items() if who == person) <= ledger.spent(person).records <= 8
+
+
+def test_set_cap_keeps_the_periods(tmp_path: Path) -> None:
+    places = (f"{tmp_path}/%s.db", f"{tmp_path}/people.db")
+    with open_job(places, "a", CAP, NOW) as store:
+        assert admit(store, "ann") == [True]
+        commit(store, 1)
+    database = SharedDatabase(places[1])
+    try:
+        database.set_caps({"ann": "eps=1"})
+        with pytest.raises(Exception, match="amounts only"):
+            database.set_cap("eps=2 per 1 day")
+        database.set_cap("eps=3 per 10 minutes, late 20 minutes, total eps=31")
+    finally:
+        database.close()
+    with open_job(places, "a", "eps=3 per 10 minutes, late 20 minutes, total eps=31", NOW) as store:
+        assert admit(store, "ann", "bob", "bob", "bob") == [False, True, True, True]
