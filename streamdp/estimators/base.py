@@ -236,7 +236,7 @@ class StreamEstimator(river_base.Estimator):
             record = self._features or self._adopt(x)
             try:
                 record.pack(x, target)
-                spend = self._record_budget
+                spend = self.record_budget
                 if budget is not None:
                     spend = parse_budget(budget)
                     self._check(spend)
@@ -300,7 +300,7 @@ class StreamEstimator(river_base.Estimator):
                 budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
                     raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
-                budgets[np.isnan(budgets)] = amount(self._budget if self.per_record_budgets else self._record_budget)
+                budgets[np.isnan(budgets)] = amount(self._budget if self.per_record_budgets else self.record_budget)
                 least, largest = SERVICEABLE
                 if not np.all((budgets >= least) & (budgets <= largest)):
                     expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
@@ -353,10 +353,10 @@ class StreamEstimator(river_base.Estimator):
 
     def _default_spend(self, amounts: np.ndarray | None) -> Budget:
         """What a record spends by default, or the kind of what records with budgets of their own spend."""
-        return self._record_budget if amounts is None else self._budget
+        return self.record_budget if amounts is None else self._budget
 
     @property
-    def _record_budget(self) -> Budget:
+    def record_budget(self) -> Budget:
         """All that a record without a budget of its own spends."""
         return self._budget
 

@@ -272,11 +272,11 @@ class BatchedModel(BoundedModel, ValidatedModel):
                 learned[i] = member not in met
                 met.add(member)
         mine = [member for member, new in zip(members, learned, strict=True) if new]
-        learned[learned] = self.ledger.admit_many(mine, self._record_budget)
+        learned[learned] = self.ledger.admit_many(mine, self.record_budget)
         self.n_refused += int(np.count_nonzero(~learned))
         if learned.any():
             self._joining = {m for m, new in zip(members, learned, strict=True) if new and m is not None}
-            self._count(self._record_budget)
+            self._count(self.record_budget)
             self._meet(X[learned], y[learned], None, None)
         return learned
 

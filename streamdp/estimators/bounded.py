@@ -124,7 +124,7 @@ class BoundedModel(LinearModel):
         return math.sqrt(square)
 
     def _allowed(self, budget: Budget) -> bool:
-        mine = self._record_budget
+        mine = self.record_budget
         if type(budget) is not type(mine):
             kind = type(mine).__name__
             raise BudgetError(f"expected a {kind}, the kind that all records of this estimator spend, got {budget}")
@@ -137,7 +137,7 @@ class BoundedModel(LinearModel):
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
-        allowed = None if amounts is None else amounts >= amount(self._record_budget)
+        allowed = None if amounts is None else amounts >= amount(self.record_budget)
         if allowed is None or allowed.all():
             return self._learn_shared(X, y, subjects)
         if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):

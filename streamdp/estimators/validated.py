@@ -55,7 +55,8 @@ class ValidatedModel(LinearModel):
                 raise ConfigError("validation.bound: it is for numbers; leave it out")
 
     @property
-    def _record_budget(self) -> Budget:
+    def record_budget(self) -> Budget:
+        """All that a record without a budget of its own spends: on what is learned, and on its answer."""
         return self._spend
 
     def _declare(self, declared: Sequence[Any] | Mapping[Any, Any]) -> Features:
@@ -71,7 +72,7 @@ class ValidatedModel(LinearModel):
         return features
 
     def _place_of_target(self) -> tuple[float, float, float]:
-        """The centre and the spread of a target as far as they are known privately, and the width of its bounds.
+        """The centre and the spread of a target as far as they are known privately, and half the width of its bounds.
 
         A spread of 0: not known yet.
         """

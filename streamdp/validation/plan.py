@@ -28,7 +28,7 @@ class Plan:
         What each record spends on an answer beside its gradient. None: see `share`.
     bound
         The largest distance of target and prediction that counts, for numbers. None: 2.5 times the scale that is known
-        of the target, and at most the width of its bounds.
+        of the target, and at most half the width of its bounds.
     """
 
     share: float | None

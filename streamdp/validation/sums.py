@@ -83,10 +83,11 @@ class Rows:
         at = self.used - newest
         return self.numbers[:at].sum(axis=0), self.numbers[at : self.used].sum(axis=0)
 
-    def later_half(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums of the earlier half, and those of the later half with the open stretch."""
-        earlier, later = self.split((self.used + 1) // 2)
-        return earlier, later + self.numbers[ROWS]
+    def later_half(self) -> np.ndarray:
+        """Return the sums of the newest stretches that have at least half of the answers, with the open one."""
+        newest = np.cumsum(self.numbers[ROWS::-1], axis=0)  # the open one, with it the last one, and so on
+        found: np.ndarray = newest[int(np.argmax(2 * newest[:, ANSWERS] >= newest[-1, ANSWERS]))]
+        return found
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Private progressive validation: each record that answers is asked about the model before the record is learned.
 
 Blocks. What is asked is fixed at the beginning of each block of records: the model, the constant, and the largest
-error. A block has a sixteenth of the records before it, from 1 to 1,024, so the errors are those of a model that is up
-to 1,024 records old. The answers of a block change nothing but their sums. So calls may learn single records or arrays,
+error. A block has a sixteenth of the records before it, from 1 to 512, so the errors are those of a model that is up
+to 512 records old. The answers of a block change nothing but their sums. So calls may learn single records or arrays,
 with the same answers.
 
 Interruptions. The caller counts the budget of a record before it is asked. `take` moves past records before they
@@ -69,7 +69,7 @@ class Validator:
         """Whether the block is complete: `begin` comes before the next record."""
         return bool(self._clock[MET] >= self._clock[END])
 
-    def begin(self, point: np.ndarray, middle: float, scale: float, width: float) -> None:
+    def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """Begin a block.
 
         Parameters
@@ -79,16 +79,16 @@ class Validator:
         middle, scale
             The centre and the spread of the target as far as they are known privately. A spread of 0: records are not
             asked yet.
-        width
-            The largest distance of targets.
+        most
+            Half the width of the target's bounds.
         """
         self._end_block()
         clock = self._clock.copy()
         if clock[REACH] == 0 and scale > 0:
-            clock[REACH] = self.plan.bound or min(_REACH * scale, width)
+            clock[REACH] = self.plan.bound or min(_REACH * scale, most)
             self._known = self._task.start(middle)
         self.point, self._fixed = point.copy(), self._known
-        clock[END] = clock[MET] + min(max(clock[MET] // 16, 1), 1024)
+        clock[END] = clock[MET] + min(max(clock[MET] // 16, 1), 512)
         self._clock = clock
         self._ask()
 
@@ -203,7 +203,7 @@ class Validator:
         """What the answers tell."""
         reach = float(self._clock[REACH])
         largest = self._task.largest(reach)
-        recent = quality.stretch(self._halves.later_half()[1] + self._open, largest)
+        recent = quality.stretch(self._halves.later_half() + self._open, largest)
         drifts = int(self._clock[DRIFTS])
         return Quality(
             self._task.measure,
@@ -248,7 +248,7 @@ class Validator:
             if found[name].shape != mine.shape or not np.all(np.abs(found[name]) < 1e150):
                 raise ConfigError(f"state: validation.{name} is out of range")
         clock = found["clock"]
-        if clock.min() < 0 or not 0 <= clock[END] - clock[MET] <= 1024:
+        if clock.min() < 0 or not 0 <= clock[END] - clock[MET] <= 512:
             raise ConfigError("state: validation.clock is out of range")
         for name in ("halves", "window"):
             used, length = found[name][-1, :2]
@@ -285,7 +285,7 @@ class Validator:
         self._known = self._fixed = best._known  # noqa: SLF001
         self._total = np.sum([part._total + part._open for part in parts], axis=0)  # noqa: SLF001
         self._halves.clear()
-        later = [part._halves.later_half()[1] + part._open for part in parts]  # noqa: SLF001
+        later = [part._halves.later_half() + part._open for part in parts]  # noqa: SLF001
         self._halves.numbers[0] = np.sum(later, axis=0)
         self._halves.numbers[-1, 0] = 1
         self._halves.numbers[-1, 1] = max(drift.FIRST, math.ceil(self._halves.numbers[0, sums.ANSWERS]))

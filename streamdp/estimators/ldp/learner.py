@@ -95,7 +95,7 @@ class LDPLearner(ValidatedModel):
             return 0.0, 0.0, 0.0
         at = [k.ORIGIN, k.UNIT] if self._scaling_of(self._features) == "none" else [k.CENTRE, k.SCALE]
         centre, scale = target[at].tolist()
-        return centre, scale, 2 * float(target[k.UNIT])
+        return centre, scale, float(target[k.UNIT])
 
     def _allocate(self, p: int) -> None:
         from streamdp.optim import frame as k
