@@ -33,8 +33,14 @@ Su 2022, Corollary 2 for mu). The sum is what the record is said to spend, and w
 Variance of an answer. With w = |v|: for m = 2, a^2 - v^2. For m = 3,
 a^2 (w (e^eps + 1) + (1 - w) 2)/(e^eps + 2) - v^2. At eps = 1 and v = 0: 4.7 for two levels, 3.2 for three, 8 for
 Laplace noise of the same budget. At eps = 4: 1.04, 0.04 and 0.5. At |v| = 1 and eps = 1 two levels are better: 3.7 and
-4.9. So an error in [0, 1], which is an end of the range for classes, is asked with two levels, and a difference
-of two errors, which is 0 or small for most records, with three.
+4.9. So an error is asked for with two levels, and the difference of two errors of numbers, which is small
+for most records, with three.
+
+Variance of the comparison with a constant, by n answers at eps = 1, in units of the largest error B: errors of model
+and constant from n/2 answers each, (2 + 2) 4.7/4 = 4.7; the difference from n answers with the range [-B/2, B/2] and
+three levels, about 4/4 = 1, and with [-1, 1] for classes about 4.3, because a third of these differences are 1. So
+numbers are asked for the difference, and classes for both errors, one of which is wanted anyway. At eps = 4: 1.1, 0.1
+and 0.4.
 
 Source: Warner 1965 (two levels); Kairouz, Oh, Viswanath 2016 (several); Blum, Kalai, Langford 1999 (progressive
 validation).

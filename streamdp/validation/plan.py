@@ -12,8 +12,9 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable, parse_budget
 
-NOTHING, CONSTANT, ERROR, DIFFERENCE = range(4)
-"""What a record is asked about: nothing, the best constant, the model's error, or that minus the constant's error."""
+NOTHING, CONSTANT, ERROR, OTHER = range(4)
+"""What a record is asked about: nothing, the best constant, the model's error, or that of the constant (for classes)
+and the difference of both (for numbers)."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def questions(first: int, count: int, share: float | None, learns_constant: bool
 
     A record's coin is a hash of its number (Steele, Lea, Flood 2014), so it depends on no data, and is the same however
     a stream is cut into calls. Of eight that answer, one is asked about the constant, four about the error, and three
-    about the difference; while the constant is hardly known, all are asked about it.
+    about the other error or the difference; while the constant is hardly known, all are asked about it.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def questions(first: int, count: int, share: float | None, learns_constant: bool
         h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         h ^= h >> np.uint64(31)
     eighth = (h & np.uint64(7)).astype(np.int64)
-    asked = np.select([eighth == 0, eighth < 5], [CONSTANT, ERROR], DIFFERENCE)
+    asked = np.select([eighth == 0, eighth < 5], [CONSTANT, ERROR], OTHER)
     if learns_constant:
         asked[:] = CONSTANT
     if share is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.validation.sums import ANSWERS, DIFFERENCES, ERRORS, Estimate, interval, mean
+from streamdp.validation.sums import ANSWERS, ERRORS, OTHERS, Estimate, interval, mean
 
 BETTER, NO_BETTER, UNKNOWN = "better", "no better", "not known yet"
 _MATTERS = 0.05
@@ -99,7 +99,7 @@ class Quality:
         return asdict(self) | {"sentence": self.sentence()}
 
 
-def stretch(sums: np.ndarray, largest: float) -> Stretch:
+def stretch(sums: np.ndarray, largest: float, paired: bool) -> Stretch:
     """Return the errors of a part of the stream.
 
     Parameters
@@ -108,14 +108,14 @@ def stretch(sums: np.ndarray, largest: float) -> Stretch:
         The sums of its answers (see `sums`).
     largest
         The largest error that an answer is about.
+    paired
+        See `tasks.Numbers`.
     """
-    (error, noise), (difference, other) = mean(sums, ERRORS), mean(sums, DIFFERENCES)
-    return Stretch(
-        int(sums[ANSWERS]),
-        interval(error, noise, 0.0, largest),
-        interval(error - difference, noise + other, 0.0, largest),
-        interval(difference, other),
-    )
+    (error, noise), (other, more) = mean(sums, ERRORS), mean(sums, OTHERS)
+    second = interval(error - other, noise + more, *((0.0, largest) if paired else ()))
+    first = interval(other, more, *(() if paired else (0.0, largest)))
+    constant, difference = (second, first) if paired else (first, second)
+    return Stretch(int(sums[ANSWERS]), interval(error, noise, 0.0, largest), constant, difference)
 
 
 def verdict(recent: Stretch) -> str:

@@ -7,35 +7,51 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Columns of a row of sums, in the unit of the error: errors (number, sum, sum of squares, and of squared largest
-# distances from the mean), differences to the constant (number, sum, sum of squares), and answers of all kinds.
-ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, DIFFERENCES, DIFFERENCE, DIFFERENCE_SQUARE, ANSWERS = range(8)
+# Columns of a row of sums, in the unit of the error: answers about the error (number, sum, sum of squares, sum of the
+# squares of half the range of an answer), those about the constant's error or the difference to it (number, sum, sum of
+# squares), and the number of all answers.
+ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, OTHERS, OTHER, OTHER_SQUARE, ANSWERS = range(8)
 COLUMNS = 8
-ROWS = 32
 _Z = 1.959963984540054  # of 95 %
 _FEWEST = 30
 
 
 class Rows:
-    """The sums of up to 32 stretches of equal length, the oldest first, and those of an open one.
+    """The sums of stretches of equal length, the oldest first, and those of an open one.
 
     Parameters
     ----------
+    rows
+        The most stretches; even.
     first
         The answers in a stretch at first. If there is no room, stretches are joined in pairs, and twice as long.
     longest
         The largest length; with it, the oldest stretch is dropped if there is no room.
     """
 
-    def __init__(self, first: int, longest: float = math.inf) -> None:
-        self._first, self._longest = first, longest
+    def __init__(self, rows: int, first: int, longest: float = math.inf) -> None:
+        self._rows, self._first, self._longest = rows, first, longest
         self.clear()
 
     def clear(self) -> None:
         """Forget all sums."""
-        self.numbers = np.zeros((ROWS + 2, COLUMNS))
+        self.start(np.zeros((0, COLUMNS)), self._first)
+
+    def start(self, stretches: np.ndarray, length: float) -> None:
+        """Begin with some stretches.
+
+        Parameters
+        ----------
+        stretches
+            (n, `COLUMNS`) their sums.
+        length
+            The answers in a stretch.
+        """
+        numbers = np.zeros((self._rows + 2, COLUMNS))
+        numbers[: len(stretches)] = stretches
+        numbers[-1, :2] = len(stretches), length
+        self.numbers = numbers
         """The stretches, the open one, and a row with the number of stretches and their length."""
-        self.numbers[-1, :2] = 0, self._first
 
     @property
     def used(self) -> int:
@@ -55,19 +71,19 @@ class Rows:
         sums
             (`COLUMNS`,).
         """
-        new = self.numbers.copy()
-        new[ROWS] += sums
-        complete = bool(new[ROWS, ANSWERS] >= self.length)
+        new, most = self.numbers.copy(), self._rows
+        new[most] += sums
+        complete = bool(new[most, ANSWERS] >= self.length)
         if complete:
             used, length = self.used, self.length
-            if used == ROWS and 2 * length <= self._longest:
-                new[: ROWS // 2] = new[:ROWS:2] + new[1:ROWS:2]
-                new[ROWS // 2 : ROWS] = 0
-                used, length = ROWS // 2, 2 * length
-            elif used == ROWS:
-                new[: ROWS - 1] = self.numbers[1:ROWS]
+            if used == most and 2 * length <= self._longest:
+                new[: most // 2] = new[:most:2] + new[1:most:2]
+                new[most // 2 : most] = 0
+                used, length = most // 2, 2 * length
+            elif used == most:
+                new[: most - 1] = self.numbers[1:most]
                 used -= 1
-            new[used], new[ROWS] = new[ROWS], 0
+            new[used], new[most] = new[most], 0
             new[-1, :2] = used + 1, length
         self.numbers = new  # at once: an exception leaves the old sums or the new ones
         return complete
@@ -85,7 +101,7 @@ class Rows:
 
     def later_half(self) -> np.ndarray:
         """Return the sums of the newest stretches that have at least half of the answers, with the open one."""
-        newest = np.cumsum(self.numbers[ROWS::-1], axis=0)  # the open one, with it the last one, and so on
+        newest = np.cumsum(self.numbers[self._rows :: -1], axis=0)  # the open one, with it the last one, and so on
         found: np.ndarray = newest[int(np.argmax(2 * newest[:, ANSWERS] >= newest[-1, ANSWERS]))]
         return found
 
@@ -119,7 +135,7 @@ def mean(sums: np.ndarray, first: int) -> tuple[float, float]:
     sums
         (`COLUMNS`,).
     first
-        The column with the number: `ERRORS` or `DIFFERENCES`. The sums and the sums of squares follow it.
+        The column with the number: `ERRORS` or `OTHERS`. The sums and the sums of squares follow it.
     """
     n, total, square = sums[first : first + 3]
     if n < 1:

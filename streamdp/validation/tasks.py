@@ -25,6 +25,8 @@ class Numbers:
     """
 
     CONSTANT, WEIGHT, AVERAGE = range(3)
+    paired = True
+    """Whether a record is asked for the difference of the model's error and the constant's, or for the latter alone."""
 
     def __init__(self, tau: float, low: float, high: float) -> None:
         self._tau, self._low, self._high = tau, low, high
@@ -40,16 +42,6 @@ class Numbers:
             The largest distance of target and prediction; further ones count as this.
         """
         return self._unit * max(self._tau, 1 - self._tau) * reach
-
-    def largest_difference(self, reach: float) -> float:
-        """The largest difference of two errors that an answer is about: larger ones count as this.
-
-        Parameters
-        ----------
-        reach
-            As for `largest`.
-        """
-        return self.largest(reach) / 2
 
     def clipped(self, y: np.ndarray) -> np.ndarray:
         """Targets within the bounds, as a new array.
@@ -144,22 +136,13 @@ class Classes:
     """
 
     measure = "error rate"
+    paired = False
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
 
     def largest(self, reach: float) -> float:
         """See `Numbers.largest`: 1.
-
-        Parameters
-        ----------
-        reach
-            Not used.
-        """
-        return 1.0
-
-    def largest_difference(self, reach: float) -> float:
-        """See `Numbers.largest_difference`: 1.
 
         Parameters
         ----------

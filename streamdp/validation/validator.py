@@ -14,8 +14,7 @@ The argument for privacy is in `answers`, that for alarms in `drift`, and that f
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -24,12 +23,13 @@ from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.validation import drift, quality, sums
 from streamdp.validation.answers import answer, draw, factor
-from streamdp.validation.plan import CONSTANT, DIFFERENCE, ERROR, Plan, questions
+from streamdp.validation.plan import CONSTANT, ERROR, OTHER, Plan, questions
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Task
 
 _REACH = 2.5
 _SURE = 30.0
+_STRETCHES = 32
 # `clock`: records met; the number at which the block ends; the largest distance (0 before it is known); the answers
 # about the constant, and their information (see `optim.frame`); alarms, and the records met at the last one.
 MET, END, REACH, CONSTANTS, INFORMATION, DRIFTS, DRIFT = range(7)
@@ -57,7 +57,8 @@ class Validator:
         self._clock = np.zeros(CLOCK)
         self._known = task.start(0.0)
         self._total = np.zeros(sums.COLUMNS)
-        self._halves, self._window = sums.Rows(drift.FIRST), sums.Rows(drift.FIRST, drift.LONGEST)
+        self._halves = sums.Rows(_STRETCHES, drift.FIRST)
+        self._window = sums.Rows(drift.ROWS, drift.FIRST, drift.LONGEST)
         self._open = np.zeros(sums.COLUMNS)
         self.point = np.zeros(size)
         """The vector that predicts in this block."""
@@ -144,11 +145,7 @@ class Validator:
         """
         words = draw(self._rng, 3 * len(asked)).reshape(len(asked), 3)  # by record, however the records come
         try:
-            for kind, tell in (
-                (CONSTANT, self._on_constant),
-                (ERROR, self._on_error),
-                (DIFFERENCE, self._on_difference),
-            ):
+            for kind, tell in self._kinds():
                 rows = asked == kind
                 if rows.any():
                     own = self._task.clipped(y[rows]), predicted[rows], words[rows]
@@ -161,6 +158,10 @@ class Validator:
             predicted[:] = 0
             words[:] = 0
 
+    def _kinds(self) -> tuple[tuple[int, Callable[..., None]], ...]:
+        other = self._on_difference if self._task.paired else self._on_error_of_constant
+        return (CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, other)
+
     def _on_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         first, reach = int(self._clock[CONSTANTS]), float(self._clock[REACH])
         told = answer(self._task.bits(y, self._fixed, first), keep, 2, words)
@@ -169,7 +170,7 @@ class Validator:
         clock[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
         self._clock = clock
         self._known = self._task.learned(told, self._known, first, reach)
-        self._add(sums.DIFFERENCES, told[:0], len(told))
+        self._add(sums.OTHERS, told[:0], len(told))
 
     def _on_error(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         half = self._task.largest(self._clock[REACH]) / 2
@@ -179,9 +180,17 @@ class Validator:
         told = (answer(values, keep, 2, words) + 1) * half
         self._add(sums.ERRORS, told, len(told), float(np.sum((factor(keep, 2) * half) ** 2)))
 
+    def _on_error_of_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        predicted[:] = self._task.constant(self._fixed)
+        values = self._task.errors(predicted, y, 1.0)
+        values *= 2
+        values -= 1
+        told = (answer(values, keep, 2, words) + 1) / 2
+        self._add(sums.OTHERS, told, len(told))
+
     def _on_difference(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         largest = self._task.largest(self._clock[REACH])
-        most = self._task.largest_difference(self._clock[REACH])
+        most = largest / 2
         values = self._task.errors(predicted, y, largest)
         predicted[:] = self._task.constant(self._fixed)
         beside = self._task.errors(predicted, y, largest)
@@ -190,7 +199,7 @@ class Validator:
         np.clip(values, -most, most, out=values)
         values /= most
         told = answer(values, keep, 3, words) * most
-        self._add(sums.DIFFERENCES, told, len(told))
+        self._add(sums.OTHERS, told, len(told))
 
     def _add(self, first: int, told: np.ndarray, answers: int, ranges: float = 0.0) -> None:
         more = np.zeros(sums.COLUMNS)
@@ -202,13 +211,13 @@ class Validator:
     def quality(self) -> Quality:
         """What the answers tell."""
         reach = float(self._clock[REACH])
-        largest = self._task.largest(reach)
-        recent = quality.stretch(self._halves.later_half() + self._open, largest)
+        largest, paired = self._task.largest(reach), self._task.paired
+        recent = quality.stretch(self._halves.later_half() + self._open, largest, paired)
         drifts = int(self._clock[DRIFTS])
         return Quality(
             self._task.measure,
             largest if reach else None,
-            quality.stretch(self._total + self._open, largest),
+            quality.stretch(self._total + self._open, largest, paired),
             recent,
             quality.verdict(recent),
             drifts,
@@ -252,7 +261,7 @@ class Validator:
             raise ConfigError("state: validation.clock is out of range")
         for name in ("halves", "window"):
             used, length = found[name][-1, :2]
-            if not (0 <= used <= sums.ROWS and length >= 1):
+            if not (0 <= used <= len(found[name]) - 2 and length >= 1):
                 raise ConfigError(f"state: validation.{name} is out of range")
         return found
 
@@ -284,9 +293,6 @@ class Validator:
         best = parts[int(np.argmax(clocks[:, INFORMATION]))]
         self._known = self._fixed = best._known  # noqa: SLF001
         self._total = np.sum([part._total + part._open for part in parts], axis=0)  # noqa: SLF001
-        self._halves.clear()
-        later = [part._halves.later_half() + part._open for part in parts]  # noqa: SLF001
-        self._halves.numbers[0] = np.sum(later, axis=0)
-        self._halves.numbers[-1, 0] = 1
-        self._halves.numbers[-1, 1] = max(drift.FIRST, math.ceil(self._halves.numbers[0, sums.ANSWERS]))
+        later = np.sum([part._halves.later_half() + part._open for part in parts], axis=0)  # noqa: SLF001
+        self._halves.start(later[None, :], max(drift.FIRST, later[sums.ANSWERS]))
         self._window.clear()
