@@ -1,7 +1,7 @@
 """How well private validation tells the error of a model. Run with `python -m benchmarks.validation [--write]`.
 
-Each run learns a stream by LDP-ASGD and compares what the answers say with the truth: the errors, on a large sample of
-the population, of every model that was asked about, weighted by the answers about it. `--write` replaces validation.md
+Each run learns a stream by LDP-ASGD and compares what the answers say with the truth: the errors, over the population,
+of every model that was asked about, weighted by the answers about it. `--write` replaces validation.md
 beside this file. About twenty minutes on one core; no figure is a time.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, ndtri
 
 from benchmarks.learning import Flights
 from benchmarks.theory import short, table
@@ -29,6 +30,7 @@ from streamdp.validation.validator import Validator
 
 PAGE = Path(__file__).parent / "validation.md"
 RUNS, LONG_RUNS, FLIPS = 400, 100, 40
+FRESH = 100_000
 SHARE, BUDGET = {"share": 0.1}, "budget"
 ABOUT = """# What private validation tells
 
@@ -66,10 +68,11 @@ bound on the expected number is {bound:g}.
 
 @dataclass(frozen=True)
 class Stream:
-    """A population: how to draw records, and the model that learns them."""
+    """A population: how to draw records, the model that learns them, and all records (X, y) with their weights."""
 
     draw: Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
     model: Callable[..., Any]
+    population: tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def weights(flipped: bool = False) -> np.ndarray:
@@ -94,25 +97,39 @@ def simulated(kind: str, signal: float = 1.0, flipped: bool = False) -> Stream:
         given = None if validation is None else {**validation, **bound}
         return LDPASGDRegressor(features=names, budget=budget, validation=given)
 
-    return Stream(draw, model)
+    rng = np.random.default_rng(1)
+    if kind == "classes":  # each x with both classes, so that only x is drawn
+        X = np.repeat(rng.normal(size=(FRESH // 2, 5)), 2, axis=0)
+        y = np.arange(FRESH) % 2.0
+        share = expit((2 * y - 1) * (X @ theta)) / (FRESH // 2)
+    else:  # each x with the midpoints of equally probable parts of the noise
+        X = np.repeat(rng.normal(size=(FRESH // 50, 5)), 50, axis=0)
+        y = X @ theta + np.tile(ndtri((np.arange(50) + 0.5) / 50), FRESH // 50)
+        share = np.full(FRESH, 1 / FRESH)
+    return Stream(draw, model, (X, y, share))
 
 
 def flights() -> Stream:
-    """The delays of flights, drawn with replacement."""
+    """The delays of some flights, drawn with replacement."""
     data = Flights("delay")
+    some = np.random.default_rng(1).choice(len(data.y), FRESH // 2, replace=False)
+    X, y = data.X[some], data.y[some]
 
     def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        rows = rng.integers(len(data.y), size=n)
-        return data.X[rows], data.y[rows]
+        rows = rng.integers(len(y), size=n)
+        return X[rows], y[rows]
 
-    return Stream(draw, lambda budget, validation: data.model(budget).clone({"validation": validation}))
+    def model(budget: str, validation: Mapping[str, Any] | None) -> Any:
+        return data.model(budget).clone({"validation": validation})
+
+    return Stream(draw, model, (X, y, np.full(len(y), 1 / len(y))))
 
 
 class Truth:
     """The true errors of the models that the records of one run are asked about."""
 
-    def __init__(self, model: Any, X: np.ndarray, y: np.ndarray) -> None:
-        self._model, self._X, self._y = model, X, y
+    def __init__(self, model: Any, X: np.ndarray, y: np.ndarray, share: np.ndarray) -> None:
+        self._model, self._X, self._y, self._share = model, X, y, share
         self._sums = np.zeros((2, 2))
         self._numbers = np.zeros(2)
         self._begin = model._validator.begin
@@ -137,7 +154,7 @@ class Truth:
         y, largest = task.clipped(self._y), task.largest(reach)
         predicted = self._model._decided(self._model._scores(self._X, validator.point))
         constant = np.full(len(y), task.constant(validator._fixed))
-        return np.array([task.errors(p, y, largest).mean() for p in (predicted.astype(float), constant)])
+        return np.array([task.errors(p, y, largest) @ self._share for p in (predicted.astype(float), constant)])
 
     def averages(self) -> tuple[float, float]:
         """The average error behind the answers, and the average difference."""
@@ -162,13 +179,13 @@ def covers(estimate: Estimate, value: float) -> bool:
     return estimate.low is not None and estimate.high is not None and estimate.low <= value <= estimate.high
 
 
-def run(stream: Stream, n: int, budget: str, validation: Mapping[str, Any], seed: int, fresh: int = 4000) -> Result:
+def run(stream: Stream, n: int, budget: str, validation: Mapping[str, Any], seed: int) -> Result:
     """One run: does the truth lie in the intervals, and is the verdict right?"""
     rng = np.random.default_rng(seed)
     X, y = stream.draw(n, rng)
     model = stream.model(budget, validation)
     model._need_features("the benchmark")
-    true = Truth(model, *stream.draw(fresh, rng))
+    true = Truth(model, *stream.population)
     model.learn_arrays(X, y)
     now = true.now()
     error, difference = true.averages()

@@ -32,7 +32,7 @@ Su 2022, Corollary 2 for mu). The sum is what the record is said to spend, and w
 
 Variance of an answer. With w = |v|: for m = 2, a^2 - v^2. For m = 3,
 a^2 (w (e^eps + 1) + (1 - w) 2)/(e^eps + 2) - v^2. At eps = 1 and v = 0: 4.7 for two levels, 3.2 for three, 8 for
-Laplace noise of the same budget. At eps = 4: 1.04, 0.04 and 0.5. At |v| = 1 and eps = 1 two levels are better: 3.7 and
+Laplace noise of the same budget. At eps = 4: 1.08, 0.04 and 0.5. At |v| = 1 and eps = 1 two levels are better: 3.7 and
 4.9. So an error is asked for with two levels, and the difference of two errors of numbers, which is small
 for most records, with three.
 

@@ -6,7 +6,8 @@ to 512 records old. The answers of a block change nothing but their sums. So cal
 with the same answers.
 
 Interruptions. The caller counts the budget of a record before it is asked. `take` moves past records before they
-answer: no record answers twice, and an exception may lose answers. All that is kept is private, so it may be saved with
+answer: no record answers twice, and an exception may lose answers. If it comes while a block begins, the block begins
+again. All that is kept is private, so it may be saved with
 the model; true errors are overwritten.
 
 The argument for privacy is in `answers`, that for alarms in `drift`, and that for intervals in `sums`.
@@ -67,8 +68,8 @@ class Validator:
 
     @property
     def due(self) -> bool:
-        """Whether the block is complete: `begin` comes before the next record."""
-        return bool(self._clock[MET] >= self._clock[END])
+        """Whether the block is complete, or its beginning was interrupted: `begin` comes before the next record."""
+        return not len(self._questions)
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """Begin a block.
