@@ -219,8 +219,8 @@ def _run_file(
             resume=_resume(file.path, stdin),
         )
         counts = runner.run(max_records)
-        display.finished(counts, "stopped" if runner.stopping else "done")
-        for line in [*display.conclusions(), *(f"note: {doubt}" for doubt in doubts(estimator, counts))]:
+        display.finished(counts, "stopped" if runner.stopping else "done", doubts(estimator, counts))
+        for line in display.conclusions():
             say(line)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -107,6 +107,7 @@ class RunnerDisplay(_Display):
         self._first: Snapshot | None = None
         self._holdout: dict[str, Any] | None = None
         self._state = "running"
+        self._doubts: tuple[str, ...] = ()
 
     def resumed(self, snapshot: Snapshot) -> None:
         """Before a run that resumes a job: its records are not of this run, and do not count for its speed.
@@ -144,7 +145,7 @@ class RunnerDisplay(_Display):
             more |= {} if self.quality is None else {"validation": self.quality.document()}
             self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
 
-    def finished(self, counts: Counts, reason: str) -> None:
+    def finished(self, counts: Counts, reason: str, doubts: Sequence[str] = ()) -> None:
         """At the end of the run.
 
         Parameters
@@ -153,10 +154,12 @@ class RunnerDisplay(_Display):
             All committed records of the job.
         reason
             Why it ended.
+        doubts
+            Reasons to doubt the model, as sentences.
         """
-        self._progress, self._state = Progress(counts, counts), reason
-        judged = {} if self.quality is None else {"validation": self.quality.sentence()}
-        self._count("end", counts, {"reason": reason} | judged)
+        self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
+        judged: dict[str, Any] = {} if self.quality is None else {"validation": self.quality.sentence()}
+        self._count("end", counts, {"reason": reason} | judged | ({"doubts": [*doubts]} if doubts else {}))
 
     def _speed(self, counts: Counts) -> float:
         """Records per second of this run."""
@@ -176,7 +179,7 @@ class RunnerDisplay(_Display):
         rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()}
         rows |= {} if self.quality is None else {"validation (private)": self.quality.sentence()}
         table = Table(box=None, show_header=False)
-        for row in rows.items():
+        for row in [*rows.items(), *(("doubt", doubt) for doubt in self._doubts)]:
             table.add_row(*row)
         return table
 

@@ -20,7 +20,7 @@ TRIALS = 6000
 
 
 def releases(validation: dict[str, Any], label: float, seed: int, budget: str = "eps=1") -> np.ndarray:
-    """(trials, 2): the step of theta and the answer of one record, which has the longest gradient and is taken for 0."""
+    """(trials, 2): the step of theta and the answer of one record. Its gradient is the longest; the model says 0."""
     model = LDPSGDClassifier("hinge", budget, features=["a"], intercept=False, seed=seed, validation=validation)
     validator = model._validator
     assert validator is not None
