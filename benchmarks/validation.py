@@ -160,8 +160,7 @@ class Truth:
         """The average error behind the answers, and the average difference."""
         self.close()
         errors, others = self._sums / self._numbers[:, None]
-        first = others if self._model._target_task().paired else errors
-        return float(errors[0]), float(first[0] - others[1])
+        return float(errors[0]), float(errors[0] - others[1])
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable, parse_budget
 
 NOTHING, CONSTANT, ERROR, OTHER = range(4)
-"""What a record is asked about: nothing, the best constant, the model's error, or that of the constant (for classes)
-and the difference of both (for numbers)."""
+"""What a record is asked about: nothing, the best constant, the model's error, or that of the constant."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def questions(first: int, count: int, share: float | None, learns_constant: bool
 
     A record's coin is a hash of its number (Steele, Lea, Flood 2014), so it depends on no data, and is the same however
     a stream is cut into calls. Of eight that answer, one is asked about the constant, four about the error, and three
-    about the other error or the difference; while the constant is hardly known, all are asked about it.
+    about the error of the constant; while the constant is hardly known, all are asked about it.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class Quality:
         return asdict(self) | {"sentence": self.sentence()}
 
 
-def stretch(sums: np.ndarray, largest: float, paired: bool) -> Stretch:
+def stretch(sums: np.ndarray, largest: float) -> Stretch:
     """Return the errors of a part of the stream.
 
     Parameters
@@ -108,14 +108,14 @@ def stretch(sums: np.ndarray, largest: float, paired: bool) -> Stretch:
         The sums of its answers (see `sums`).
     largest
         The largest error that an answer is about.
-    paired
-        See `tasks.Numbers`.
     """
-    (error, noise), (other, more) = mean(sums, ERRORS), mean(sums, OTHERS)
-    second = interval(error - other, noise + more, *((0.0, largest) if paired else ()))
-    first = interval(other, more, *(() if paired else (0.0, largest)))
-    constant, difference = (second, first) if paired else (first, second)
-    return Stretch(int(sums[ANSWERS]), interval(error, noise, 0.0, largest), constant, difference)
+    (error, noise), (constant, other) = mean(sums, ERRORS), mean(sums, OTHERS)
+    return Stretch(
+        int(sums[ANSWERS]),
+        interval(error, noise, 0.0, largest),
+        interval(constant, other, 0.0, largest),
+        interval(error - constant, noise + other),
+    )
 
 
 def verdict(recent: Stretch) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 # Columns of a row of sums, in the unit of the error: answers about the error (number, sum, sum of squares, sum of the
-# squares of half the range of an answer), those about the constant's error or the difference to it (number, sum, sum of
-# squares), and the number of all answers.
+# squares of half the range of an answer), those about the constant's error (number, sum, sum of squares), and the
+# number of all answers.
 ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, OTHERS, OTHER, OTHER_SQUARE, ANSWERS = range(8)
 COLUMNS = 8
 _Z = 1.959963984540054  # of 95 %

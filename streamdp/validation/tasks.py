@@ -25,8 +25,6 @@ class Numbers:
     """
 
     CONSTANT, WEIGHT, AVERAGE = range(3)
-    paired = True
-    """Whether a record is asked for the difference of the model's error and the constant's, or for the latter alone."""
 
     def __init__(self, tau: float, low: float, high: float) -> None:
         self._tau, self._low, self._high = tau, low, high
@@ -136,7 +134,6 @@ class Classes:
     """
 
     measure = "error rate"
-    paired = False
 
     def __init__(self, classes: int) -> None:
         self._classes = classes

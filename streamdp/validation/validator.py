@@ -144,7 +144,7 @@ class Validator:
 
         Hold the lock of the estimator.
         """
-        words = draw(self._rng, 3 * len(asked)).reshape(len(asked), 3)  # by record, however the records come
+        words = draw(self._rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
         try:
             for kind, tell in self._kinds():
                 rows = asked == kind
@@ -160,12 +160,11 @@ class Validator:
             words[:] = 0
 
     def _kinds(self) -> tuple[tuple[int, Callable[..., None]], ...]:
-        other = self._on_difference if self._task.paired else self._on_error_of_constant
-        return (CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, other)
+        return (CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, self._on_error_of_constant)
 
     def _on_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         first, reach = int(self._clock[CONSTANTS]), float(self._clock[REACH])
-        told = answer(self._task.bits(y, self._fixed, first), keep, 2, words)
+        told = answer(self._task.bits(y, self._fixed, first), keep, words)
         clock = self._clock.copy()
         clock[CONSTANTS] += len(told)
         clock[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
@@ -174,33 +173,22 @@ class Validator:
         self._add(sums.OTHERS, told[:0], len(told))
 
     def _on_error(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        self._tell_error(sums.ERRORS, y, predicted, words, keep)
+
+    def _on_error_of_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        predicted[:] = self._task.constant(self._fixed)
+        self._tell_error(sums.OTHERS, y, predicted, words, keep)
+
+    def _tell_error(
+        self, first: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray
+    ) -> None:
         half = self._task.largest(self._clock[REACH]) / 2
         values = self._task.errors(predicted, y, 2 * half)
         values /= half
         values -= 1
-        told = (answer(values, keep, 2, words) + 1) * half
-        self._add(sums.ERRORS, told, len(told), float(np.sum((factor(keep, 2) * half) ** 2)))
-
-    def _on_error_of_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        predicted[:] = self._task.constant(self._fixed)
-        values = self._task.errors(predicted, y, 1.0)
-        values *= 2
-        values -= 1
-        told = (answer(values, keep, 2, words) + 1) / 2
-        self._add(sums.OTHERS, told, len(told))
-
-    def _on_difference(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        largest = self._task.largest(self._clock[REACH])
-        most = largest / 2
-        values = self._task.errors(predicted, y, largest)
-        predicted[:] = self._task.constant(self._fixed)
-        beside = self._task.errors(predicted, y, largest)
-        values -= beside
-        beside[:] = 0
-        np.clip(values, -most, most, out=values)
-        values /= most
-        told = answer(values, keep, 3, words) * most
-        self._add(sums.OTHERS, told, len(told))
+        told = (answer(values, keep, words) + 1) * half
+        ranges = float(np.sum((factor(keep) * half) ** 2)) if first == sums.ERRORS else 0.0
+        self._add(first, told, len(told), ranges)
 
     def _add(self, first: int, told: np.ndarray, answers: int, ranges: float = 0.0) -> None:
         more = np.zeros(sums.COLUMNS)
@@ -212,13 +200,13 @@ class Validator:
     def quality(self) -> Quality:
         """What the answers tell."""
         reach = float(self._clock[REACH])
-        largest, paired = self._task.largest(reach), self._task.paired
-        recent = quality.stretch(self._halves.later_half() + self._open, largest, paired)
+        largest = self._task.largest(reach)
+        recent = quality.stretch(self._halves.later_half() + self._open, largest)
         drifts = int(self._clock[DRIFTS])
         return Quality(
             self._task.measure,
             largest if reach else None,
-            quality.stretch(self._total + self._open, largest, paired),
+            quality.stretch(self._total + self._open, largest),
             recent,
             quality.verdict(recent),
             drifts,

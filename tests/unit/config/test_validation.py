@@ -83,9 +83,7 @@ def test_what_does_not_fit_is_refused(settings: dict[str, Any], message: str) ->
 )
 def test_bounds_are_in_the_unit_of_the_column(estimator: str, given: dict[str, Any], bound: float | None) -> None:
     budget = "eps=1" if estimator.startswith("LDP") else "eps=1,delta=1e-6"
-    config = job(
-        schema=NUMBERS, model={"estimator": estimator, "budget": budget}, validation={"share": 0.5} | given
-    )
+    config = job(schema=NUMBERS, model={"estimator": estimator, "budget": budget}, validation={"share": 0.5} | given)
     model: Any = config.build_estimator()
     assert model.validation.get("bound") == bound
     model.learn_arrays([[0.5]] * 4000, [2.0] * 4000)
