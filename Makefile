@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning trust batches user-level soak campaign campaign-kills kafka clean
+.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level soak campaign campaign-kills kafka clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -89,6 +89,9 @@ trust: $(STAMP)
 learning: $(STAMP)
 	$(BIN)/python -m benchmarks.learning --write
 	$(BIN)/python -m benchmarks.least_records --write
+
+validation: $(STAMP)
+	$(BIN)/python -m benchmarks.validation --write
 
 batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write

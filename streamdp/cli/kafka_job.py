@@ -25,6 +25,7 @@ _UNHEARD = logging.NullHandler()
 if TYPE_CHECKING:
     from streamdp.config.job import Accepted, JobConfig
     from streamdp.config.kafka import KafkaSourceConfig
+    from streamdp.runtime.display import WorkerDisplay
     from streamdp.serving.publish import Publisher
 
 
@@ -51,7 +52,7 @@ def run_worker(
     accepted
         What the operator accepts.
     """
-    from streamdp.privacy.guarantees import amount, parse_budget
+    from streamdp.privacy.guarantees import amount
     from streamdp.runtime.display import WorkerDisplay
     from streamdp.runtime.worker import Worker
     from streamdp.serving.holdout import Holdout
@@ -77,7 +78,7 @@ def run_worker(
         if metrics_port is not None:
             from streamdp.runtime.prometheus import Metrics
 
-            metrics = Metrics(amount(parse_budget(config.model.budget)), source.lag)
+            metrics = Metrics(amount(config.build_estimator().record_budget), source.lag)
             try:
                 display.metrics(metrics.serve(metrics_port))
             except OSError as error:
@@ -88,9 +89,9 @@ def run_worker(
         if (topic := kafka.build_snapshot_topic()) is not None:
             stack.callback(topic.close)
             publish.append(_to_topic(topic))
-        if config.publish is not None or holdout is not None:
+        if config.publish is not None or holdout is not None or config.validation is not None:
             publisher = Publisher(config.publish, holdout, (display.measured,))
-            publish.append(lambda snapshots: _publish_whole(publisher, config))
+            publish.append(lambda snapshots: _publish_whole(publisher, config, display))
         dead_letters: Any = kafka.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)
@@ -112,8 +113,8 @@ def run_worker(
         )
         records = worker.run(max_records, idle_seconds)
         display.finished(records, "stopped" if worker.stopping else "done")
-        if display.warning is not None:
-            say(f"warning: {display.warning}")
+        for line in display.conclusions():
+            say(line)
 
 
 def kafka_source(config: JobConfig) -> KafkaSourceConfig:
@@ -154,9 +155,9 @@ def _to_topic(topic: Any) -> Any:
     return publish
 
 
-def _publish_whole(publisher: Publisher, config: JobConfig) -> None:
+def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDisplay) -> None:
     """Publish the job's model over all shards, including those of other workers."""
-    from streamdp.serving.snapshots import combined
+    from streamdp.serving.snapshots import combined, restore
     from streamdp.store.store import Store
 
     shown = None
@@ -164,6 +165,8 @@ def _publish_whole(publisher: Publisher, config: JobConfig) -> None:
         snapshot = combined(Store.snapshots(config.store_path, config.job))
         if snapshot.seq == shown:
             return
+        if config.validation is not None:
+            display.judged(restore(snapshot).quality)
         publisher(snapshot)
         shown = snapshot.seq
 

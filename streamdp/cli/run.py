@@ -180,6 +180,7 @@ def _run_file(
 
     from streamdp.runtime.display import RunnerDisplay
     from streamdp.runtime.runner import Runner
+    from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
 
@@ -210,14 +211,17 @@ def _run_file(
             commit_records=config.commit.records,
             commit_seconds=config.commit.seconds,
             dead_letters=dead_letters,
-            publish=[Publisher(config.publish, holdout, (display.committed,))],
+            publish=[
+                lambda snapshot: display.judged(config.quality(estimator)),
+                Publisher(config.publish, holdout, (display.committed,)),
+            ],
             on_progress=display.progress,
             resume=_resume(file.path, stdin),
         )
         counts = runner.run(max_records)
-        display.finished(counts, "stopped" if runner.stopping else "done")
-        if display.warning is not None:
-            say(f"warning: {display.warning}")
+        display.finished(counts, "stopped" if runner.stopping else "done", doubts(estimator, counts))
+        for line in display.conclusions():
+            say(line)
 
 
 def _resume(path: str, stdin: str | None) -> Any:

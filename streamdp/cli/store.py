@@ -40,6 +40,9 @@ def status(
     }
     if getattr(model.estimator, "on_border", False):
         rows["domain"] = "theta sits on the border of its domain"
+    quality = model.quality
+    if quality is not None:
+        rows["validation"] = quality.document() if as_json else quality.sentence()
     if kafka is not None:
         from streamdp.cli.kafka_job import lags
 

@@ -13,15 +13,17 @@ from streamdp.config.model import ModelConfig, build_loss
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
+from streamdp.config.validation import ValidationConfig
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.base import StreamEstimator
 from streamdp.ledger.periods import Cap, RenewingCap, allows_more, parse_cap, same_kind
-from streamdp.privacy.guarantees import parse_budget, with_amount
+from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
 from streamdp.store.identity import Terms
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
+    from streamdp.validation.quality import Quality
 
 
 CapText = Annotated[str, BeforeValidator(lambda value: str(parse_cap(value)))]
@@ -74,6 +76,8 @@ class Definition(Settings):
     cap
         What a subject may spend: a total, such as `eps=8`, or a budget that renews, such as `eps=8 per 30 days, late 7
         days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
+    validation
+        How records answer about the model's error. None: they do not.
     ledger
         Where the ledger is that several jobs share: a file, or the URL of a PostgreSQL database. The store keeps only
         that there is one. None: the cap holds for this job alone.
@@ -82,6 +86,7 @@ class Definition(Settings):
     schema_: SchemaConfig = Field(alias="schema")
     model: ModelConfig
     cap: CapText | None = None
+    validation: ValidationConfig | None = None
     ledger: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
@@ -100,24 +105,29 @@ class Definition(Settings):
         if kind.needs_subject and self.schema_.subject is None:
             raise MisfitError("model", f"{name} needs schema.subject: it protects all records of a subject together")
         try:
-            self.build_estimator()
+            estimator = self.build_estimator()
         except (ConfigError, BudgetError) as error:
             raise MisfitError("model", str(error)) from None
-        self._check_cap()
+        own = self.validation is not None and self.validation.budget is not None and kind.per_record_budgets
+        if own and self.schema_.budget is not None:
+            need = "records with budgets of their own (schema.budget) allow no more than these: set validation.share"
+            raise MisfitError("validation", need)
+        self._check_cap(estimator.record_budget)
         return self
 
-    def _check_cap(self) -> None:
-        """Refuse a cap that cannot count the budget of the job now, not at the first record."""
+    def _check_cap(self, spent: Budget) -> None:
+        """Refuse a cap that cannot count what a record spends now, not at the first record."""
         if self.cap is not None:
             from streamdp.ledger.ledger import Ledger
 
             try:
                 with Ledger(self.cap) as ledger:
-                    admitted = ledger.admit("anyone", parse_budget(self.model.budget))
+                    admitted = ledger.admit("anyone", spent)
             except BudgetError as error:
                 raise MisfitError("cap", str(error)) from None
             if not admitted:
-                raise MisfitError("cap", f"{self.cap} is below model.budget {self.model.budget}: no record would fit")
+                name = "model.budget" if self.validation is None else "model.budget with validation.budget,"
+                raise MisfitError("cap", f"{self.cap} is below {name} {spent}: no record would fit")
 
     @property
     def cap_budget(self) -> Cap | None:
@@ -131,7 +141,8 @@ class Definition(Settings):
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
         ledger = None if self.ledger is None else SHARED
-        plain = Definition.model_construct(schema_=self.schema_, model=model, cap=self.cap, ledger=ledger)
+        fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation, "ledger": ledger}
+        plain = Definition.model_construct(schema_=self.schema_, model=model, **fields)
         return plain.model_dump_json(by_alias=True, exclude_none=True)
 
     def fingerprint(self) -> str:
@@ -195,6 +206,17 @@ class Definition(Settings):
             )
         return Terms(kept.fingerprint(), kept.text())
 
+    def quality(self, estimator: Any) -> Quality | None:
+        """What private answers tell about a model, in the unit of the target column; None without `validation`.
+
+        Parameters
+        ----------
+        estimator
+            An estimator of the job.
+        """
+        found: Quality | None = None if self.validation is None else estimator.quality
+        return None if found is None else found.scaled(self.schema_.target.scale or 1.0)
+
     def build_schema(self) -> Schema:
         """The encoder of the job's records."""
         return self._encoder(self.schema_)
@@ -234,6 +256,12 @@ class Definition(Settings):
             features, target = self.schema_.declared(), self.schema_.target
             if target.bounds is not None:
                 given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
+        if self.validation is not None:
+            if "validation" not in known:
+                raise ConfigError(f"{model.estimator} has no validation: it protects users, and not single records")
+            target = self.schema_.target
+            outside = None if "target" in known else target.bounds
+            given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: StreamEstimator = build(budget=model.budget, features=features, ledger=ledger, **given)
         return estimator
 

@@ -83,7 +83,7 @@ class JobConfig(Definition):
 
     Parameters
     ----------
-    schema, model, cap, ledger
+    schema, model, cap, validation, ledger
         See `Definition`.
     job
         The name of the job.
@@ -138,6 +138,10 @@ class JobConfig(Definition):
             if not self.model.kind.shuffled:
                 need = "a source of type: shuffle needs a Shuffle* estimator"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
+            if self.validation is not None:
+                raise MisfitError(
+                    "validation", "a shuffler's messages are mixed, so no record can answer: leave it out"
+                )
             if self.cap is not None:
                 raise MisfitError("cap", "a job with a shuffler cannot keep a cap: its messages name no subject")
         return self

@@ -237,7 +237,7 @@ class StreamEstimator(river_base.Estimator):
             record = self._features or self._adopt(x)
             try:
                 record.pack(x, target)
-                spend = self._budget
+                spend = self.record_budget
                 if budget is not None:
                     spend = parse_budget(budget)
                     self._check(spend)
@@ -246,7 +246,7 @@ class StreamEstimator(river_base.Estimator):
                     return
                 if spend is not self._counted:
                     self._count(spend)
-                self._learn_rows(record.row, record.target, None if budget is None else spend, None)
+                self._meet(record.row, record.target, None if budget is None else spend, None)
             finally:
                 try:
                     record.wipe()
@@ -301,7 +301,7 @@ class StreamEstimator(river_base.Estimator):
                 budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
                     raise SchemaError(f"budgets: expected shape ({len(X)},), got {budgets.shape}")
-                budgets[np.isnan(budgets)] = amount(self._budget)
+                budgets[np.isnan(budgets)] = amount(self._budget if self.per_record_budgets else self.record_budget)
                 least, largest = SERVICEABLE
                 if not np.all((budgets >= least) & (budgets <= largest)):
                     expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
@@ -321,7 +321,7 @@ class StreamEstimator(river_base.Estimator):
         self._check_rows(X, y)
         admitted = None
         if self.ledger is not None and subjects is not None:
-            mask = self.ledger.admit_many(subjects, self._budget, amounts)
+            mask = self.ledger.admit_many(subjects, self._default_spend(amounts), amounts)
             refused = len(mask) - int(np.count_nonzero(mask))
             if refused:
                 self.n_refused += refused
@@ -329,8 +329,9 @@ class StreamEstimator(river_base.Estimator):
                 X, y = X[mask], y[mask]
                 amounts = None if amounts is None else amounts[mask]
         if len(X):
-            self._count(self._budget if amounts is None else with_amount(self._budget, float(amounts.max())))
-            self._learn_rows(X, y, None, amounts)
+            spend = self._default_spend(amounts)
+            self._count(spend if amounts is None else with_amount(spend, float(amounts.max())))
+            self._meet(X, y, None, amounts)
         return admitted
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
@@ -351,8 +352,21 @@ class StreamEstimator(river_base.Estimator):
         self._spent = widest(budgets)
         self._counted = None
 
+    def _default_spend(self, amounts: np.ndarray | None) -> Budget:
+        """What a record spends by default, or the kind of what records with budgets of their own spend."""
+        return self.record_budget if amounts is None else self._budget
+
+    @property
+    def record_budget(self) -> Budget:
+        """All that a record without a budget of its own spends."""
+        return self._budget
+
     def _check(self, budget: Budget) -> None:
         """Raise `BudgetError` if the mechanism cannot serve this budget."""
+
+    def _meet(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
+        """Do all that is done with clean rows whose spends are counted: see `_learn_rows`."""
+        self._learn_rows(X, y, budget, amounts)
 
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """Learn clean rows. `budget` is one for all (None: the default), or `amounts` has one number for each row."""
@@ -410,6 +424,10 @@ class StreamEstimator(river_base.Estimator):
     def _caveats(self) -> list[str]:
         return []
 
+    def _about_validation(self) -> list[str]:
+        """What was spent on answers about the model's error; notes for the statement."""
+        return []
+
     def statement(self) -> str:
         """Return the guarantee in words."""
         alone = "it speaks of this model alone and of each record given to it once"
@@ -431,7 +449,7 @@ class StreamEstimator(river_base.Estimator):
             caveats += promises(self.ledger.cap, self._unit.several)
         if self.ledger is not None or self.needs_subject:
             caveats.append(SPELLING)
-        caveats += self._caveats()
+        caveats += [*self._caveats(), *self._about_validation()]
         caveats.append(
             f"{alone}: further models (streamdp.account), further passes, and steps of a pipeline that learn "
             "(streamdp.preprocessing.check_pipeline) are not in it"

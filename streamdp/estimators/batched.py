@@ -25,6 +25,7 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
+from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
@@ -44,7 +45,7 @@ class Vectors(NamedTuple):
     sensitivity: float
 
 
-class BatchedModel(BoundedModel):
+class BatchedModel(BoundedModel, ValidatedModel):
     """The open batch and the state: see the text of the module."""
 
     horizon: int | None
@@ -271,12 +272,12 @@ class BatchedModel(BoundedModel):
                 learned[i] = member not in met
                 met.add(member)
         mine = [member for member, new in zip(members, learned, strict=True) if new]
-        learned[learned] = self.ledger.admit_many(mine, self._budget)
+        learned[learned] = self.ledger.admit_many(mine, self.record_budget)
         self.n_refused += int(np.count_nonzero(~learned))
         if learned.any():
             self._joining = {m for m, new in zip(members, learned, strict=True) if new and m is not None}
-            self._count(self._budget)
-            self._learn_rows(X[learned], y[learned], None, None)
+            self._count(self.record_budget)
+            self._meet(X[learned], y[learned], None, None)
         return learned
 
     # -- state ------------------------------------------------------------------------------------------------------

@@ -124,10 +124,11 @@ class BoundedModel(LinearModel):
         return math.sqrt(square)
 
     def _allowed(self, budget: Budget) -> bool:
-        if type(budget) is not type(self._budget):
-            kind = type(self._budget).__name__
+        mine = self.record_budget
+        if type(budget) is not type(mine):
+            kind = type(mine).__name__
             raise BudgetError(f"expected a {kind}, the kind that all records of this estimator spend, got {budget}")
-        return all(getattr(budget, name) >= getattr(self._budget, name) for name in budget.__dataclass_fields__)
+        return all(getattr(budget, name) >= getattr(mine, name) for name in budget.__dataclass_fields__)
 
     def _learn_batch(
         self,
@@ -136,7 +137,7 @@ class BoundedModel(LinearModel):
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
-        allowed = None if amounts is None else amounts >= amount(self._budget)
+        allowed = None if amounts is None else amounts >= amount(self.record_budget)
         if allowed is None or allowed.all():
             return self._learn_shared(X, y, subjects)
         if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):

@@ -16,6 +16,7 @@ from streamdp.estimators.base import StreamEstimator
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss, Squared, loss_for
 from streamdp.privacy.guarantees import parse_budget
+from streamdp.validation.tasks import Task
 
 MOST_RECORDS = 10**18
 """The largest count of records: far beyond any stream, and exact in 64 bits."""
@@ -79,6 +80,14 @@ class LinearModel(StreamEstimator):
     def _outputs(self) -> int:
         return 1
 
+    def _target_task(self) -> Task:
+        """What is predicted, and how wrong that may be."""
+        raise NotImplementedError
+
+    def _decided(self, scores: np.ndarray) -> np.ndarray:
+        """The predictions (n,) that follow from linear predictors."""
+        raise NotImplementedError
+
     def _size(self, p: int) -> int:
         """The number of parameters for p features."""
         return self._loss.size(p + int(self.intercept), self._outputs())
@@ -98,6 +107,10 @@ class LinearModel(StreamEstimator):
         if isinstance(self._loss, Huber):
             box[:, -1] = self._loss.sigma_min, np.inf
         return spec, box
+
+    def _target_bounds(self) -> tuple[float, float] | None:
+        """The declared bounds of the target, None if there are none."""
+        return None
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -146,9 +159,9 @@ class LinearModel(StreamEstimator):
             names = [*names, "(scale)"]
         return dict(zip(names, theta.tolist(), strict=True))
 
-    def _scores(self, X: np.ndarray) -> np.ndarray:
-        """The linear predictors of X (n, p): (n, K) for K > 2 classes, else (n, 1)."""
-        blocks = self._blocks(self._estimate())
+    def _scores(self, X: np.ndarray, point: np.ndarray | None = None) -> np.ndarray:
+        """The linear predictors of X (n, p), of the estimate or of `point`: (n, K) for K > 2 classes, else (n, 1)."""
+        blocks = self._blocks(self._estimate() if point is None else point)
         scores: np.ndarray = X @ blocks[:, : X.shape[1]].T
         if self.intercept:
             scores += blocks[:, -1]
@@ -177,6 +190,14 @@ class LinearModel(StreamEstimator):
         """
         raise NotImplementedError
 
+    def _learned_beside(self) -> dict[str, Any]:
+        """What is kept beside the model, for the state."""
+        return {}
+
+    def _read_beside(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """As `_read`, for what `_learned_beside` writes."""
+        return lambda: None
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers, text and arrays. No random words and no raw records are in it.
 
@@ -193,6 +214,7 @@ class LinearModel(StreamEstimator):
                 "format": self._format,
                 **self._model(),
                 **self._learned(),
+                **self._learned_beside(),
                 **{name: getattr(self, name) for name in self._counts},
                 "spent": [str(budget) for budget in self._spent],
                 "private": self.private,
@@ -226,7 +248,7 @@ class LinearModel(StreamEstimator):
                 spent = [parse_budget(text) for text in state["spent"]]
                 counts = {name: int(state[name]) for name in self._counts}
                 private = bool(state["private"])
-                take_over = self._read(state)
+                take_over, take_over_beside = self._read(state), self._read_beside(state)
             except KeyError as missing:
                 raise ConfigError(f"state: lacks {missing}") from None
             except StreamDPError:
@@ -238,6 +260,7 @@ class LinearModel(StreamEstimator):
             self._set_spent([*self._spent, *spent])  # both, for an exception between these lines
             self._tainted |= not private
             take_over()
+            take_over_beside()
             for name, n in counts.items():
                 setattr(self, name, n)
             self._set_spent(spent)

@@ -39,9 +39,9 @@ freed memory still hold of raw records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -190,6 +190,7 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
         batch_size: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -222,5 +223,6 @@ class PanPrivateClassifier(_PanPrivate, LinearClassifier):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())

@@ -44,6 +44,10 @@ SHARED: Mapping[str, str] = {
         lambda >= 0 of the expected loss, if it is known: then learning goes in phases, each from the output of the last
         one. At most 4 bound / width of the domain.""",
     "classes": "The public labels, at least two; (False, True) if None. Any other label raises `SchemaError`.",
+    "validation": """
+        How records answer about the model's error before they are learned (see `quality`): {"share": 0.1}, in place of
+        a gradient, or {"budget": "eps=0.5"}, beside it; regressors without declared bounds of the target need
+        "bound", the largest distance of target and prediction that counts. None: they do not.""",
 }
 """The texts of the parameters that estimators share."""
 

@@ -14,6 +14,7 @@ from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
+from streamdp.validation.tasks import Classes, Task, pinball
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,14 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
         X
             (n, p) floats, columns in the order of the declared features.
         """
-        return self._scores(self._matrix(X))[:, 0]
+        return self._decided(self._scores(self._matrix(X)))
+
+    def _decided(self, scores: np.ndarray) -> np.ndarray:
+        return scores[:, 0]
+
+    def _target_task(self) -> Task:
+        tau = self._loss.tau if isinstance(self._loss, Quantile) else 0.5
+        return pinball(tau, self._target_bounds())
 
 
 class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
@@ -195,8 +203,13 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         X
             (n, p) floats, columns in the order of the declared features.
         """
-        scores = self._scores(self._matrix(X))
+        return self._decided(self._scores(self._matrix(X)))
+
+    def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+
+    def _target_task(self) -> Task:
+        return Classes(len(self._labels))
 
     def predict_proba_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n, K) probabilities of the classes, for a loss that has probabilities: not the hinge loss.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from streamdp.validation.quality import Quality
+
 Lag = Callable[[Mapping[Shard, Position]], Mapping[Shard, int]]
 
 
@@ -29,6 +31,8 @@ class _Display:
     _live: Live | None = None
     warning: str | None = None
     """What the last measures on a public holdout warn of."""
+    quality: Quality | None = None
+    """What private answers tell about the committed model."""
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -45,6 +49,24 @@ class _Display:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def judged(self, quality: Quality | None) -> None:
+        """After a commit: what private answers tell about the model. A new drift is an event of its own.
+
+        Parameters
+        ----------
+        quality
+            Of the committed model. None: it has no validation.
+        """
+        before = 0 if self.quality is None else self.quality.drifts
+        first, self.quality = self.quality is None, quality
+        if quality is not None and quality.drifts > before and not first:
+            self._write("drift", {"records": quality.last_drift, "drifts": quality.drifts})
+
+    def conclusions(self) -> list[str]:
+        """What the last measures and the last private answers say, as lines."""
+        warning = [] if self.warning is None else [f"warning: {self.warning}"]
+        return warning + ([] if self.quality is None else [f"validation: {self.quality.sentence()}"])
 
     def table(self) -> Table:
         """The present state as a table."""
@@ -85,6 +107,7 @@ class RunnerDisplay(_Display):
         self._first: Snapshot | None = None
         self._holdout: dict[str, Any] | None = None
         self._state = "running"
+        self._doubts: tuple[str, ...] = ()
 
     def resumed(self, snapshot: Snapshot) -> None:
         """Before a run that resumes a job: its records are not of this run, and do not count for its speed.
@@ -119,9 +142,10 @@ class RunnerDisplay(_Display):
         self._holdout, self.warning = holdout, _warning(holdout)
         if self._first is None or snapshot.seq > self._first.seq:
             more: dict[str, Any] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
+            more |= {} if self.quality is None else {"validation": self.quality.document()}
             self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
 
-    def finished(self, counts: Counts, reason: str) -> None:
+    def finished(self, counts: Counts, reason: str, doubts: Sequence[str] = ()) -> None:
         """At the end of the run.
 
         Parameters
@@ -130,9 +154,12 @@ class RunnerDisplay(_Display):
             All committed records of the job.
         reason
             Why it ended.
+        doubts
+            Reasons to doubt the model, as sentences.
         """
-        self._progress, self._state = Progress(counts, counts), reason
-        self._count("end", counts, {"reason": reason})
+        self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
+        judged: dict[str, Any] = {} if self.quality is None else {"validation": self.quality.sentence()}
+        self._count("end", counts, {"reason": reason} | judged | ({"doubts": [*doubts]} if doubts else {}))
 
     def _speed(self, counts: Counts) -> float:
         """Records per second of this run."""
@@ -150,8 +177,9 @@ class RunnerDisplay(_Display):
         rows = {"state": f"{self._state}, {self._seconds:.0f} s", "records/s": f"{self._speed(counts):,.0f}"}
         rows |= _columns(counts) | {"committed": f"{total(self._progress.committed):,}"}
         rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()}
+        rows |= {} if self.quality is None else {"validation (private)": self.quality.sentence()}
         table = Table(box=None, show_header=False)
-        for row in rows.items():
+        for row in [*rows.items(), *(("doubt", doubt) for doubt in self._doubts)]:
             table.add_row(*row)
         return table
 
@@ -229,6 +257,13 @@ class WorkerDisplay(_Display, Observer):
             self._notes["holdout, all shards"] = ", ".join(map(" ".join, _measures(holdout).items()))
             self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})
 
+    def judged(self, quality: Quality | None) -> None:
+        """After a commit, of the model of all shards."""
+        super().judged(quality)
+        if quality is not None:
+            self._notes["validation, all shards"] = quality.sentence()
+            self._write("validation", quality.document())
+
     def finished(self, records: int, reason: str) -> None:
         """At the end of the run.
 
@@ -240,7 +275,8 @@ class WorkerDisplay(_Display, Observer):
             Why it ended.
         """
         self._state = f"{reason}, {records:,} records"
-        self._write("end", {"records": records, "reason": reason})
+        judged = {} if self.quality is None else {"validation": self.quality.sentence()}
+        self._write("end", {"records": records, "reason": reason} | judged)
 
     def table(self) -> Table:
         """One row for each shard."""

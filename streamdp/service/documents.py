@@ -53,14 +53,27 @@ def description(job: Job) -> dict[str, Any]:
         The job.
     """
     model = job.model
-    found = model.estimator.guarantee
-    guarantee = _amounts(found.budgets) | {
-        "neighbours": found.neighbours,
-        "trust": found.trust,
-        "private": found.private,
+    achieved = model.estimator.guarantee
+    guarantee = _amounts(achieved.budgets) | {
+        "neighbours": achieved.neighbours,
+        "trust": achieved.trust,
+        "private": achieved.private,
     }
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
-    return summary(job) | {"schema": schema, "guarantee": guarantee, "statement": statement(job)}
+    found = {"schema": schema, "guarantee": guarantee, "statement": statement(job)}
+    return summary(job) | found | validation(job)
+
+
+def validation(job: Job) -> dict[str, Any]:
+    """What private answers tell about a model, under `validation`. Empty without them.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
+    quality = job.model.quality
+    return {} if quality is None else {"validation": quality.document()}
 
 
 def statement(job: Job) -> str:

@@ -42,6 +42,7 @@ class Model(Summary):
     schema_: dict[str, Any] = Field(alias="schema")
     guarantee: Guarantee
     statement: str
+    validation: dict[str, Any] | None = None
 
 
 class Weight(BaseModel):

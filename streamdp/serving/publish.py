@@ -108,7 +108,8 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     holdout
         Its measures, from `Holdout.measure`. None: none.
 
-    Returns the job, the commit, the counts, the weights, the guarantee, the statement, and the measures.
+    Returns the job, the commit, the counts, the weights, the guarantee, the statement, the private validation, and
+    the measures.
     """
     snapshot = model.snapshot
     out = {
@@ -124,6 +125,8 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
         ],
         "statement": model.statement(),
     }
+    if (quality := model.quality) is not None:
+        out["validation"] = quality.document()
     return out if holdout is None else out | {"holdout": holdout}
 
 

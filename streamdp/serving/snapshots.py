@@ -20,6 +20,7 @@ from streamdp.store.state_codec import decode_state, encode_state
 
 if TYPE_CHECKING:
     from streamdp.estimators.base import StreamEstimator
+    from streamdp.validation.quality import Quality
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Model:
     definition: StoredDefinition
     estimator: StreamEstimator
     snapshot: Snapshot
+
+    @property
+    def quality(self) -> Quality | None:
+        """What private answers tell about the model, in the unit of the target column; None without `validation`."""
+        return self.definition.quality(self.estimator)
 
     def statement(self) -> str:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""

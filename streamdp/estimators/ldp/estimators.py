@@ -101,6 +101,7 @@ class _Regressor(LDPLearner, LinearRegressor):
         clock: str = "information",
         scaling: str | None = None,
         target: tuple[float, float] | None = None,
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -128,6 +129,7 @@ class _Classifier(LDPLearner, LinearClassifier):
         clock: str = "information",
         scaling: str | None = None,
         classes: Sequence[Hashable] | None = None,
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
 

@@ -13,7 +13,7 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
-from streamdp.estimators.linear import LinearModel
+from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.inference import SEGMENTS, batch_means_interval
 from streamdp.optim.losses import Loss, Squared
 from streamdp.optim.states import finite_array
@@ -35,7 +35,7 @@ _SCALINGS = ("private", "declared", "none")
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
 
 
-class LDPLearner(LinearModel):
+class LDPLearner(ValidatedModel):
     """The learner's half, and both halves in one process. `_arrays` holds what was learned (see `frame`)."""
 
     trust = (
@@ -70,10 +70,6 @@ class LDPLearner(LinearModel):
         plain = loss.weighting is None and loss.clip is None and not bounded
         return replace(loss, weighting="norm") if plain else loss
 
-    def _target_bounds(self) -> tuple[float, float] | None:
-        """The declared bounds of the target, None if there are none."""
-        return None
-
     def _scaling_of(self, features: Features) -> str:
         """How columns are centred and scaled; by default privately where that is possible."""
         bounds = bool(features.numeric.any()) or self._target_bounds() is not None
@@ -86,6 +82,20 @@ class LDPLearner(LinearModel):
         if (self.scaling == "private" and missing) or (self.scaling == "declared" and not bounds):
             raise ConfigError(f"scaling: {self.scaling} scaling needs {missing[0]}")
         return self.scaling or ("none" if missing else "private")
+
+    def _place_of_target(self) -> tuple[float, float, float]:
+        from streamdp.optim import frame as k
+        from streamdp.privacy.samplers import HUGE
+
+        if self._target_bounds() is None:
+            return super()._place_of_target()
+        target, asked = self._arrays.frame[-1], self._arrays.clock[k.TARGET]
+        assert self._features is not None
+        if target[k.SLOT] >= 0 and asked < HUGE:
+            return 0.0, 0.0, 0.0
+        at = [k.ORIGIN, k.UNIT] if self._scaling_of(self._features) == "none" else [k.CENTRE, k.SCALE]
+        centre, scale = target[at].tolist()
+        return centre, scale, float(target[k.UNIT])
 
     def _allocate(self, p: int) -> None:
         from streamdp.optim import frame as k
@@ -252,6 +262,7 @@ class LDPLearner(LinearModel):
         if not self._names:
             return []
         notes = []
+        others = "a gradient" if self._plan is None or self._plan.share is None else "a gradient or an answer"
         if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
             delta = self._arrays.state.shape[1] * 2.0**-32
             notes.append(
@@ -260,7 +271,7 @@ class LDPLearner(LinearModel):
         if len(self._arrays.summary):
             notes.append(
                 f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and the "
-                "scale of a column, and the others on a gradient; which ones is public"
+                f"scale of a column, and the others on {others}; which ones is public"
             )
         return notes
 

@@ -29,8 +29,8 @@ bits tell, and it adds the noise of absent people itself when a batch is closed 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from streamdp.aggregation.vector_sum import Calibration
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented
@@ -90,6 +90,7 @@ class ShuffleRegressor(ShuffleLearner, LinearRegressor):
         batch_size: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -122,5 +123,6 @@ class ShuffleClassifier(ShuffleLearner, LinearClassifier):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
+        validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())

@@ -612,3 +612,29 @@ def test_a_model_that_is_worse_than_a_constant_is_told_at_the_end(tmp_path: Path
     assert code == 0
     assert "warning: on the public holdout, the model is worse than the best constant: mean absolute error" in err
     assert json.loads(out.splitlines()[0])["holdout"]["warning"] in err
+
+
+def test_a_run_says_whether_the_model_is_any_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a holdout: from private answers, whose budget the statement and the cap count."""
+    lines = [f"{i % 20},{i % 20 > 9},p{i % 300}" for i in range(6000)]
+    (tmp_path / "data.csv").write_text("x,y,who\n" + "\n".join(lines + ["bad,True,p1"] * 600) + "\n")
+    options = ["--target", "y", "--classes", "False,True", "--feature", "x=0:20", "--subject", "who"]
+    options += ["--set", "validation.budget=eps=4", "--budget", "eps=4", "--cap", "eps=80", "--publish", "model.json"]
+    code, out, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *options)
+    assert code == 0
+    end = json.loads(out.splitlines()[-1])
+    assert (end["learned"], end["refused"]) == (3000, 3000)  # ten records of each person: a record spends 8 of 80
+    sentence = end["validation"]
+    assert sentence.startswith("the model is better than the best constant (error rate ")
+    assert err == f"streamdp: validation: {sentence}\n"
+    assert "600 of 3,600 rows (17 %) were dropped" in end["doubts"][0]
+    assert sentence in quick(monkeypatch, capsys, tmp_path, "status", "data.db")[1]
+    status = json.loads(quick(monkeypatch, capsys, tmp_path, "status", "data.db", "--json")[1])
+    assert status["validation"]["verdict"] == "better"
+    assert status["guarantee"] == "eps=8"
+    assert "each spent eps=4 on it" in quick(monkeypatch, capsys, tmp_path, "statement", "data.db")[1]
+    published = json.loads((tmp_path / "model.json").read_text())
+    assert published["validation"]["sentence"] == sentence
+    assert "holdout" not in published

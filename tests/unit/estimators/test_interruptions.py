@@ -27,6 +27,7 @@ from streamdp import (
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.privacy.entropy import Entropy
+from streamdp.validation.validator import MET
 from tests.support.interruptions import interrupted, lines_of
 from tests.support.plain_method import Plain
 
@@ -140,6 +141,36 @@ class Scaled(Local):
     def make(**options: Any) -> Any:
         raw = {"a": (0.0, 1.0), "b": (0.0, 1.0)}
         return LDPASGDRegressor(**(options | {"features": raw, "target": (0.0, 1.0)}))
+
+
+class Answering(Local):
+    """A learner whose records answer about the model's error beside their gradients."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(validation={"budget": "eps=0.5"}, **options)
+
+    def answers(self) -> int:
+        return int(self.model.quality.total.answers)
+
+    def go_on(self) -> None:
+        asked = self.answers()
+        spends = Counter(self.model.guarantee.budgets)
+        self.fault(asked > self.model._validator._clock[MET], "a record answers twice")
+        self.fault(bool(asked) and not any(b.epsilon == 1.0 for b in spends), "an answer without its spend")
+        super().go_on()
+        self.fault(self.answers() > self.model._validator._clock[MET], "a record answers twice")
+
+
+class Replacing(Answering):
+    """A learner whose records answer or are learned."""
+
+    def __init__(self, **options: Any) -> None:
+        Watched.__init__(self, budget="eps=1", validation={"share": 0.5}, **options)
+        self.start = self.model.theta
+
+    def go_on(self) -> None:
+        super().go_on()
+        self.fault(self.answers() > self.model.n_seen, "an answer without a count")
 
 
 class Batched(Watched):
@@ -300,7 +331,18 @@ class Windows(Users):
         self.spends()
 
 
-KINDS: list[type[Watched]] = [Local, Scaled, Pan, PanPlanned, Shuffled, ShuffledPlanned, Users, Windows]
+KINDS: list[type[Watched]] = [
+    Local,
+    Scaled,
+    Answering,
+    Replacing,
+    Pan,
+    PanPlanned,
+    Shuffled,
+    ShuffledPlanned,
+    Users,
+    Windows,
+]
 CASES = [pytest.param(kind, call, id=f"{kind.__name__}-{call}") for kind in KINDS for call in kind.calls]
 
 

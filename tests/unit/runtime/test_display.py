@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from streamdp.data.records import Shard
 from streamdp.runtime.display import RunnerDisplay, WorkerDisplay
 from streamdp.runtime.runner import Progress
 from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.validation.quality import UNKNOWN, Quality, Stretch
+from streamdp.validation.sums import Estimate
 
 HOLDOUT = {"accuracy": 0.75, "log_loss": 0.5, "rows": 10}
 A, B = Shard("t", 0), Shard("t", 1)
@@ -131,3 +134,36 @@ def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "shard" not in drawn(display)[0]
     assert "learned" in file.getvalue()
     assert "{" not in file.getvalue()
+
+
+def test_private_validation_and_drift_in_json_lines_and_tables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Estimate(None, None, None)
+    empty = Stretch(0, nothing, nothing, nothing)
+    calm = Quality("error rate", 1.0, empty, empty, UNKNOWN, 0, None)
+    risen = replace(calm, drifts=1, last_drift=1300)
+
+    def shown(display: RunnerDisplay | WorkerDisplay) -> None:
+        display.judged(calm)
+        display.judged(risen)
+        display.judged(risen)
+
+    with RunnerDisplay() as display:
+        shown(display)
+        display.committed(snapshot(5, 1400), None)
+        display.finished(Counts(1400, 0, 0), "done", ["theta sits on the border"])
+    drift, commit, end = lines(capsys)
+    assert (drift["event"], drift["records"], drift["drifts"]) == ("drift", 1300, 1)
+    assert commit["validation"]["verdict"] == UNKNOWN
+    assert end["validation"] == risen.sentence()
+    assert end["doubts"] == ["theta sits on the border"]
+    assert "the stream has drifted" in display.conclusions()[0]
+    with WorkerDisplay(lambda positions: {}) as worker:
+        shown(worker)
+        worker.finished(5, "done")
+    found = lines(capsys)
+    assert [line["event"] for line in found] == ["validation", "drift", "validation", "validation", "end"]
+    terminal(monkeypatch)
+    assert any("(private)" in row for row in drawn(display))
+    assert any("doubt" in row for row in drawn(display))

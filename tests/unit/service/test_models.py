@@ -188,3 +188,17 @@ def test_what_is_committed_meanwhile_is_shown(tmp_path: Path) -> None:
             pass
         assert version == 2
         assert http.get("/readyz").status_code == 200
+
+
+def test_private_validation_is_shown_beside_the_model(tmp_path: Path) -> None:
+    plain, config = job(tmp_path, "plain", source=FILE), job(tmp_path, source=FILE, validation={"budget": "eps=1"})
+    learned_elsewhere(plain, 50)
+    estimator = learned_elsewhere(config, 2000)
+    with client(plain, config) as http:
+        assert "validation" not in http.get("/v1/models/plain").json()
+        found = http.get("/v1/models/late").json()
+        Model.model_validate(found)
+        assert found["validation"]["total"]["answers"] == 2000
+        assert found["validation"]["sentence"] == estimator.quality.sentence()
+        assert found["guarantee"]["epsilon"] == 2.0
+        assert "beside its gradient" in found["statement"]

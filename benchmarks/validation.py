@@ -1,0 +1,328 @@
+"""How well private validation tells the error of a model. Run with `python -m benchmarks.validation [--write]`.
+
+Each run learns a stream by LDP-ASGD and compares what the answers say with the truth: the errors, over the population,
+of every model that was asked about, weighted by the answers about it. `--write` replaces validation.md
+beside this file. About twenty minutes on one core; no figure is a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, ndtri
+
+from benchmarks.learning import Flights
+from benchmarks.theory import short, table
+from streamdp import LDPASGDClassifier, LDPASGDRegressor
+from streamdp.privacy.entropy import Entropy
+from streamdp.privacy.guarantees import parse_budget
+from streamdp.privacy.mechanisms.response import truth
+from streamdp.validation.plan import NOTHING, plan_of
+from streamdp.validation.quality import BETTER, NO_BETTER, UNKNOWN, Estimate
+from streamdp.validation.sums import ERRORS, OTHERS
+from streamdp.validation.tasks import Classes
+from streamdp.validation.validator import Validator
+
+PAGE = Path(__file__).parent / "validation.md"
+RUNS, LONG_RUNS, FLIPS = 400, 100, 40
+FRESH = 100_000
+SHARE, BUDGET = {"share": 0.1}, "budget"
+ABOUT = """# What private validation tells
+
+`python -m benchmarks.validation --write` wrote this page. `share` is `validation: {{share: 0.1}}`; `budget` gives each
+answer the same epsilon again as the gradient. The simulations have five independent standard normal features;
+"nothing to learn" has a target that is independent of them. Flights are drawn at random from those of 2013.
+
+## Intervals and verdicts
+
+The share of the 95 % intervals of all answers that hold the true average error, that of the constant and the
+difference; the half width of the interval of the difference, relative to the constant's error; and the verdicts of
+`runs` runs. A verdict is wrong if it says "better" of a model that is worse, or "no better" of one whose error is
+smaller than the constant's by more than 5 %.
+
+{intervals}
+
+## What it costs
+
+The mean error on fresh data after 100,000 records, with the standard error of the mean of {long_runs} runs, at
+epsilon = 1 for a record in all.
+
+{costs}
+
+## Drift
+
+One of the weights 1, -1, 1, 0.5 changes its sign after 50,000 records at epsilon = 1: in how many of {flips} runs the
+drift was found within 20,000 records, the median delay, and the alarms before it.
+
+{drifts}
+
+False alarms about a model of constant error in {quiet} records that all answer at epsilon = 1: {alarms}. The proved
+bound on the expected number is {bound:g}.
+"""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A population: how to draw records, the model that learns them, and all records (X, y) with their weights."""
+
+    draw: Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+    model: Callable[..., Any]
+    population: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def weights(flipped: bool = False) -> np.ndarray:
+    return np.array([-1.0 if flipped else 1.0, -1.0, 1.0, 0.5, 0.0])
+
+
+def simulated(kind: str, signal: float = 1.0, flipped: bool = False) -> Stream:
+    """A simulation: `classes` or `numbers`, with weights times the signal."""
+    theta = signal * weights(flipped)
+
+    def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        X = rng.normal(size=(n, 5))
+        noise = rng.logistic(size=n) if kind == "classes" else rng.normal(size=n)
+        y = X @ theta + noise
+        return X, (y > 0).astype(float) if kind == "classes" else y
+
+    def model(budget: str, validation: Mapping[str, Any] | None) -> Any:
+        names = [f"x{j}" for j in range(5)]
+        if kind == "classes":
+            return LDPASGDClassifier(features=names, budget=budget, validation=validation)
+        bound = {} if validation is None else {"bound": 5.0}
+        given = None if validation is None else {**validation, **bound}
+        return LDPASGDRegressor(features=names, budget=budget, validation=given)
+
+    rng = np.random.default_rng(1)
+    if kind == "classes":  # each x with both classes, so that only x is drawn
+        X = np.repeat(rng.normal(size=(FRESH // 2, 5)), 2, axis=0)
+        y = np.arange(FRESH) % 2.0
+        share = expit((2 * y - 1) * (X @ theta)) / (FRESH // 2)
+    else:  # each x with the midpoints of equally probable parts of the noise
+        X = np.repeat(rng.normal(size=(FRESH // 50, 5)), 50, axis=0)
+        y = X @ theta + np.tile(ndtri((np.arange(50) + 0.5) / 50), FRESH // 50)
+        share = np.full(FRESH, 1 / FRESH)
+    return Stream(draw, model, (X, y, share))
+
+
+def flights() -> Stream:
+    """The delays of some flights, drawn with replacement."""
+    data = Flights("delay")
+    some = np.random.default_rng(1).choice(len(data.y), FRESH // 2, replace=False)
+    X, y = data.X[some], data.y[some]
+
+    def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        rows = rng.integers(len(y), size=n)
+        return X[rows], y[rows]
+
+    def model(budget: str, validation: Mapping[str, Any] | None) -> Any:
+        return data.model(budget).clone({"validation": validation})
+
+    return Stream(draw, model, (X, y, np.full(len(y), 1 / len(y))))
+
+
+class Truth:
+    """The true errors of the models that the records of one run are asked about."""
+
+    def __init__(self, model: Any, X: np.ndarray, y: np.ndarray, share: np.ndarray) -> None:
+        self._model, self._X, self._y, self._share = model, X, y, share
+        self._sums = np.zeros((2, 2))
+        self._numbers = np.zeros(2)
+        self._begin = model._validator.begin
+        model._validator.begin = self._watched
+
+    def _watched(self, *place: Any) -> None:
+        self.close()
+        self._begin(*place)
+
+    def close(self) -> None:
+        """Take in the block that ends."""
+        validator = self._model._validator
+        told = validator._open[[ERRORS, OTHERS]]
+        if told.any():
+            self._sums += told[:, None] * self.now()
+            self._numbers += told
+
+    def now(self) -> np.ndarray:
+        """The errors of the model that is asked about, and of the constant."""
+        validator = self._model._validator
+        task, reach = validator._task, validator._clock[2]
+        y, largest = task.clipped(self._y), task.largest(reach)
+        predicted = self._model._decided(self._model._scores(self._X, validator.point))
+        constant = np.full(len(y), task.constant(validator._fixed))
+        return np.array([task.errors(p, y, largest) @ self._share for p in (predicted.astype(float), constant)])
+
+    def averages(self) -> tuple[float, float]:
+        """The average error behind the answers, and the average difference."""
+        self.close()
+        errors, others = self._sums / self._numbers[:, None]
+        return float(errors[0]), float(errors[0] - others[1])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run found."""
+
+    error: bool
+    difference: bool
+    width: float
+    verdict: str
+    right: bool
+
+
+def covers(estimate: Estimate, value: float) -> bool:
+    return estimate.low is not None and estimate.high is not None and estimate.low <= value <= estimate.high
+
+
+def run(stream: Stream, n: int, budget: str, validation: Mapping[str, Any], seed: int) -> Result:
+    """One run: does the truth lie in the intervals, and is the verdict right?"""
+    rng = np.random.default_rng(seed)
+    X, y = stream.draw(n, rng)
+    model = stream.model(budget, validation)
+    model._need_features("the benchmark")
+    true = Truth(model, *stream.population)
+    model.learn_arrays(X, y)
+    now = true.now()
+    error, difference = true.averages()
+    found = model.quality
+    total = found.total
+    assert total.difference.high is not None
+    assert total.difference.value is not None
+    gain = (now[0] - now[1]) / now[1]
+    wrong = (found.verdict == BETTER and gain > 0) or (found.verdict == NO_BETTER and gain < -0.05)
+    width = (total.difference.high - total.difference.value) / now[1]
+    return Result(covers(total.error, error), covers(total.difference, difference), width, found.verdict, not wrong)
+
+
+def validations(budget: str) -> dict[str, Mapping[str, Any]]:
+    return {"share": SHARE, "budget": {BUDGET: budget}}
+
+
+def intervals(runs: int) -> str:
+    streams = {
+        "classes": simulated("classes"),
+        "numbers": simulated("numbers"),
+        "nothing to learn, classes": simulated("classes", 0.0),
+        "nothing to learn, numbers": simulated("numbers", 0.0),
+        "flights, delay": flights(),
+    }
+    rows = []
+    for name, stream in streams.items():
+        for budget in ("eps=1", "eps=4"):
+            for how, validation in validations(budget).items():
+                for n, draws in ((10_000, runs), (100_000, max(runs // 4, 1))):
+                    found = [run(stream, n, budget, validation, 1000 + seed) for seed in range(draws)]
+                    verdicts = [result.verdict for result in found]
+                    cells = [f"{100 * np.mean([getattr(r, what) for r in found]):.1f} %" for what in COVERED]
+                    width = f"± {100 * np.mean([r.width for r in found]):.0f} %"
+                    told = [str(verdicts.count(verdict)) for verdict in (BETTER, NO_BETTER, UNKNOWN)]
+                    wrong = str(sum(not r.right for r in found))
+                    rows.append([name, budget, how, short(n), str(draws), *cells, width, *told, wrong])
+                    print(" | ".join(rows[-1]), flush=True)
+    head = ["stream", "gradient", "paid by", "n", "runs", "error covered", "difference covered", "half width"]
+    return table([*head, "better", "no better", "not known", "wrong"], rows)
+
+
+COVERED = ("error", "difference")
+
+
+def costs(runs: int) -> str:
+    rows = []
+    ways: dict[str, tuple[str, Mapping[str, Any] | None]] = {
+        "none": ("eps=1", None),
+        "share: 0.1": ("eps=1", {"share": 0.1}),
+        "share: 0.2": ("eps=1", {"share": 0.2}),
+        "budget: eps=0.25 of 1": ("eps=0.75", {"budget": "eps=0.25"}),
+        "budget: eps=0.5 of 1": ("eps=0.5", {"budget": "eps=0.5"}),
+    }
+    for kind in ("classes", "numbers"):
+        stream = simulated(kind)
+        for way, (budget, validation) in ways.items():
+            errors = []
+            for seed in range(runs):
+                rng = np.random.default_rng(seed)
+                model = stream.model(budget, validation)
+                model.learn_arrays(*stream.draw(100_000, rng))
+                X, y = stream.draw(20_000, rng)
+                off = model.predict_arrays(X) - y
+                errors.append(np.mean(off != 0 if kind == "classes" else np.abs(off)))
+            rows.append([kind, way, f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1) / np.sqrt(runs):.4f}"])
+            print(" | ".join(rows[-1]), flush=True)
+    return table(["stream", "validation", "error"], rows)
+
+
+def delay(kind: str, budget: str, validation: Mapping[str, Any], seed: int, before: int = 50_000) -> tuple[float, int]:
+    """How many records after a flip an alarm comes (inf: not within 50,000), and the alarms before it."""
+    rng = np.random.default_rng(seed)
+    model = simulated(kind).model(budget, validation)
+    model.learn_arrays(*simulated(kind).draw(before, rng))
+    early = model.quality.drifts
+    for step in range(1, 101):
+        model.learn_arrays(*simulated(kind, flipped=True).draw(500, rng))
+        if model.quality.drifts > early:
+            return 500.0 * step, early
+    return np.inf, early
+
+
+def drifts(runs: int) -> str:
+    rows = []
+    ways: dict[str, tuple[str, Mapping[str, Any]]] = {
+        "budget: eps=1": ("eps=1", {"budget": "eps=1"}),
+        "budget: eps=0.5 of 1": ("eps=0.5", {"budget": "eps=0.5"}),
+        "share: 0.1": ("eps=1", SHARE),
+        "share: 0.3": ("eps=1", {"share": 0.3}),
+    }
+    for kind in ("classes", "numbers"):
+        for way, (budget, validation) in ways.items():
+            found = [delay(kind, budget, validation, seed) for seed in range(runs)]
+            delays = np.array([records for records, _ in found])
+            row = [kind, way, f"{np.count_nonzero(delays <= 20_000)} of {runs}", f"{np.median(delays):,.0f}"]
+            rows.append([*row, str(sum(early for _, early in found))])
+            print(" | ".join(rows[-1]), flush=True)
+    return table(["stream", "validation", "within 20,000", "median delay", "alarms before"], rows)
+
+
+def quiet(records: int, error: float = 0.3) -> int:
+    """Alarms in a stream without drift: the model's error is constant."""
+    budget = parse_budget("eps=1")
+    validator = Validator(plan_of({"budget": "eps=1"}), Classes(2), 1, Entropy())
+    rng, keep, done = np.random.default_rng(3), truth(budget, np.ones(512)), 0
+    while done < records:
+        if validator.due:
+            validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
+        asked = validator.take(512)
+        done += len(asked)
+        if (asked != NOTHING).all():
+            y = (rng.random(len(asked)) < error).astype(float)
+            validator.answer(asked, np.zeros(len(asked)), y, keep[: len(asked)])
+    return validator.quality().drifts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what private validation tells.")
+    parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}")
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs for coverage; fewer are for a look")
+    given = parser.parse_args()
+    few = given.runs / RUNS
+    records, long_runs, flips = int(1e7 * few), max(2, int(LONG_RUNS * few)), max(2, int(FLIPS * few))
+    text = ABOUT.format(
+        intervals=intervals(given.runs),
+        costs=costs(long_runs),
+        drifts=drifts(flips),
+        alarms=quiet(records),
+        quiet=f"{records:,}",
+        bound=1e-7 * records,
+        long_runs=long_runs,
+        flips=flips,
+    )
+    print(text)
+    if given.write:
+        PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

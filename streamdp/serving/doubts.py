@@ -1,0 +1,38 @@
+"""Reasons to doubt a model at the end of a run, from what may be shown of it and from the operator's own counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamdp.serving.publish import weights
+from streamdp.store.snapshot import Counts
+
+_DROPPED = 0.05
+
+
+def doubts(estimator: Any, counts: Counts) -> list[str]:
+    """List the reasons, as sentences.
+
+    Parameters
+    ----------
+    estimator
+        The model as it was committed.
+    counts
+        The committed counts of the job.
+    """
+    found = []
+    met = counts.learned + counts.dead
+    if met and counts.dead > _DROPPED * met:
+        share = 100 * counts.dead / met
+        found.append(
+            f"{counts.dead:,} of {met:,} rows ({share:.0f} %) were dropped because they do not fit the schema: the "
+            "model knows only the others; --dead-letters says why"
+        )
+    if getattr(estimator, "on_border", False):
+        found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
+    if counts.learned:
+        rows = weights(estimator)
+        unsettled = sum(row.settled is False for row in rows)
+        if unsettled:
+            found.append(f"{unsettled} of {len(rows)} weights have no interval yet: more records settle them")
+    return found

@@ -1,0 +1,1 @@
+"""Private progressive validation: randomised answers about a model's error, and what follows from them."""

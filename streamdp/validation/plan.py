@@ -1,0 +1,124 @@
+"""Which records answer, and what they are asked: public functions of the record's number and of earlier answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import BudgetError, ConfigError
+from streamdp.privacy.composition import Spend
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable, parse_budget
+
+NOTHING, CONSTANT, ERROR, OTHER = range(4)
+"""What a record is asked about: nothing, the best constant, the model's error, or that of the constant."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How records pay for the validation of a model.
+
+    Parameters
+    ----------
+    share
+        The share of the records that answer in place of a gradient, with their whole budget. None: see `budget`.
+    budget
+        What each record spends on an answer beside its gradient. None: see `share`.
+    bound
+        The largest distance of target and prediction that counts, for numbers. None: 2.5 times the scale that is known
+        of the target, and at most half the width of its bounds.
+    """
+
+    share: float | None
+    budget: Budget | None
+    bound: float | None
+
+    def total(self, budget: Budget) -> Budget:
+        """What a record spends in all.
+
+        Parameters
+        ----------
+        budget
+            What it spends on its gradient, or in place of it.
+
+        Raises `BudgetError` if budgets of these kinds have no exact sum.
+        """
+        if self.budget is None:
+            return budget
+        if isinstance(budget, GaussianDP) != isinstance(self.budget, GaussianDP) or (
+            isinstance(self.budget, ApproxDP) and not isinstance(budget, ApproxDP)
+        ):
+            raise BudgetError(
+                f"validation: expected a budget of the model's kind, {type(budget).__name__}, got {self.budget}"
+            )
+        total = Spend.of([budget, self.budget]).guarantee()
+        assert total is not None
+        check_serviceable(total)
+        return total
+
+
+def plan_of(value: Mapping[str, Any]) -> Plan:
+    """Read a plan.
+
+    Parameters
+    ----------
+    value
+        `share`, above 0 and at most 0.5, or `budget`; and `bound`, positive, for numbers.
+
+    Raises `ConfigError` for anything else, and `BudgetError` for a budget that cannot be served.
+    """
+    expected = 'validation: expected {"share": 0.1} or {"budget": "eps=0.5"}, and "bound" for numbers without bounds'
+    if not isinstance(value, Mapping) or not value.keys() <= {"share", "budget", "bound"}:
+        raise ConfigError(expected)
+    share, text, bound = (value.get(name) for name in ("share", "budget", "bound"))
+    if (share is None) == (text is None):
+        raise ConfigError(f"{expected}: one of share and budget")
+    if share is not None and not (_positive(share) and share <= 0.5):
+        raise ConfigError("validation.share: expected a number above 0 and at most 0.5")
+    if bound is not None and not _positive(bound):
+        raise ConfigError("validation.bound: expected a positive number")
+    budget = None if text is None else parse_budget(text)
+    if budget is not None:
+        check_serviceable(budget)
+    if isinstance(budget, ApproxDP):
+        budget = PureDP(budget.epsilon)  # an answer needs no delta
+    return Plan(None if share is None else float(share), budget, None if bound is None else float(bound))
+
+
+def questions(first: int, count: int, share: float | None, learns_constant: bool) -> np.ndarray:
+    """Return what the next records are asked, as codes (count,).
+
+    A record's coin is a hash of its number (Steele, Lea, Flood 2014), so it depends on no data, and is the same however
+    a stream is cut into calls. Of eight that answer, one is asked about the constant, four about the error, and three
+    about the error of the constant; while the constant is hardly known, all are asked about it.
+
+    Parameters
+    ----------
+    first
+        The number of the first record.
+    count
+        How many records.
+    share
+        See `Plan`; None: all records answer.
+    learns_constant
+        Whether all are asked about the constant.
+    """
+    with np.errstate(over="ignore"):
+        h = (np.arange(first, first + count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        h ^= h >> np.uint64(31)
+    eighth = (h & np.uint64(7)).astype(np.int64)
+    asked = np.select([eighth == 0, eighth < 5], [CONSTANT, ERROR], OTHER)
+    if learns_constant:
+        asked[:] = CONSTANT
+    if share is not None:
+        asked[(h >> np.uint64(11)) * 2.0**-53 >= share] = NOTHING
+    return asked
+
+
+def _positive(value: Any) -> bool:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return number and 0 < float(value) < 1e100

@@ -1,0 +1,162 @@
+"""Sums of private answers, by stretches of the stream: totals, the later half, and intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+# Columns of a row of sums, in the unit of the error: answers about the error (number, sum, sum of squares, sum of the
+# squares of half the range of an answer), those about the constant's error (number, sum, sum of squares), and the
+# number of all answers.
+ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, OTHERS, OTHER, OTHER_SQUARE, ANSWERS = range(8)
+COLUMNS = 8
+_Z = 1.959963984540054  # of 95 %
+_FEWEST = 30
+
+
+class Rows:
+    """The sums of stretches of equal length, the oldest first, and those of an open one.
+
+    Parameters
+    ----------
+    rows
+        The most stretches; even.
+    first
+        The answers in a stretch at first. If there is no room, stretches are joined in pairs, and twice as long.
+    longest
+        The largest length; with it, the oldest stretch is dropped if there is no room.
+    """
+
+    def __init__(self, rows: int, first: int, longest: float = math.inf) -> None:
+        self._rows, self._first, self._longest = rows, first, longest
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all sums."""
+        self.start(np.zeros((0, COLUMNS)), self._first)
+
+    def start(self, stretches: np.ndarray, length: float) -> None:
+        """Begin with some stretches.
+
+        Parameters
+        ----------
+        stretches
+            (n, `COLUMNS`) their sums.
+        length
+            The answers in a stretch.
+        """
+        numbers = np.zeros((self._rows + 2, COLUMNS))
+        numbers[: len(stretches)] = stretches
+        numbers[-1, :2] = len(stretches), length
+        self.numbers = numbers
+        """The stretches, the open one, and a row with the number of stretches and their length."""
+
+    @property
+    def used(self) -> int:
+        """How many stretches are complete."""
+        return int(self.numbers[-1, 0])
+
+    @property
+    def length(self) -> float:
+        """The answers after which a stretch is complete."""
+        return float(self.numbers[-1, 1])
+
+    def add(self, sums: np.ndarray) -> bool:
+        """Add to the open stretch; return whether that completes it.
+
+        Parameters
+        ----------
+        sums
+            (`COLUMNS`,).
+        """
+        new, most = self.numbers.copy(), self._rows
+        new[most] += sums
+        complete = bool(new[most, ANSWERS] >= self.length)
+        if complete:
+            used, length = self.used, self.length
+            if used == most and 2 * length <= self._longest:
+                new[: most // 2] = new[:most:2] + new[1:most:2]
+                new[most // 2 : most] = 0
+                used, length = most // 2, 2 * length
+            elif used == most:
+                new[: most - 1] = self.numbers[1:most]
+                used -= 1
+            new[used], new[most] = new[most], 0
+            new[-1, :2] = used + 1, length
+        self.numbers = new  # at once: an exception leaves the old sums or the new ones
+        return complete
+
+    def split(self, newest: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums of the complete stretches before the newest ones, and those of the newest.
+
+        Parameters
+        ----------
+        newest
+            How many.
+        """
+        at = self.used - newest
+        return self.numbers[:at].sum(axis=0), self.numbers[at : self.used].sum(axis=0)
+
+    def later_half(self) -> np.ndarray:
+        """Return the sums of the newest stretches that have at least half of the answers, with the open one."""
+        newest = np.cumsum(self.numbers[self._rows :: -1], axis=0)  # the open one, with it the last one, and so on
+        found: np.ndarray = newest[int(np.argmax(2 * newest[:, ANSWERS] >= newest[-1, ANSWERS]))]
+        return found
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % confidence interval.
+
+    Parameters
+    ----------
+    value
+        The estimate. None without answers.
+    low, high
+        The limits. None below 30 answers.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def mean(sums: np.ndarray, first: int) -> tuple[float, float]:
+    """Return the mean of the answers of one kind and the square of its standard error; NaN without answers.
+
+    Claim. Given the past, an answer has the mean of the error then, so the sums of answers minus errors are a
+    martingale with bounded differences, and the mean is asymptotically normal around the average error. The empirical
+    variance covers the noise of privacy and the spread of the errors; if the average changes, it is a little too large.
+
+    Parameters
+    ----------
+    sums
+        (`COLUMNS`,).
+    first
+        The column with the number: `ERRORS` or `OTHERS`. The sums and the sums of squares follow it.
+    """
+    n, total, square = sums[first : first + 3]
+    if n < 1:
+        return math.nan, math.nan
+    found = total / n
+    return float(found), float(max(square / n - found**2, 0.0) / n) if n >= _FEWEST else math.nan
+
+
+def interval(value: float, variance: float, low: float = -math.inf, high: float = math.inf) -> Estimate:
+    """Return the estimate with its 95 % interval.
+
+    Parameters
+    ----------
+    value, variance
+        The mean and the square of its standard error; NaN if unknown.
+    low, high
+        What the limits are clipped to.
+    """
+    if math.isnan(value):
+        return Estimate(None, None, None)
+    if math.isnan(variance):
+        return Estimate(value, None, None)
+    half = _Z * math.sqrt(variance)
+    return Estimate(value, min(max(value - half, low), high), min(max(value + half, low), high))

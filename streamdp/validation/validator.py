@@ -1,0 +1,287 @@
+"""Private progressive validation: each record that answers is asked about the model before the record is learned.
+
+Blocks. What is asked is fixed at the beginning of each block of records: the model, the constant, and the largest
+error. A block has a sixteenth of the records before it, from 1 to 512, so the errors are those of a model that is up
+to 512 records old. The answers of a block change nothing but their sums. So calls may learn single records or arrays,
+with the same answers.
+
+Interruptions. The caller counts the budget of a record before it is asked. `take` moves past records before they
+answer: no record answers twice, and an exception may lose answers. If it comes while a block begins, the block begins
+again. All that is kept is private, so it may be saved with
+the model; true errors are overwritten.
+
+The argument for privacy is in `answers`, that for alarms in `drift`, and that for intervals in `sums`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.validation import drift, quality, sums
+from streamdp.validation.answers import answer, draw, factor
+from streamdp.validation.plan import CONSTANT, ERROR, OTHER, Plan, questions
+from streamdp.validation.quality import Quality
+from streamdp.validation.tasks import Task
+
+_REACH = 2.5
+_SURE = 30.0
+_STRETCHES = 32
+# `clock`: records met; the number at which the block ends; the largest distance (0 before it is known); the answers
+# about the constant, and their information (see `optim.frame`); alarms, and the records met at the last one.
+MET, END, REACH, CONSTANTS, INFORMATION, DRIFTS, DRIFT = range(7)
+CLOCK = 7
+
+
+class Validator:
+    """The answers of one model's records.
+
+    Parameters
+    ----------
+    plan
+        How records pay.
+    task
+        What the model predicts.
+    size
+        The length of the vector that predicts.
+    rng
+        The source of random words, of its own: answers are the same however a stream is cut into calls.
+    """
+
+    def __init__(self, plan: Plan, task: Task, size: int, rng: Entropy | SeededEntropy | FreshWords) -> None:
+        self.plan = plan
+        self._task, self._rng = task, rng
+        self._clock = np.zeros(CLOCK)
+        self._known = task.start(0.0)
+        self._total = np.zeros(sums.COLUMNS)
+        self._halves = sums.Rows(_STRETCHES, drift.FIRST)
+        self._window = sums.Rows(drift.ROWS, drift.FIRST, drift.LONGEST)
+        self._open = np.zeros(sums.COLUMNS)
+        self.point = np.zeros(size)
+        """The vector that predicts in this block."""
+        self._fixed = self._known
+        self._questions = np.zeros(0, dtype=np.int64)
+
+    @property
+    def due(self) -> bool:
+        """Whether the block is complete, or its beginning was interrupted: `begin` comes before the next record."""
+        return not len(self._questions)
+
+    def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
+        """Begin a block.
+
+        Parameters
+        ----------
+        point
+            The vector that predicts now.
+        middle, scale
+            The centre and the spread of the target as far as they are known privately. A spread of 0: records are not
+            asked yet.
+        most
+            Half the width of the target's bounds.
+        """
+        self._end_block()
+        clock = self._clock.copy()
+        if clock[REACH] == 0 and scale > 0:
+            clock[REACH] = self.plan.bound or min(_REACH * scale, most)
+            self._known = self._task.start(middle)
+        self.point, self._fixed = point.copy(), self._known
+        clock[END] = clock[MET] + min(max(clock[MET] // 16, 1), 512)
+        self._clock = clock
+        self._ask()
+
+    def _end_block(self) -> None:
+        """Add the answers of a block to the sums, and look for drift."""
+        block, self._open = self._open, np.zeros(sums.COLUMNS)
+        if not block[sums.ANSWERS]:
+            return
+        self._total = self._total + block
+        self._halves.add(block)
+        if self._window.add(block) and drift.risen(self._window, self._task.largest(self._clock[REACH])):
+            self._window.clear()
+            self._halves.clear()
+            clock = self._clock.copy()
+            clock[DRIFTS] += 1
+            clock[DRIFT] = clock[MET]
+            self._clock = clock
+
+    def _ask(self) -> None:
+        met, end = int(self._clock[MET]), int(self._clock[END])
+        if self._clock[REACH] == 0:
+            self._questions = np.zeros(end - met, dtype=np.int64)
+        else:
+            self._questions = questions(met, end - met, self.plan.share, self._clock[INFORMATION] < _SURE)
+
+    def take(self, most: int) -> np.ndarray:
+        """Return what the next records of the block are asked, and move past them.
+
+        Parameters
+        ----------
+        most
+            The largest number of records.
+        """
+        asked, self._questions = self._questions[:most], self._questions[most:]
+        self._clock[MET] += len(asked)
+        return asked
+
+    def answer(self, asked: np.ndarray, predicted: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
+        """Let records answer.
+
+        Parameters
+        ----------
+        asked
+            (n,) what they are asked: not `NOTHING`.
+        predicted
+            (n,) what `point` predicts for them. They are overwritten.
+        y
+            (n,) their targets. They are not kept.
+        keep
+            (n,) the probabilities of a true bit at their budgets.
+
+        Hold the lock of the estimator.
+        """
+        words = draw(self._rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
+        try:
+            for kind, tell in self._kinds():
+                rows = asked == kind
+                if rows.any():
+                    own = self._task.clipped(y[rows]), predicted[rows], words[rows]
+                    try:
+                        tell(*own, keep[rows])
+                    finally:
+                        for raw in own:
+                            raw[:] = 0
+        finally:
+            predicted[:] = 0
+            words[:] = 0
+
+    def _kinds(self) -> tuple[tuple[int, Callable[..., None]], ...]:
+        return (CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, self._on_error_of_constant)
+
+    def _on_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        first, reach = int(self._clock[CONSTANTS]), float(self._clock[REACH])
+        told = answer(self._task.bits(y, self._fixed, first), keep, words)
+        clock = self._clock.copy()
+        clock[CONSTANTS] += len(told)
+        clock[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
+        self._clock = clock
+        self._known = self._task.learned(told, self._known, first, reach)
+        self._add(sums.OTHERS, told[:0], len(told))
+
+    def _on_error(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        self._tell_error(sums.ERRORS, y, predicted, words, keep)
+
+    def _on_error_of_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        predicted[:] = self._task.constant(self._fixed)
+        self._tell_error(sums.OTHERS, y, predicted, words, keep)
+
+    def _tell_error(
+        self, first: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray
+    ) -> None:
+        half = self._task.largest(self._clock[REACH]) / 2
+        values = self._task.errors(predicted, y, 2 * half)
+        values /= half
+        values -= 1
+        told = (answer(values, keep, words) + 1) * half
+        ranges = float(np.sum((factor(keep) * half) ** 2)) if first == sums.ERRORS else 0.0
+        self._add(first, told, len(told), ranges)
+
+    def _add(self, first: int, told: np.ndarray, answers: int, ranges: float = 0.0) -> None:
+        more = np.zeros(sums.COLUMNS)
+        more[first : first + 3] = len(told), told.sum(), np.square(told).sum()
+        more[sums.ERROR_RANGE] = ranges
+        more[sums.ANSWERS] = answers
+        self._open = self._open + more
+
+    def quality(self) -> Quality:
+        """What the answers tell."""
+        reach = float(self._clock[REACH])
+        largest = self._task.largest(reach)
+        recent = quality.stretch(self._halves.later_half() + self._open, largest)
+        drifts = int(self._clock[DRIFTS])
+        return Quality(
+            self._task.measure,
+            largest if reach else None,
+            quality.stretch(self._total + self._open, largest),
+            recent,
+            quality.verdict(recent),
+            drifts,
+            int(self._clock[DRIFT]) if drifts else None,
+        )
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The state as new arrays. No random words and no values of records are in it."""
+        return {name: value.copy() for name, value in self._numbers().items()}
+
+    def _numbers(self) -> dict[str, np.ndarray]:
+        return {
+            "clock": self._clock,
+            "known": self._known,
+            "fixed": self._fixed,
+            "point": self.point,
+            "total": self._total,
+            "open": self._open,
+            "halves": self._halves.numbers,
+            "window": self._window.numbers,
+        }
+
+    def read(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Check a state; `load` takes it over.
+
+        Parameters
+        ----------
+        state
+            What `state` returned.
+
+        Raises `ConfigError` for numbers out of range; `KeyError`, `TypeError` and `ValueError` mean that it is none.
+        """
+        found = {name: np.array(state[name], dtype=float) for name in self._numbers()}
+        for name, mine in self._numbers().items():
+            if found[name].shape != mine.shape or not np.all(np.abs(found[name]) < 1e150):
+                raise ConfigError(f"state: validation.{name} is out of range")
+        clock = found["clock"]
+        if clock.min() < 0 or not 0 <= clock[END] - clock[MET] <= 512:
+            raise ConfigError("state: validation.clock is out of range")
+        for name in ("halves", "window"):
+            used, length = found[name][-1, :2]
+            if not (0 <= used <= len(found[name]) - 2 and length >= 1):
+                raise ConfigError(f"state: validation.{name} is out of range")
+        return found
+
+    def load(self, found: Mapping[str, np.ndarray]) -> None:
+        """Take over a state.
+
+        Parameters
+        ----------
+        found
+            What `read` returned.
+        """
+        self._clock, self._known, self._fixed = found["clock"], found["known"], found["fixed"]
+        self.point, self._total, self._open = found["point"], found["total"], found["open"]
+        self._halves.numbers, self._window.numbers = found["halves"], found["window"]
+        self._ask()
+
+    def take_sum(self, parts: Sequence[Self]) -> None:
+        """Take over the answers of models of disjoint records, for reading: what is recent is the later half of each.
+
+        Parameters
+        ----------
+        parts
+            Validators of the same plan and task.
+        """
+        clocks = np.stack([part._clock for part in parts])  # noqa: SLF001 - the same class
+        self._clock = clocks.sum(axis=0)
+        self._clock[REACH], self._clock[DRIFT] = clocks[:, REACH].max(), clocks[:, DRIFT].max()
+        self._clock[END] = self._clock[MET]
+        best = parts[int(np.argmax(clocks[:, INFORMATION]))]
+        self._known = self._fixed = best._known  # noqa: SLF001
+        self._total = np.sum([part._total + part._open for part in parts], axis=0)  # noqa: SLF001
+        later = np.sum([part._halves.later_half() + part._open for part in parts], axis=0)  # noqa: SLF001
+        self._halves.start(later[None, :], max(drift.FIRST, later[sums.ANSWERS]))
+        self._window.clear()

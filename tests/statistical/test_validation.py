@@ -1,0 +1,58 @@
+"""Attacks on neighbouring streams over all that a record releases: its gradient and its answer.
+
+The streams differ in one record, for which gradient and answer are as far apart as they can be. Each bound is wrong
+with a probability of at most 1e-3 (Clopper-Pearson at 99.9 %); seeds are fixed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import LDPSGDClassifier
+from streamdp.validation.plan import ERROR, NOTHING
+from streamdp.validation.sums import ERROR as TOLD
+from tests.support.audit import epsilon_lower_bound
+
+TRIALS = 6000
+
+
+def releases(validation: dict[str, Any], label: float, seed: int, budget: str = "eps=1") -> np.ndarray:
+    """(trials, 2): the step of theta and the answer of one record. Its gradient is the longest; the model says 0."""
+    model = LDPSGDClassifier("hinge", budget, features=["a"], intercept=False, seed=seed, validation=validation)
+    validator = model._validator
+    assert validator is not None
+    validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
+    arrays, clock, out = [array.copy() for array in model._arrays], validator._clock.copy(), np.empty((TRIALS, 2))
+    X, y = np.full((1, 1), 2**0.5), np.array([label])
+    asked = np.full(1, ERROR)
+    for trial in range(TRIALS):
+        for array, before in zip(model._arrays, arrays, strict=True):
+            array[:] = before
+        validator._clock, validator._questions = clock.copy(), asked
+        validator._open = np.zeros_like(validator._open)
+        model.learn_arrays(X, y)
+        out[trial] = model._arrays.state[0, 0], validator._open[TOLD]
+    assert (validator._questions != NOTHING).all()
+    return out
+
+
+def found(validation: dict[str, Any], budget: str = "eps=1") -> float:
+    scores = [np.sign(releases(validation, label, 11 + int(label), budget)) @ [1, 1.01] for label in (1.0, 0.0)]
+    return epsilon_lower_bound(*scores)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "louder"), [({"budget": "eps=1"}, {"budget": "eps=2"}), ({"budget": "eps=0.5"}, {"budget": "eps=1"})]
+)
+def test_gradient_and_answer_together_keep_the_sum_of_budgets(claimed: Any, louder: Any) -> None:
+    claim = float(LDPSGDClassifier(features=["a"], budget="eps=1", validation=claimed).record_budget.epsilon)  # type: ignore[union-attr]
+    assert 0.8 * claim < found(claimed) <= claim
+    assert found(louder) > 1.05 * claim
+
+
+def test_an_answer_in_place_of_a_gradient_keeps_the_budget() -> None:
+    assert 0.85 < found({"share": 0.5}) <= 1
+    assert found({"share": 0.5}, "eps=2") > 1.5

@@ -1,0 +1,313 @@
+"""Records that answer about the model's error: who answers, what they spend, what is kept, and what is told."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import (
+    ApproxDP,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDClassifier,
+    LDPSGDRegressor,
+    Ledger,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    PureDP,
+    Quantile,
+    ShuffleClassifier,
+    UserLevelLDPClassifier,
+    WindowedClassifier,
+)
+from streamdp.errors import BudgetError, ConfigError
+from streamdp.validation.quality import BETTER, UNKNOWN
+
+SHARE, BUDGET = {"share": 0.25}, {"budget": "eps=1"}
+NAMES = ["a", "b"]
+
+
+def records(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, (X @ [3, -2] + rng.normal(size=n) > 0).astype(float)
+
+
+def classifier(validation: Any, **more: Any) -> LDPASGDClassifier:
+    return LDPASGDClassifier(features=NAMES, budget="eps=1", validation=validation, **more)
+
+
+@pytest.mark.parametrize("validation", [SHARE, BUDGET, None], ids=str)
+def test_all_ways_to_learn_give_the_same_model_and_the_same_answers(validation: Any) -> None:
+    X, y = records(700)
+    whole, parts, single = (classifier(validation, seed=4) for _ in range(3))
+    whole.learn_arrays(X, y)
+    for at in (0, 1, 13, 14, 300):
+        end = {0: 1, 1: 13, 13: 14, 14: 300, 300: 700}[at]
+        parts.learn_arrays(X[at:end], y[at:end])
+    for row, label in zip(X, y, strict=True):
+        single.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), bool(label))
+    for other in (parts, single):
+        assert np.array_equal(whole.theta, other.theta)
+        assert whole.n_seen == other.n_seen == 700
+        if validation is not None:
+            value = other.quality.total.error.value  # type: ignore[union-attr]
+            assert whole.quality.total.error.value == pytest.approx(value, rel=1e-12)  # type: ignore[union-attr]
+            assert whole.quality.total.answers == other.quality.total.answers  # type: ignore[union-attr]
+
+
+def test_with_a_share_each_record_answers_or_is_learned_and_the_guarantee_is_the_same() -> None:
+    X, y = records(20_000)
+    model = classifier(SHARE)
+    learned = []
+    learn_rows = model._learn_rows
+
+    def watched(X: np.ndarray, *more: Any) -> None:
+        learned.append(len(X))
+        learn_rows(X, *more)
+
+    model._learn_rows = watched  # type: ignore[method-assign]
+    model.learn_arrays(X, y)
+    assert model.quality is not None
+    assert sum(learned) + model.quality.total.answers == 20_000 == model.n_seen
+    assert model.quality.total.answers == pytest.approx(5000, abs=320)  # 5.2 standard deviations
+    assert model.guarantee.budgets == (PureDP(1),)
+    assert "in place of a gradient" in model.statement()
+
+
+def test_with_a_budget_the_guarantee_and_the_cap_count_both() -> None:
+    X, y = records(6)
+    ledger = Ledger("eps=4")
+    model = classifier({"budget": "eps=0.5"}, ledger=ledger)
+    mask = model.learn_arrays(X, y, subjects=["p"] * 6)
+    assert mask is not None
+    assert mask.tolist() == [True, True, False, False, False, False]
+    model.learn_one({"a": 0, "b": 1}, True, subject="q")
+    model.learn_one({"a": 0, "b": 1}, True, subject="q")
+    model.learn_one({"a": 0, "b": 1}, True, subject="q")
+    assert (model.n_seen, model.n_refused) == (4, 5)
+    assert model.quality is not None
+    assert model.quality.total.answers == 4
+    assert model.guarantee.budgets == (PureDP(1.5),)
+    assert "each spent eps=0.5 on it beside its gradient" in model.statement()
+
+
+@pytest.mark.parametrize("kind", [PanPrivateClassifier, ShuffleClassifier])
+def test_batches_count_both_budgets_and_their_answers_are_local(kind: Any) -> None:
+    X, y = records(3000)
+    model = kind(features=NAMES, budget="eps=1,delta=1e-6", validation=BUDGET, batch_size=500)
+    model.learn_arrays(X, y)
+    model.close_batch()
+    assert model.guarantee.budgets == (ApproxDP(2, 1e-6),)
+    assert model.n_seen == model.quality.total.answers == 3000
+    other = kind(features=NAMES, budget="eps=1,delta=1e-6", validation=SHARE, batch_size=500)
+    other.learn_arrays(X, y)
+    other.close_batch()
+    assert other.n_seen == 3000
+    assert other.guarantee.budgets == (ApproxDP(1, 1e-6),)
+    again = kind(features=NAMES, budget="eps=1,delta=1e-6", validation=SHARE, batch_size=500)
+    again.load_state_dict(other.state_dict())
+    assert again.quality == other.quality
+
+
+def test_a_batch_refuses_records_that_allow_less_than_both() -> None:
+    X, y = records(3)
+    model = PanPrivateClassifier(features=NAMES, budget="eps=1,delta=1e-6", validation=BUDGET)
+    model.learn_arrays(X, y, budgets=np.array([1.0, 2.0, np.nan]))
+    assert (model.n_seen, model.n_refused) == (2, 1)
+
+
+def test_records_with_budgets_of_their_own_spend_no_more_than_these() -> None:
+    X, y = records(50)
+    model = classifier(BUDGET)
+    model.learn_arrays(X, y, budgets=np.full(50, 0.7))
+    model.learn_one({"a": 0, "b": 1}, True, budget="eps=0.5")
+    assert model.quality is not None
+    assert model.quality.total.answers == 0
+    assert model.guarantee.budgets == (PureDP(0.7),)
+    other = classifier({"share": 0.5})
+    other.learn_arrays(X, y, budgets=np.full(50, 0.7))
+    assert other.quality is not None
+    assert other.quality.total.answers > 0
+    assert other.guarantee.budgets == (PureDP(0.7),)
+
+
+def test_a_state_goes_on_where_it_was_saved() -> None:
+    X, y = records(5000)
+    whole, first = classifier(BUDGET), classifier(BUDGET)
+    first.learn_arrays(X[:3333], y[:3333])
+    state = first.state_dict()
+    second = classifier(BUDGET)
+    second.load_state_dict(state)
+    assert second.quality == first.quality
+    assert second._validator is not None
+    assert first._validator is not None
+    for mine, theirs in zip(second._validator.state().values(), first._validator.state().values(), strict=True):
+        assert np.array_equal(mine, theirs)
+    second.learn_arrays(X[3333:], y[3333:])
+    whole.learn_arrays(X, y)
+    assert second.quality is not None
+    assert whole.quality is not None
+    assert second.quality.total.answers == whole.quality.total.answers == 5000
+
+
+def test_states_without_validation_are_as_before_and_do_not_mix() -> None:
+    X, y = records(100)
+    plain = classifier(None)
+    plain.learn_arrays(X, y)
+    assert plain.quality is None
+    assert not {"answers", "validation"} & plain.state_dict().keys()
+    with pytest.raises(ConfigError, match="lacks 'validation'"):
+        classifier(BUDGET).load_state_dict(plain.state_dict())
+    with pytest.raises(ConfigError, match="expected validation"):
+        classifier(SHARE).load_state_dict(classifier(BUDGET).state_dict())
+
+
+def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
+    model = classifier(BUDGET)
+    model.learn_arrays(*records(300))
+    before = model.quality
+    for name, value in (("total", np.full(8, np.nan)), ("clock", np.full(7, -1.0)), ("halves", np.zeros(3))):
+        state = model.state_dict()
+        state["answers"][name] = value
+        with pytest.raises(ConfigError, match="state"):
+            model.load_state_dict(state)
+        assert model.quality == before
+
+
+def test_shards_add_their_answers_up() -> None:
+    parts = [classifier(BUDGET) for _ in range(3)]
+    for seed, part in enumerate(parts):
+        part.learn_arrays(*records(2000 * (seed + 1), seed))
+    merged = parts[0].merged(*parts[1:])
+    assert merged.quality is not None
+    found = [part.quality for part in parts]
+    assert merged.quality.total.answers == 12_000
+    assert merged.quality.total.error.value == pytest.approx(
+        np.average([q.total.error.value for q in found if q], weights=[1, 2, 3]), abs=0.03
+    )
+    assert merged.quality.recent.answers == sum(q.recent.answers for q in found if q)
+    assert merged.quality.verdict == BETTER
+    again = classifier(BUDGET)
+    again.load_state_dict(merged.state_dict())
+    assert again.quality == merged.quality
+
+
+def test_a_model_with_features_to_learn_is_better_and_one_without_records_is_unknown() -> None:
+    model = classifier(BUDGET)
+    assert model.quality is not None
+    assert model.quality.verdict == UNKNOWN
+    assert model.quality.total.error.value is None
+    model.learn_arrays(*records(20_000))
+    X, y = records(20_000, 1)
+    assert model.quality.verdict == BETTER
+    now = np.mean(model.predict_arrays(X) != y)
+    error = model.quality.recent.error
+    assert error.low is not None
+    assert error.high is not None
+    assert error.low - 0.04 < now < error.high + 0.04
+    assert "better than the best constant (error rate " in model.quality.sentence()
+
+
+@pytest.mark.parametrize("loss", ["huber", Quantile(tau=0.8)], ids=str)
+def test_numbers_with_a_learned_scale(loss: Any) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, 30_000)
+    y = 50 + 20 * x + rng.normal(0, 2, len(x))
+    model = LDPASGDRegressor(loss, "eps=2", features={"x": (-1, 1)}, target=(-100, 200), validation=BUDGET)
+    model.learn_arrays(x[:, None], y)
+    found = model.quality
+    assert found is not None
+    assert found.largest is not None
+    assert found.measure == ("mean absolute error" if loss == "huber" else "mean pinball loss")
+    assert found.verdict == BETTER
+    best = 0.8 * 2.5 * 12
+    assert 0.6 * best < found.largest < 2.2 * best * (1.25 if loss == "huber" else 1)
+
+
+def test_a_flipped_weight_is_found() -> None:
+    """At epsilon = 1 for the answers, within 20,000 records, and no alarm comes before."""
+    rng = np.random.default_rng(6)
+
+    def stream(n: int, weight: float) -> tuple[np.ndarray, np.ndarray]:
+        X = rng.normal(size=(n, 2))
+        return X, (weight * X[:, 0] - X[:, 1] + rng.logistic(size=n) > 0).astype(float)
+
+    model = classifier(BUDGET)
+    model.learn_arrays(*stream(40_000, 2.0))
+    assert model.quality is not None
+    assert (model.quality.drifts, model.quality.last_drift) == (0, None)
+    model.learn_arrays(*stream(20_000, -2.0))
+    assert model.quality.drifts >= 1
+    assert model.quality.last_drift is not None
+    assert 40_000 < model.quality.last_drift <= 60_000
+    assert "the stream has drifted" in model.quality.sentence()
+
+
+def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every array that the validator makes of a record is zero after the call."""
+    model = classifier(BUDGET)
+    validator = model._validator
+    assert validator is not None
+    kept: list[np.ndarray] = []
+    tell = validator._on_error
+
+    def watched(y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        kept.extend([y, predicted, words])
+        assert words.any()
+        tell(y, predicted, words, keep)
+
+    monkeypatch.setattr(validator, "_on_error", watched)
+    model.learn_arrays(*records(2000))
+    assert kept
+    assert not any(array.any() for array in kept)
+
+
+def test_copies_have_answers_and_words_of_their_own() -> None:
+    model = classifier(BUDGET)
+    model.learn_arrays(*records(500))
+    twin = copy.deepcopy(model)
+    twin.learn_arrays(*records(500, 1))
+    assert model.quality is not None
+    assert twin.quality is not None
+    assert (model.quality.total.answers, twin.quality.total.answers) == (500, 1000)
+    assert model._validator is not None
+    assert twin._validator is not None
+    mine, theirs = model._validator._rng, twin._validator._rng
+    assert not set(mine.words.tolist()) & set(theirs.words.tolist()[1:]) - {0}  # type: ignore[union-attr]
+
+
+def test_a_device_and_its_learner_go_on_without_answers() -> None:
+    model = classifier(BUDGET)
+    model.absorb(model.randomizer({"a": 1.0, "b": 0.0}, 1.0))
+    assert model.quality is not None
+    assert model.quality.total.answers == 0
+    assert model.guarantee.budgets == (PureDP(1),)
+
+
+def test_configurations_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match="expected a bound"):
+        LDPSGDRegressor(features=NAMES, validation=SHARE)
+    with pytest.raises(ConfigError, match="expected a bound"):
+        PanPrivateRegressor(features=NAMES, validation=SHARE)
+    with pytest.raises(ConfigError, match="for numbers"):
+        LDPSGDClassifier(features=NAMES, validation={"share": 0.1, "bound": 2})
+    with pytest.raises(BudgetError, match="the model's kind"):
+        LDPSGDClassifier(features=NAMES, budget="mu=1", validation=BUDGET)
+    for kind in (UserLevelLDPClassifier, WindowedClassifier):
+        with pytest.raises(TypeError, match="validation"):
+            kind(features=NAMES, validation=SHARE)
+    assert LDPSGDRegressor(features=NAMES, validation=SHARE | {"bound": 3}).quality is not None
+
+
+def test_an_estimator_without_declared_features_is_asked_from_its_first_record() -> None:
+    model = LDPSGDClassifier(budget="eps=1", validation=BUDGET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.learn_one({"a": 1.0}, True)
+    assert model.quality is not None
+    assert model.quality.total.answers == 1

@@ -1,0 +1,73 @@
+"""The randomised answers: their law, their claim, their mean and their variance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.privacy.guarantees import Budget, GaussianDP, PureDP, amount
+from streamdp.privacy.mechanisms.response import truth
+from streamdp.validation.answers import answer, draw, factor, truthful
+
+TRIALS = 200_000
+
+
+def keep_of(budget: Budget) -> np.ndarray:
+    return truth(budget, np.array([amount(budget)]))
+
+
+def told(value: float, keep: np.ndarray, seed: int) -> np.ndarray:
+    words = draw(SeededEntropy(seed, 1 << 16), 2 * TRIALS).reshape(-1, 2)
+    return answer(np.full(TRIALS, value), np.broadcast_to(keep, TRIALS), words)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0, 1e6])
+def test_the_claim_holds_exactly(epsilon: float) -> None:
+    """The probabilities of two answers, as the multiples of 2^-53 that they are."""
+    t = float(truthful(keep_of(PureDP(epsilon)))[0])
+    assert t * 2**53 == round(t * 2**53)
+    assert math.log(t) - math.log(1 - t) <= epsilon
+    if epsilon < 20:
+        assert t == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [-1.0, 1.0])
+def test_ends_have_their_probability_and_louder_and_softer_answers_are_rejected(value: float) -> None:
+    """False alarms: 1e-6 for each of the comparisons."""
+    keep = keep_of(PureDP(1))
+    true = int(np.count_nonzero(np.sign(told(value, keep, 5)) == value))
+    assert binomtest(true, TRIALS, float(keep[0])).pvalue > 1e-6
+    for epsilon in (0.8, 1.2):
+        assert binomtest(true, TRIALS, float(keep_of(PureDP(epsilon))[0])).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("budget", [PureDP(1), PureDP(4), GaussianDP(1)], ids=str)
+@pytest.mark.parametrize("value", [-1.0, -0.3, 0.0, 0.7])
+def test_answers_are_unbiased_and_have_the_variance_of_the_text(budget: Budget, value: float) -> None:
+    keep = keep_of(budget)
+    found, a = told(value, keep, 11), 1 / (2 * keep[0] - 1)
+    assert factor(keep)[0] == pytest.approx(a, rel=1e-12)
+    assert abs(found.mean() - value) < 5.2 * a / math.sqrt(TRIALS)  # 2e-7
+    assert found**2 == pytest.approx(a**2)
+
+
+def test_the_figures_of_the_text() -> None:
+    assert [round(float(factor(keep_of(PureDP(e)))[0]) ** 2, 2) for e in (1, 4)] == [4.68, 1.08]
+
+
+@pytest.mark.parametrize("rng", [Entropy(8), SeededEntropy(3, 8), FreshWords()], ids=lambda rng: type(rng).__name__)
+def test_no_word_is_drawn_twice_and_all_are_overwritten(rng: Entropy | SeededEntropy | FreshWords) -> None:
+    first, second = draw(rng, 30), draw(rng, 5)
+    assert len(set(first.tolist()) | set(second.tolist())) == 35
+    if not isinstance(rng, FreshWords):
+        assert not rng.words[1 : rng.position].any()
+        rng.words[rng.position :] = 0  # as if they had been used
+        assert draw(rng, 20).all()
+    values, words = np.array([0.5, -0.5]), draw(rng, 4).reshape(2, 2)
+    answer(values, np.full(2, 0.7), words)
+    assert not values.any()
+    assert not words.any()
