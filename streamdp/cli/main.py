@@ -12,6 +12,8 @@ from pathlib import Path
 
 import typer
 
+import streamdp.cli.check
+import streamdp.cli.init
 import streamdp.cli.plan
 import streamdp.cli.produce
 import streamdp.cli.run

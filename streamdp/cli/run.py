@@ -178,6 +178,7 @@ def _run_file(
 ) -> None:
     from contextlib import ExitStack
 
+    from streamdp.config.checking import first_block
     from streamdp.runtime.display import RunnerDisplay
     from streamdp.runtime.runner import Runner
     from streamdp.serving.holdout import Holdout
@@ -187,6 +188,8 @@ def _run_file(
         raise ConfigError("--stdin is for jobs that read standard input")
     if file.path == "-":
         need_stdin()
+    for warning in first_block(config):
+        say(f"warning: {warning}")
     with ExitStack() as stack:
         source = file.build(config.build_schema())
         stack.callback(source.close)

@@ -262,7 +262,7 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
     try:
         config = JobConfig.model_validate(document.data)
     except ValidationError as error:
-        place, message = first_problem(error)
+        place, message = first_problem(error, _names())
         raise ConfigError(f"{path}, line {document.line(place)}: {message}") from None
     config = config.located(Path(path).resolve().parent)
     if (problem := _shared_file(config, str(path))) is not None:
@@ -284,10 +284,16 @@ def make_config(settings: Mapping[str, Any]) -> JobConfig:
     try:
         config = JobConfig.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(first_problem(error)[1]) from None
+        raise ConfigError(first_problem(error, _names())[1]) from None
     if (problem := _shared_file(config)) is not None:
         raise ConfigError(problem[1])
     return config
+
+
+def _names() -> list[str]:
+    """The names of all settings."""
+    described = JobConfig.model_json_schema(by_alias=True)
+    return [name for part in (described, *described["$defs"].values()) for name in part.get("properties", ())]
 
 
 def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[str, ...], str] | None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pydantic import ValidationError
+
+from streamdp.errors import suggestion
 
 
 class MisfitError(ValueError):
@@ -21,13 +25,15 @@ class MisfitError(ValueError):
         self.key = key
 
 
-def first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
+def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tuple[str | int, ...], str]:
     """Locate and describe the first problem.
 
     Parameters
     ----------
     error
         The error that pydantic raised for the settings.
+    known
+        The names of all settings, for a hint.
 
     Returns the path of keys to the problem, and one line that names this path and the problem.
     """
@@ -40,7 +46,7 @@ def first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
         place = (cause.key,)
     match problem["type"]:
         case "extra_forbidden":
-            message = "unknown setting"
+            message = f"unknown setting{suggestion(str(place[-1]), known)}"
         case "missing":
             message = "missing setting"
         case "value_error":

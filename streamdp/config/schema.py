@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from streamdp.config.settings import Settings
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
+
+
+def _label(item: Any) -> Any:
+    """The text that a CSV file holds for a label that YAML reads as a boolean or an integer."""
+    return str(item) if isinstance(item, bool | int) else item
+
+
+def _category(item: Any) -> Any:
+    """The text of a truth value; other categories that YAML does not read as text need quotes."""
+    return str(item).lower() if isinstance(item, bool) else item
+
+
+Label = Annotated[str, BeforeValidator(_label, json_schema_input_type=str | bool | int)]
+Category = Annotated[str, BeforeValidator(_category, json_schema_input_type=str | bool)]
 
 
 class TargetConfig(Settings):
@@ -30,19 +44,9 @@ class TargetConfig(Settings):
     """
 
     column: str
-    classes: list[str] | None = None
+    classes: list[Label] | None = None
     bounds: tuple[float, float] | None = None
     scale: float | None = None
-
-    @field_validator("classes", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return [_label(item) for item in value] if isinstance(value, list) else value
-
-
-def _label(item: Any) -> Any:
-    """The text that a CSV file holds for a label that YAML reads as a boolean or an integer."""
-    return str(item) if isinstance(item, bool | int) else item
 
 
 class NumberConfig(Settings):
@@ -94,7 +98,7 @@ class SchemaConfig(Settings):
         The column with the amount that a record may spend. None: every record spends `model.budget`.
     """
 
-    features: dict[str, tuple[float, float] | list[str] | NumberConfig] = Field(min_length=1)
+    features: dict[str, tuple[float, float] | list[Category] | NumberConfig] = Field(min_length=1)
     target: TargetConfig
     subject: str | SubjectConfig | None = None
     budget: str | None = None
@@ -121,7 +125,7 @@ class SchemaConfig(Settings):
                 isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
                 for item in declared
             )
-            texts = isinstance(declared, list | tuple) and all(isinstance(item, str) for item in declared)
+            texts = isinstance(declared, list | tuple) and all(isinstance(item, str | bool) for item in declared)
             if not declared or not (texts or (numbers and len(declared) == 2)):
                 raise ValueError(
                     f"{name!r}: expected two numbers [low, high], both finite, or a list of categories as text"

@@ -101,7 +101,8 @@ class Schema:
       the base level and has no column: with a column for each category, the columns would add up to the intercept, and
       no stream could identify the weights.
 
-    Text is compared exactly, including blanks. Numbers may have blanks around them.
+    Text is compared exactly, including blanks. Numbers may have blanks around them. If two categories or classes are a
+    spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
 
     Parameters
     ----------
@@ -114,8 +115,7 @@ class Schema:
     target_scale
         The target is divided by this public constant, after it was clipped. Positive.
     classes
-        The labels of a classification, compared as text. The target is the index of the label. If the two classes are
-        a spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
+        The labels of a classification, compared as text. The target is the index of the label.
     subject
         The column with the identifier of the person.
     subject_type
@@ -267,7 +267,7 @@ class Schema:
         for name, declared in self.features.items():
             column = frame.get_column(name)
             if isinstance(declared[0], str):
-                found = _known(column, {c: i for i, c in enumerate(declared)}, faults, "unknown_category")
+                found = _known(column, spellings(declared), faults, "unknown_category")
                 for level in range(1, len(declared)):
                     X[:, j] = found == level
                     j += 1
@@ -282,7 +282,7 @@ class Schema:
             if self.target_bounds is not None:
                 y = np.clip(y, *self.target_bounds)
             return y / self.target_scale if self.target_scale != 1.0 else y
-        return _known(column, _class_spellings(self.classes), faults, "unknown_class").astype(np.float64)
+        return _known(column, spellings(self.classes), faults, "unknown_class").astype(np.float64)
 
     def _budgets(self, column: pl.Series, faults: Faults) -> np.ndarray:
         if column.null_count() == len(column):
@@ -308,10 +308,16 @@ def _encoded_names(column: str, declared: Bounds | tuple[str, ...]) -> list[str]
     return [f"{column}={category}" for category in declared[1:]] if isinstance(declared[0], str) else [column]
 
 
-def _class_spellings(classes: tuple[str, ...]) -> dict[str, int]:
-    """The class index by label; for a pair of false and true, by each of their spellings."""
-    if len(classes) == 2:
+def spellings(labels: tuple[str, ...]) -> dict[str, int]:
+    """Return the index of each label by its text; for a pair of false and true, by each of their spellings.
+
+    Parameters
+    ----------
+    labels
+        Declared classes or categories.
+    """
+    if len(labels) == 2:
         for first, second in ((_FALSE, _TRUE), (_TRUE, _FALSE)):
-            if classes[0] in first and classes[1] in second:
+            if labels[0] in first and labels[1] in second:
                 return dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
-    return {label: i for i, label in enumerate(classes)}
+    return {label: i for i, label in enumerate(labels)}

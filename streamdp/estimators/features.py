@@ -176,17 +176,17 @@ class SchemaFeatures(Features):
 
     def __init__(self, declared: Mapping[Any, Any], owner: str) -> None:
         from streamdp.data.columns import scale_number
-        from streamdp.data.schema import Schema
+        from streamdp.data.schema import Schema, spellings
 
         self._declared, self._scale = declared, scale_number
         self._schema = Schema(declared, target="(target)")
         super().__init__(self._schema.feature_names, owner)
         self._numbers: list[tuple[Any, int, float, float]] = []
-        self._categories: list[tuple[Any, int, dict[str, int]]] = []
+        self._categories: list[tuple[Any, int, dict[str, int], int]] = []
         j = 0
         for name, values in self._schema.features.items():
             if isinstance(values[0], str):
-                self._categories.append((name, j, {level: k for k, level in enumerate(values)}))
+                self._categories.append((name, j, spellings(values), len(values)))
                 j += len(values) - 1
                 continue
             low, high = values
@@ -220,11 +220,13 @@ class SchemaFeatures(Features):
         columns = [0.0] * len(self.names)
         for name, j, low, high in self._numbers:
             columns[j] = self._scale(_number(name, x.get(name)), low, high)
-        for name, j, levels in self._categories:
+        for name, j, levels, count in self._categories:
             value = x.get(name)
+            if isinstance(value, bool):
+                value = str(value).lower()
             level = levels.get(value) if isinstance(value, str) else None
             if level is None:
-                raise SchemaError(f"feature {name!r}: expected one of the {len(levels)} declared categories")
+                raise SchemaError(f"feature {name!r}: expected one of the {count} declared categories")
             if level:
                 columns[j + level - 1] = 1.0
         if len(x) > len(self._numbers) + len(self._categories):
@@ -253,13 +255,15 @@ class SchemaFeatures(Features):
         """
         import polars as pl
 
-        texts = {name for name, _, _ in self._categories}
+        texts = {name for name, *_ in self._categories}
         raw = {}
         for name in self._schema.features:
             if name in X.columns:
                 values = X[name].tolist()
                 if name in texts:  # polars would refuse a number among categories with an error of its own
-                    values = [value if isinstance(value, str) else None for value in values]
+                    values = [
+                        v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else None for v in values
+                    ]
                 column = None
                 with contextlib.suppress(Exception):  # it may have a value in its message
                     column = pl.Series(values, strict=False)
