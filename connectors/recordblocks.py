@@ -105,6 +105,31 @@ class Grammar(Protocol):
         """
 
 
+class Blocks(Protocol):
+    """A file as blocks of complete records; `RecordBlocks` describes the members."""
+
+    has_header: bool
+    row: int
+
+    @property
+    def name(self) -> str:
+        """See `RecordBlocks.name`."""
+
+    @property
+    def unended(self) -> bool:
+        """See `RecordBlocks.unended`."""
+
+    @property
+    def finished(self) -> bool:
+        """See `RecordBlocks.finished`."""
+
+    def next(self, timeout_s: float) -> Records | None:
+        """See `RecordBlocks.next`."""
+
+    def close(self) -> None:
+        """See `RecordBlocks.close`."""
+
+
 class RecordBlocks:
     """A file as blocks of complete records.
 

@@ -215,7 +215,7 @@ def _run_file(
             dead_letters=dead_letters,
             publish=[Publisher(config.publish, holdout, (display.committed,))],
             on_progress=display.progress,
-            resume=_resume(file.path, stdin),
+            resume=_resume(file.name, stdin),
         )
         counts = runner.run(max_records)
         display.finished(counts, "stopped" if runner.stopping else "done")

@@ -71,12 +71,14 @@ def inspect(job: JobConfig, most: int | None = None) -> Inspection:
     """
     source = job.source
     if not isinstance(source, FileSourceConfig) or source.path == "-":
-        raise ConfigError("check reads files: expected a job with source.type csv or jsonl, and a path")
+        raise ConfigError("check reads files: expected a job with a source.path that is no standard input")
     inspection = Inspection(job.build_schema())
     whole = source.model_copy(update={"max_bad_share": None, "follow": False, "keep_payload": False})
     with closing(whole.build(inspection)) as records:
         while not records.finished and (most is None or inspection.rows < most):
             inspection.note(records.poll(BLOCK, 1.0))
+        if records.position.get("row") == 0 and source.type == "csv" and not source.follow:
+            raise SourceError(f"{source.name} is empty: expected a header line with the names of columns")
     return inspection
 
 
@@ -111,14 +113,14 @@ def first_block(job: JobConfig) -> list[str]:
     Raises `SourceError` if no record fits, and the errors of `inspect`.
     """
     source = job.source
-    if not isinstance(source, FileSourceConfig) or not os.path.isfile(source.path):
+    if not isinstance(source, FileSourceConfig) or not all(os.path.isfile(p) or os.path.isdir(p) for p in source.paths):
         return []
     inspection = inspect(job, BLOCK)
     problem = hopeless(inspection)
     if problem is not None and inspection.rows:
-        raise SourceError(f"{source.path}: {problem}")
+        raise SourceError(f"{source.name}: {problem}")
     if problem is not None:
-        return [f"{source.path}: {problem}"]
+        return [f"{source.name}: {problem}"]
     return [
         f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema for"
         f" {reason.replace('_', ' ')}{'' if column is None else f' in column {column!r}'}; see `streamdp check`"

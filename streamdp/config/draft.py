@@ -17,11 +17,15 @@ import polars as pl
 
 from streamdp.errors import ConfigError, suggestion
 
-Kind = Literal["number", "boolean", "text"]
+Kind = Literal["number", "boolean", "date", "text"]
 
 MOST_CATEGORIES = 30
 """A text column of public data with more values becomes a comment."""
 
+GAPS = frozenset(("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"))
+"""Texts that often mean a missing value."""
+
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
 _BOOLEANS = frozenset(("false", "true"))
 
 
@@ -43,7 +47,17 @@ class DraftColumn:
     @property
     def present(self) -> pl.Series:
         """The values that are not missing."""
-        return self.values.filter(self.values.fill_null("") != "")
+        return self.values.filter(~self.values.fill_null("").is_in(["", *GAPS]))
+
+    @property
+    def gaps(self) -> list[str]:
+        """The texts among its values that often mean a missing value."""
+        return sorted(GAPS & set(self.values.unique().to_list()))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether values are missing."""
+        return len(self.present) < len(self.values)
 
     @property
     def kind(self) -> Kind:
@@ -54,6 +68,8 @@ class DraftColumn:
             return "number"
         if set(self.present.str.to_lowercase().unique().to_list()) <= _BOOLEANS:
             return "boolean"
+        if self.present.str.contains(_DATE).all():
+            return "date"
         return "text"
 
 
@@ -100,7 +116,9 @@ def draft(
     lines += ["schema:", "  features:  # delete the lines of columns that the model need not know"]
     for column in columns:
         if column.name not in (target, subject):
-            lines.append(f"    {_feature(column, public)}")
+            lines += [f"    {line}" for line in _feature(column, public)]
+    if gaps := sorted({gap for column in columns for gap in column.gaps}):
+        lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
     lines += ["  target:", *_target(None if target is None else by_name[target], public)]
     lines += _subject(subject)
     lines += _model(None if target is None else by_name[target].kind)
@@ -147,18 +165,37 @@ def _head(path: str, public: bool) -> list[str]:
     ]
 
 
-def _feature(column: DraftColumn, public: bool) -> str:
-    name, kind = text(column.name), column.kind
+def _feature(column: DraftColumn, public: bool) -> list[str]:
+    name, kind, gaps = text(column.name), column.kind, column.has_gaps
     if kind == "boolean":
-        return f"{name}: [false, true]"
+        return [_line(name, "[false, true]", "categories", "category" if gaps else None)]
+    if kind == "date":
+        hour, place = text(f"{column.name} hour"), f"{{column: {text(column.name)}, part:"
+        clock = column.present.str.contains(":").any()
+        days = "categories: [Mon, Tue, Wed, Thu, Fri, Sat, Sun]"
+        return [
+            f"{text(f'{column.name} weekday')}: {place} weekday, {days}}}  # or part: year, month, day, with bounds",
+            *([f"{hour}: {place} hour, bounds: [0, 23]}}"] if clock else []),
+        ]
     if kind == "number":
-        return f"{name}: {_bounds(column) if public else ' # a number: write bounds, such as [0, 100]'}"
+        if public:
+            return [_line(name, _bounds(column), "bounds", "zero" if gaps else None)]
+        note = "a number: write bounds, such as [0, 100]"
+        more = "; values are missing: {bounds: [0, 100], missing: zero}, or the record is left out" if gaps else ""
+        return [f"{name}:  # {note}{more}"]
     if not public:
-        return f"{name}:  # text: write the categories, such as [red, green, blue]; the first is the baseline"
+        more = "; values are missing: {categories: [...], missing: category}, or the record is left out" if gaps else ""
+        return [f"{name}:  # text: write categories, such as [red, green]; the first is the baseline{more}"]
     categories = _categories(column)
     if not 2 <= len(categories) <= MOST_CATEGORIES:
-        return f"# {name}:  # text with {len(categories):,} values"
-    return f"{name}: {_listed(categories)}"
+        return [f"# {name}:  # text with {len(categories):,} values"]
+    return [_line(name, _listed(categories), "categories", "category" if gaps else None)]
+
+
+def _line(name: str, declared: str, key: str, missing: str | None) -> str:
+    if missing is None:
+        return f"{name}: {declared}"
+    return f"{name}: {{{key}: {declared}, missing: {missing}}}  # without missing, records with gaps are left out"
 
 
 def _bounds(column: DraftColumn) -> str:

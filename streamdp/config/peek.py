@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from streamdp.config.draft import DraftColumn
+from streamdp.config.file import FileSourceConfig, FileType
 from streamdp.errors import SourceError
 
 ROWS = 10_000
@@ -22,25 +23,25 @@ def delimiter_of(path: str) -> str:
     Parameters
     ----------
     path
-        The file.
+        The file, or a folder of files.
 
     Raises `SourceError` if the file cannot be read, and `SchemaError` if it has no header.
     """
     from connectors.csvrows import CSVRows
 
-    rows = CSVRows(path)
+    rows = CSVRows(FileSourceConfig(path=path).files()[0])
     rows.close()
     header = ",".join(rows.header)
     return max(_DELIMITERS, key=header.count) if any(d in header for d in _DELIMITERS) else ","
 
 
-def peek(path: str, source: str, delimiter: str, rows: int | None) -> list[DraftColumn]:
+def peek(path: str, source: FileType, delimiter: str, rows: int | None) -> list[DraftColumn]:
     """Read columns as text. Columns without a name, or with the name of another one, are left out.
 
     Parameters
     ----------
     path
-        The file.
+        The file, or a folder, of which the first file is read.
     source
         The type of the file.
     delimiter
@@ -50,7 +51,11 @@ def peek(path: str, source: str, delimiter: str, rows: int | None) -> list[Draft
 
     Raises `SourceError` if the file cannot be read or has no records, and `SchemaError` if it has no header.
     """
-    frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows)
+    path = FileSourceConfig(type=source, path=path).files()[0]
+    if source in ("parquet", "arrow"):
+        frame = _frame(path, source, rows)
+    else:
+        frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows)
     if not frame.height:
         raise SourceError(f"{path} has no records: expected at least one, to tell the types of the columns")
     return [DraftColumn(name, frame.get_column(name)) for name in frame.columns]
@@ -94,13 +99,21 @@ def _objects(path: str, rows: int | None) -> pl.DataFrame:
     return pl.DataFrame({name: [item.get(name) for item in objects[:rows]] for name in names}, _texts(names))
 
 
-def _flat(item: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """The scalars of an object as text, by name; lists and objects are left out."""
+def _flat(item: dict[str, Any], path: str = "") -> list[tuple[str, str | None]]:
+    """The scalars of an object as text, by path; lists are left out."""
     out: list[tuple[str, str | None]] = []
     for name, value in item.items():
-        if not isinstance(value, dict | list):
-            out.append((name, value if isinstance(value, str | None) else json.dumps(value)))
+        if isinstance(value, dict):
+            out += _flat(value, f"{path}{name}.")
+        elif not isinstance(value, list):
+            out.append((path + name, value if isinstance(value, str | None) else json.dumps(value)))
     return out
+
+
+def _frame(path: str, kind: str, rows: int | None) -> pl.DataFrame:
+    from connectors.tables import read_texts
+
+    return read_texts(path, kind, rows)
 
 
 def _texts(names: Any) -> dict[str, Any]:

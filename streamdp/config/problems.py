@@ -8,6 +8,9 @@ from pydantic import ValidationError
 
 from streamdp.errors import suggestion
 
+BRANCHES = ("(bounds)", "(categories)", "(mapping)")
+"""How pydantic names the forms of a declaration in the path to a problem."""
+
 
 class MisfitError(ValueError):
     """Two settings contradict each other.
@@ -37,8 +40,10 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
 
     Returns the path of keys to the problem, and one line that names this path and the problem.
     """
-    problem = error.errors(include_url=False, include_input=False)[0]
-    place = problem["loc"]
+    problems = error.errors(include_url=False, include_input=False)
+    # A mistyped setting is unknown under its name, and missing under the right one.
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    place = tuple(step for step in problem["loc"] if step not in BRANCHES)
     if place[:1] == ("source",):
         place = place[:1] + place[2:]  # pydantic inserts the tag of the kind of source
     cause = problem.get("ctx", {}).get("error")

@@ -6,14 +6,16 @@ The counts are measured on private records and are not private. They are for the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from streamdp.data.columns import blank, codes
+from streamdp.data.columns import Faults, blank, codes
+from streamdp.data.declaration import MISSING, OTHER, spellings, without_blanks
 from streamdp.data.records import Batch, Position
-from streamdp.data.schema import Schema, spellings
+from streamdp.data.schema import Schema
 
 OFTEN = 0.1
 """The share of values that is worth a warning."""
@@ -88,19 +90,30 @@ class Inspection:
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """See `records.Encoder.encode`."""
-        for name, declared in self._schema.features.items():
-            _count(self.columns_found[name], frame.get_column(name), declared)
-        target = self._schema.classes or self._schema.target_bounds
-        _count(self.columns_found[self._schema.target], frame.get_column(self._schema.target), target)
+        schema, faults = self._schema, Faults(frame.height)
+        for name, declared in schema.declarations.items():
+            column = declared.read(frame.get_column(declared.column), schema.blanks, faults)
+            _count(self.columns_found[name], column, declared.values, declared.codes)
+        target = without_blanks(frame.get_column(schema.target), schema.blanks)
+        classes = schema.classes
+        _count(
+            self.columns_found[schema.target],
+            target,
+            classes or schema.target_bounds,
+            {} if classes is None else spellings(classes),
+        )
         return self._schema.encode(frame, positions, position)
 
     def warnings(self) -> list[str]:
         """What is often wrong with the values of a column, one sentence each with its fix."""
         out = []
         for name, found in self.columns_found.items():
+            declared = self._schema.declarations.get(name)
+            left_out = found.missing if declared is None or declared.fill is None else 0
+            unknown = 0 if declared is not None and declared.other else found.unknown
             for count, what in (
-                (found.missing, "are missing, and these records are left out; leave the column out, or fill the gaps"),
-                (found.unknown, "are not declared; declare more categories, or group them before"),
+                (left_out, "are missing, and these records are left out; declare what missing means, or fill the gaps"),
+                (unknown, "are not declared; declare more categories, or other: true"),
                 (found.outside, "lie outside the declared bounds, and are clipped to them; declare wider bounds"),
             ):
                 if found.values and count >= OFTEN * found.values:
@@ -126,19 +139,24 @@ class Inspection:
         return f"{reason.replace('_', ' ')}{where} ({count:,} of {self.rows:,})"
 
 
-def _count(found: ColumnCounts, column: pl.Series, declared: tuple[float, float] | tuple[str, ...] | None) -> None:
+def _count(
+    found: ColumnCounts,
+    column: pl.Series,
+    declared: tuple[float, float] | tuple[str, ...] | None,
+    code_of: Mapping[str, int],
+) -> None:
     text = column.str.strip_chars() if column.dtype == pl.String else column
     missing = blank(text)
     found.values += len(column)
     found.missing += int(missing.sum())
-    if declared is None:
-        return
-    if isinstance(declared[0], str):
-        code = codes(column, spellings(declared))
+    if code_of:
+        levels = [str(level) for level in declared or ()]
+        code = codes(column.cast(pl.String), code_of)
         found.unknown += int(((code < 0) & ~missing).sum())
-        counts = np.bincount(code[code >= 0], minlength=len(declared)).tolist()
-        found.seen = {name: found.seen.get(name, 0) + n for name, n in zip(declared, counts, strict=True)}
-        return
-    low, high = declared
-    numbers = text.cast(pl.Float64, strict=False)
-    found.outside += int((((numbers < low) | (numbers > high)) & numbers.is_finite()).fill_null(False).sum())
+        counts = np.bincount(code[code >= 0], minlength=len(levels)).tolist()
+        own = (MISSING, OTHER)
+        found.seen = {n: found.seen.get(n, 0) + k for n, k in zip(levels, counts, strict=True) if n not in own}
+    elif declared is not None:
+        low, high = declared
+        numbers = text.cast(pl.Float64, strict=False)
+        found.outside += int((((numbers < low) | (numbers > high)) & numbers.is_finite()).fill_null(False).sum())

@@ -9,15 +9,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 
 from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from streamdp.estimators.frames import column_of, names_of
 
 
 class SchemaWarning(UserWarning):
@@ -110,28 +108,28 @@ class Features:
         self.pack(x, 0.0, row.data.cast("B"))
         return row[None, :-1]
 
-    def frame(self, X: pd.DataFrame) -> np.ndarray:
-        """Return the declared columns of a DataFrame as an (n, p) array. NaN stays NaN.
+    def frame(self, X: Any) -> np.ndarray:
+        """Return the declared columns of a frame as an (n, p) array. NaN stays NaN.
 
         Parameters
         ----------
         X
-            One record a row; a missing column counts as 0.
+            One record a row; a missing column counts as 0. A frame, or an array with the declared columns.
 
         Raises `SchemaError` if a column does not hold numbers.
         """
-        known = set(X.columns)
+        known = set(names_of(X) or self.names)
         out = np.zeros((len(X), len(self.names)))
         for j, name in enumerate(self.names):
-            if name in known:
-                column = None
-                with contextlib.suppress(Exception):  # it may have a value in its message
-                    column = X[name].to_numpy(dtype=float, na_value=np.nan)
-                if column is None:
-                    raise SchemaError(f"feature {name!r}: expected numbers")
-                out[:, j] = column
-            else:
+            if name not in known:
                 self._warn("missing", "a record lacks a declared feature; missing features count as 0")
+                continue
+            column = column_of(X, self.names, name)
+            with contextlib.suppress(Exception):  # it may have a value in its message
+                given = column.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "iloc") else column
+                out[:, j] = np.asarray(given, dtype=float)
+                continue
+            raise SchemaError(f"feature {name!r}: expected numbers")
         return out
 
     def to_original(self, blocks: np.ndarray) -> None:
@@ -176,26 +174,26 @@ class SchemaFeatures(Features):
 
     def __init__(self, declared: Mapping[Any, Any], owner: str) -> None:
         from streamdp.data.columns import scale_number
-        from streamdp.data.schema import Schema, spellings
+        from streamdp.data.schema import Schema
 
         self._declared, self._scale = declared, scale_number
         self._schema = Schema(declared, target="(target)")
         super().__init__(self._schema.feature_names, owner)
         self._numbers: list[tuple[Any, int, float, float]] = []
-        self._categories: list[tuple[Any, int, dict[str, int], int]] = []
+        self._categories: list[tuple[Any, int, Mapping[str, int], int]] = []
         j = 0
-        for name, values in self._schema.features.items():
-            if isinstance(values[0], str):
-                self._categories.append((name, j, spellings(values), len(values)))
-                j += len(values) - 1
+        for name, feature in self._schema.declarations.items():
+            if not feature.is_number:
+                self._categories.append((name, j, feature.codes, len(feature.values)))
+                j += len(feature.values) - 1
                 continue
-            low, high = values
+            low, high = cast(tuple[float, float], feature.values)
             middle, half = (low + high) / 2, (high - low) / 2
             if not 1e-60 <= half <= 1e60:
                 raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
             self.origin[j], self.unit[j], self.numeric[j] = middle, half, True
-            if name in self._schema.typical:
-                centre, spread = self._schema.typical[name]
+            if feature.typical is not None:
+                centre, spread = feature.typical
                 self.typical[j] = ((centre - middle) / half, spread / half)
             self._numbers.append((name, j, low, high))
             j += 1
@@ -217,6 +215,10 @@ class SchemaFeatures(Features):
 
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
         """
+        if not self._schema.plain:
+            view = self._view if view is None else view
+            self._pack_into(view, 0, *self._schema.encode_raw(x), y)
+            return
         columns = [0.0] * len(self.names)
         for name, j, low, high in self._numbers:
             columns[j] = self._scale(_number(name, x.get(name)), low, high)
@@ -243,34 +245,44 @@ class SchemaFeatures(Features):
         blocks[:, -1] += blocks[:, :-1] @ self.origin
         blocks[:, :-1] *= self.unit
 
-    def frame(self, X: pd.DataFrame) -> np.ndarray:
-        """Return the columns (n, p) of the raw rows of a DataFrame.
+    def frame(self, X: Any) -> np.ndarray:
+        """Return the columns (n, p) of the raw rows of a frame.
 
         Parameters
         ----------
         X
-            One raw record a row.
+            One raw record a row. A frame, or an array with the declared features as columns.
 
         Raises `SchemaError` that names the feature if a column is missing or a value does not fit.
         """
         import polars as pl
 
-        texts = {name for name, *_ in self._categories}
+        names = self._schema.feature_columns
+        known = set(names_of(X) or names)
+        numbers = {d.column for d in self._schema.declarations.values() if d.plain and d.is_number}
         raw = {}
-        for name in self._schema.features:
-            if name in X.columns:
-                values = X[name].tolist()
-                if name in texts:  # polars would refuse a number among categories with an error of its own
-                    values = [
-                        v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else None for v in values
-                    ]
-                column = None
-                with contextlib.suppress(Exception):  # it may have a value in its message
-                    column = pl.Series(values, strict=False)
-                if column is None or not (column.dtype.is_numeric() or column.dtype in (pl.Null, pl.String)):
-                    raise SchemaError(f"feature {name!r}: expected numbers or text")
-                raw[name] = column
+        for name in names:
+            if name not in known:
+                continue
+            found = column_of(X, names, name)
+            values = found.to_list() if hasattr(found, "to_list") else found.tolist()
+            column = None
+            with contextlib.suppress(Exception):  # it may have a value in its message
+                column = pl.Series(values, strict=False) if name in numbers else _texts(values)
+            if column is None or not (column.dtype.is_numeric() or column.dtype in (pl.Null, pl.String)):
+                raise SchemaError(f"feature {name!r}: expected numbers or text")
+            raw[name] = column
         return self._schema.encode_features(pl.DataFrame(raw))
+
+
+def _texts(values: list[Any]) -> Any:
+    """Values as the text that a CSV file would have; null for None, NaN and other missing values."""
+    import polars as pl
+
+    from streamdp.data.columns import text_of
+
+    present = [None if value is None or repr(value) in ("nan", "NaT", "<NA>") else value for value in values]
+    return pl.Series([text_of(value) for value in present], dtype=pl.String)
 
 
 def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:

@@ -114,3 +114,20 @@ def test_the_schema_accepts_the_jobs_of_the_project_and_refuses_mistakes(quick: 
         validator.validate(job)
     for wrong in (JOB.replace("model:", "modle:"), JOB.replace("LDPASGDRegressor", "Ridge")):
         assert not validator.is_valid(Document(wrong, "job").data)
+
+
+def test_a_job_that_learned_nothing_goes_on_with_a_corrected_schema(job: Path, quick: Quick) -> None:
+    wrong = JOB.replace("csv, path", "csv, max_bad_share: null, path")
+    right = wrong.replace("Rome", "Berlin")
+    (job / "people.csv").write_text("age,city,married,wage\n" + "5,Berlin,true,1\n" * 9 + "6,Paris,true,2\n" * 5)
+    (job / "job.yaml").write_text(wrong)
+    assert quick("run", "job.yaml", "--max-records", "9")[0] == 0
+    assert json.loads(quick("status", "people.db", "--json")[1])["dead"] == 9
+    (job / "job.yaml").write_text(right)
+    assert quick("run", "job.yaml")[0] == 0
+    status = json.loads(quick("status", "people.db", "--json")[1])
+    assert (status["learned"], status["dead"]) == (14, 0)  # the nine get another chance, and count once
+    (job / "job.yaml").write_text(wrong)
+    code, _, err = quick("run", "job.yaml")
+    assert code == 4  # now something was learned
+    assert "was created by another configuration" in err

@@ -87,4 +87,8 @@ def test_json_lines(data: Path, quick: Quick) -> None:
     job = Document(out, "-").data
     assert code == 0
     assert job["source"] == {"type": "jsonl", "path": "people.jsonl"}
-    assert job["schema"]["features"] == {"age": None, "ok": [False, True], "name": None}
+    assert job["schema"]["features"] == {
+        "age": None,
+        "ok": {"categories": [False, True], "missing": "category"},
+        "name": None,
+    }
