@@ -97,6 +97,16 @@ class ByteStream:
         except OSError as error:
             raise SourceError(f"cannot read {self.name}: {_why(error)}") from None
 
+    @property
+    def share(self) -> float | None:
+        """The share of the file that was read, from 0 to 1; None for standard input and for a file that grows."""
+        if self._path == "-" or self._follow:
+            return None
+        if self._file.closed:
+            return 1.0
+        size = os.fstat(self._file.fileno()).st_size
+        return self._file.tell() / size if size and self._file.seekable() else None
+
     def close(self) -> None:
         """Close the file; standard input stays open. Safe to call twice."""
         if self._path != "-":

@@ -48,6 +48,12 @@ class FileList:
         return {"file": self._done, "rows": self._rows, "names": names, "inside": self._file.position}
 
     @property
+    def share(self) -> float | None:
+        """The share of the files that was read, as if all were of one size; None if that is unknown."""
+        inside = self._file.share
+        return None if inside is None else (self._done + inside) / len(self._paths)
+
+    @property
     def finished(self) -> bool:
         """Whether the last file was read to its end."""
         return self._file.finished and self._done == len(self._paths) - 1

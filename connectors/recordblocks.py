@@ -116,6 +116,10 @@ class Blocks(Protocol):
         """See `RecordBlocks.name`."""
 
     @property
+    def share(self) -> float | None:
+        """See `RecordBlocks.share`."""
+
+    @property
     def unended(self) -> bool:
         """See `RecordBlocks.unended`."""
 
@@ -163,6 +167,11 @@ class RecordBlocks:
     def name(self) -> str:
         """What messages call the file."""
         return self._stream.name
+
+    @property
+    def share(self) -> float | None:
+        """The share of the file that was read, from 0 to 1; None if that is unknown."""
+        return self._stream.share
 
     @property
     def unended(self) -> bool:

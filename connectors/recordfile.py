@@ -104,6 +104,11 @@ class RecordFile(ABC):
         return RecordBlocks(self.path, self._grammar, follow=self._follow)
 
     @property
+    def share(self) -> float | None:
+        """The share of the file that was read, from 0 to 1; None if that is unknown."""
+        return self._blocks.share
+
+    @property
     def _row(self) -> int:
         return self._polled or (self._grammar.header_rows if self._blocks.has_header else 0)
 

@@ -91,6 +91,10 @@ class _TableBlocks:
         head.head = blake2b(repr(list(types.items())).encode(), digest_size=8).hexdigest()
 
     @property
+    def share(self) -> float:
+        return self.row / self._height if self._height else 1.0
+
+    @property
     def finished(self) -> bool:
         return self.row >= self._height
 
