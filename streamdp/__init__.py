@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         WindowedRegressor,
     )
     from streamdp.estimators.accounts import Account, account
+    from streamdp.estimators.loading import load
     from streamdp.ledger.ledger import Ledger
     from streamdp.optim.domains import Box, L2Ball, RealSpace
     from streamdp.optim.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
@@ -49,6 +50,7 @@ _HOMES = {
         "WindowedClassifier",
         "WindowedRegressor",
     ),
+    "streamdp.estimators.loading": ("load",),
     "streamdp.estimators.accounts": (
         "Account",
         "account",
@@ -133,6 +135,7 @@ __all__ = [
     "WindowedRegressor",
     "Worker",
     "account",
+    "load",
     "load_snapshot",
     "parse_budget",
 ]

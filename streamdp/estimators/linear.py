@@ -6,6 +6,7 @@ blocks for K classes. For its state it defines `_learned`, which writes what was
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -197,6 +198,27 @@ class LinearModel(StreamEstimator):
                 "spent": [str(budget) for budget in self._spent],
                 "private": self.private,
             }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, for `streamdp.load`: JSON text with a checksum, for its owner only, and no pickle.
+
+        Parameters
+        ----------
+        path
+            The file. It appears whole or not at all, and an existing one is replaced.
+
+        Raises the errors of `state_dict`; `ConfigError` for a model with a ledger, which a `Store` keeps, and for
+        parameters that are no plain values; and `StoreError` if the file cannot be written.
+        """
+        from streamdp.estimators.saving import save
+
+        with self._rng.lock:
+            save(os.fspath(path), type(self).__name__, self._get_params(), self.state_dict())
+
+    def _repr_html_(self) -> str:
+        from streamdp.estimators.html import page
+
+        return page(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; an open batch, window or user is discarded.

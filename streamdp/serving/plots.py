@@ -117,7 +117,7 @@ def _errors(axis: Axes, errors: dict[str, list[tuple[int, float]]]) -> None:
 
 
 def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     counts: dict[str, list[int]] = {"learned": [], "refused": [], "dead": []}
     now: dict[Shard, Counts] = {}
@@ -125,7 +125,8 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
         now[commit.shard] = commit.counts
         for name, values in counts.items():
             values.append(sum(getattr(c, name) for c in now.values()))
-    spent = f"each learned record spent {model.definition.model.budget} or its own budget"
+    own = "" if model.definition.schema_.budget is None else " or its own budget"
+    spent = f"each learned record spent {model.definition.model.budget}{own}"
     for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY), strict=True):
         if name == "learned" or any(values):
             axis.plot(range(1, len(values) + 1), values, marker=".", color=colour, label=name)
@@ -134,6 +135,7 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     axis.set_xlabel("commits (the last ones)")
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(fontsize=8)
 
 
