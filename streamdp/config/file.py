@@ -58,6 +58,14 @@ def tab(value: Any) -> Any:
     return "\t" if value == r"\t" else value
 
 
+def _names(value: Any) -> Any:
+    """Check both forms of a path here, for one error and not two."""
+    listed = value if isinstance(value, list) else [value]
+    if not listed or not all(isinstance(name, str) and name for name in listed):
+        raise ValueError("expected the name of a file or a folder, or a list of names")
+    return value
+
+
 class FileSourceConfig(Settings):
     r"""Files, one after another, or standard input. See `connectors.files` and `connectors.tables`.
 
@@ -81,7 +89,7 @@ class FileSourceConfig(Settings):
     """
 
     type: FileType = "csv"
-    path: Annotated[str | list[str], Field(min_length=1)]
+    path: Annotated[str | list[str], BeforeValidator(_names)]
     follow: bool = False
     delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
     max_bad_share: float | None = Field(default=None, ge=0, le=1)

@@ -42,7 +42,8 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
     """
     problems = error.errors(include_url=False, include_input=False)
     # A mistyped setting is unknown under its name, and missing under the right one.
-    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    hints = [_hint(str(p["loc"][-1]), known) if p["type"] == "extra_forbidden" else "" for p in problems]
+    problem, hint = next(((p, hint) for p, hint in zip(problems, hints, strict=True) if hint), (problems[0], ""))
     place = tuple(step for step in problem["loc"] if step not in BRANCHES)
     if place[:1] == ("source",):
         place = place[:1] + place[2:]  # pydantic inserts the tag of the kind of source
@@ -51,7 +52,7 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
         place = (cause.key,)
     match problem["type"]:
         case "extra_forbidden":
-            message = f"unknown setting{suggestion(str(place[-1]), known)}"
+            message = f"unknown setting{hint}"
         case "missing":
             message = "missing setting"
         case "value_error":
@@ -62,3 +63,9 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
             message = problem["msg"][:1].lower() + problem["msg"][1:]
     name = ".".join(str(step) for step in place)
     return place, f"{name}: {message}" if name else message
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """The setting that is most like an unknown one; "" for one that exists elsewhere."""
+    known = set(known)
+    return "" if name in known else suggestion(name, sorted(known))

@@ -36,7 +36,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("bounds: [0, 9000]", "bound: [0, 9000]", 2, "did you mean 'bounds'?"),
     ("estimator:", "estimater:", 2, "did you mean 'estimator'?"),
     ("budget:", "buget:", 2, "did you mean 'budget'?"),
-    ("path:", "file:", 2, "source.file: unknown setting"),
+    ("path:", "file:", 2, "source.path: missing setting"),
     ("csv", "cvs", 2, "input should be 'csv', 'jsonl', 'parquet' or 'arrow'"),
     ("csv", "parquet", 3, "is no parquet file"),
     ("csv, ", "arrow, ", 3, "is no arrow file"),
