@@ -101,10 +101,11 @@ class _TableBlocks:
     def next(self, timeout_s: float) -> Records | None:
         if self.finished:
             return None
-        try:
+        frame = None
+        with contextlib.suppress(*_FAULTS):  # they may have values in their messages
             frame = self._table.slice(self.row, _BLOCK_ROWS).select(self._columns).collect()
-        except _FAULTS:
-            raise _damaged(self.name, self._kind) from None
+        if frame is None:
+            raise _damaged(self.name, self._kind)
         self.row += frame.height
         return TableRows.of(frame)
 
@@ -119,11 +120,10 @@ def _open(path: str, kind: str) -> tuple[pl.LazyFrame, pl.Schema, int]:
     """The table, the types of its columns, and its number of rows."""
     if not os.path.exists(path):
         raise SourceError(f"cannot open {path}: no such file or directory")
-    try:
+    with contextlib.suppress(*_FAULTS):
         table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(path)
         return table, table.collect_schema(), int(table.select(pl.len()).collect().item())
-    except _FAULTS:
-        raise _damaged(path, kind) from None
+    raise _damaged(path, kind)
 
 
 def _damaged(path: str, kind: str) -> SourceError:
@@ -171,10 +171,9 @@ def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
     for name in _paths(types.items()):
         with contextlib.suppress(SchemaError):
             columns.append(_text(types, name, False))
-    try:
-        return table.head(rows if rows is not None else 1 << 62).select(columns).collect()
-    except _FAULTS:
-        raise _damaged(path, kind) from None
+    with contextlib.suppress(*_FAULTS):
+        return (table if rows is None else table.head(rows)).select(columns).collect()
+    raise _damaged(path, kind)
 
 
 def _paths(types: Iterable[tuple[str, Any]], before: str = "") -> list[str]:

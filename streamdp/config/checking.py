@@ -41,19 +41,26 @@ def empty_places(path: str) -> list[str]:
         return []  # `load_config` says why
     document = Document(text, path)
     out = []
-    for place in _empty(document.data):
-        key = "features" if place[:2] == ("schema", "features") else place[-1]
-        fix = _FIXES.get(key, "write a value, or delete the line")
+    for place in _empty(document.data.get("schema"), document.data.get("model")):
+        fix = _FIXES["features" if place[1] == "features" else place[-1]]
         out.append(f"{path}, line {document.line(place)}: {'.'.join(place)} is empty: {fix}")
     return out
 
 
-def _empty(value: Any, place: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    if value is None:
-        return [place]
-    if isinstance(value, dict):
-        return [found for key, inner in value.items() for found in _empty(inner, (*place, str(key)))]
-    return []
+def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
+    """The settings that a draft leaves empty and that a job needs."""
+    out: list[tuple[str, ...]] = []
+    if isinstance(schema, dict):
+        features, target = schema.get("features"), schema.get("target")
+        if isinstance(features, dict):
+            out += [("schema", "features", str(name)) for name, declared in features.items() if declared is None]
+        if isinstance(target, dict):
+            answered = any(target.get(key) is not None for key in ("bounds", "classes"))
+            keys = ["column", *([] if answered else ["bounds", "classes"])]
+            out += [("schema", "target", key) for key in keys if key in target and target[key] is None]
+    if isinstance(model, dict) and "estimator" in model and model["estimator"] is None:
+        out.append(("model", "estimator"))
+    return out
 
 
 def inspect(job: JobConfig, most: int | None = None) -> Inspection:
@@ -120,7 +127,7 @@ def first_block(job: JobConfig) -> list[str]:
     if problem is not None and inspection.rows:
         raise SourceError(f"{source.name}: {problem}")
     if problem is not None:
-        return [f"{source.name}: {problem}"]
+        return [] if source.follow else [f"{source.name}: {problem}"]
     return [
         f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema for"
         f" {reason.replace('_', ' ')}{'' if column is None else f' in column {column!r}'}; see `streamdp check`"

@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from streamdp.config.job import make_config
 from streamdp.config.yaml12 import Document
 from tests.support.commands import Quick
 from tests.support.paths import ROOT
@@ -116,11 +117,26 @@ def test_the_schema_accepts_the_jobs_of_the_project_and_refuses_mistakes(quick: 
         assert not validator.is_valid(Document(wrong, "job").data)
 
 
+def test_the_forms_of_data_in_the_readme_are_declarations() -> None:
+    text = (ROOT / "README.md").read_text().split("```yaml\n")[1].partition("```")[0]
+    settings = {"job": "x", "model": {"estimator": "LDPASGDRegressor"}}
+    schema = make_config(Document(text, "README").data | settings).build_schema()
+    person = {
+        "age": None,
+        "city": "Rome",
+        "member": True,
+        "wage": "1",
+        "payload": {"after": {"departs": "2024-01-01T05:00"}},
+    }
+    assert schema.encode_one(person)[0]["city=(other)"] == 1
+
+
 def test_a_job_that_learned_nothing_goes_on_with_a_corrected_schema(job: Path, quick: Quick) -> None:
     wrong = JOB.replace("csv, path", "csv, max_bad_share: null, path")
     right = wrong.replace("Rome", "Berlin")
     (job / "people.csv").write_text("age,city,married,wage\n" + "5,Berlin,true,1\n" * 9 + "6,Paris,true,2\n" * 5)
     (job / "job.yaml").write_text(wrong)
+    assert quick("check", "job.yaml")[0] == 0  # what may be null is no place to fill in
     assert quick("run", "job.yaml", "--max-records", "9")[0] == 0
     assert json.loads(quick("status", "people.db", "--json")[1])["dead"] == 9
     (job / "job.yaml").write_text(right)
