@@ -17,7 +17,7 @@ from hashlib import blake2b
 import numpy as np
 
 from connectors.recordblocks import MAX_RECORD_BYTES, Records, count_byte, cut_lines, find_byte
-from streamdp.errors import ConfigError, SchemaError, SourceError
+from streamdp.errors import ConfigError, SchemaError, SourceError, suggestion
 
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
@@ -85,9 +85,9 @@ class CSVGrammar:
         twice = [c for c in self._columns if names.count(c) > 1]
         if absent or twice:
             what, columns = ("lacks", absent) if absent else ("repeats", twice)
+            hint = (absent and suggestion(absent[0], names)) or "; fix the header or the schema"
             raise SchemaError(
-                f"the header {what} the declared {', '.join(map(repr, columns))}; fix the header or the schema (is the "
-                "delimiter right?)"
+                f"the header {what} the declared {', '.join(map(repr, columns))}{hint} (is the delimiter right?)"
             )
         self.width = len(names)
         self.places = {c: names.index(c) for c in self._columns}

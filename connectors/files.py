@@ -5,7 +5,6 @@ CSV is cut into records by `csvgrammar`, which says why that is our own code. Va
 
 from __future__ import annotations
 
-import codecs
 import os
 import warnings
 from dataclasses import replace
@@ -15,11 +14,10 @@ import polars as pl
 
 from connectors.csvgrammar import CSVGrammar
 from connectors.jsonrows import by_position, encode_json_lines, merge
-from connectors.recordblocks import Records, cut_lines
+from connectors.recordblocks import Records
 from connectors.recordfile import RecordFile
+from connectors.recordlines import Lines
 from streamdp.data.records import Batch, DeadLetter, Encoder
-
-_BOM = codecs.BOM_UTF8
 
 
 class CSVSource(RecordFile):
@@ -165,21 +163,6 @@ def _utf8(records: Records) -> np.ndarray:
     return np.ones(len(records.ends), dtype=bool)
 
 
-class _Lines:
-    """Lines without a header, but perhaps a byte order mark; a `recordblocks.Grammar`."""
-
-    header_rows = 0
-    head = ""
-
-    def read_header(self, data: bytes, ended: bool) -> int | None:
-        if _BOM.startswith(data) and data != _BOM and not ended:
-            return None
-        return len(_BOM) if data.startswith(_BOM) else 0
-
-    def split(self, data: bytes, ended: bool) -> Records:
-        return cut_lines(data)
-
-
 class JSONLSource(RecordFile):
     """A file of JSON objects, one a line; each has the encoder's columns as keys. A `records.Source`.
 
@@ -201,7 +184,7 @@ class JSONLSource(RecordFile):
     dead letter; its reasons are those of `jsonrows.encode_json`, of the encoder, and `too_long`.
     """
 
-    _grammar = _Lines()
+    _grammar = Lines()
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
         return encode_json_lines(records, rows, self._encoder)

@@ -19,7 +19,7 @@ import polars as pl
 
 from connectors.jsonscan import read
 from connectors.recordblocks import MAX_RECORD_BYTES, Records
-from streamdp.data.records import Batch, DeadLetter, Encoder, Position
+from streamdp.data.records import Batch, DeadLetter, Encoder, Position, lookup
 
 Given = Mapping[str, Sequence[str | None]]
 
@@ -52,7 +52,8 @@ def encode_json(
     Returns the batch. A number may come as text; a boolean counts as the text `true` or `false`; keys that the encoder
     does not know are ignored. Dead letters beside the encoder's have these reasons: `empty_line`; `not_utf8`;
     `not_json`, also for NaN and Infinity; `not_an_object`, also for null; `duplicate_key`; `nested` for an object or
-    array in a declared column; `tombstone` for None; `too_long` for more than `MAX_RECORD_BYTES`.
+    array in a declared column (a column may be a path with dots); `tombstone` for None; `too_long` for more than
+    `MAX_RECORD_BYTES`.
     """
     n, texts, flaws = len(raw), list[Any](raw), {}
     try:
@@ -177,6 +178,7 @@ def _encode_exactly(
     objects: list[dict[str, Any]] = []
     kept: list[int] = []
     dead: list[DeadLetter] = []
+    has_paths = any("." in column for column in encoder.columns)
     for i, (place, text) in enumerate(zip(positions.tolist(), raw, strict=True)):
         try:
             item = orjson.loads(text)
@@ -187,7 +189,7 @@ def _encode_exactly(
             dead.append(DeadLetter(place, "not_an_object"))
         # orjson keeps the last of equal keys. If there are more colons than keys, then there are equal keys, nested
         # objects, or colons in values.
-        elif text.count(b":") != len(item) and _has_duplicate_key(text):
+        elif text.count(b":") != len(item) and _has_duplicate_key(text, has_paths):
             dead.append(DeadLetter(place, "duplicate_key"))
         else:
             objects.append(item)
@@ -242,7 +244,7 @@ def _frame(objects: list[dict[str, Any]], encoder: Encoder, given: Given) -> tup
         try:
             values = list(map(itemgetter(name), objects))
         except KeyError:
-            values = [item.get(name) for item in objects]
+            values = [lookup(item, name) for item in objects]
         types = set(map(type, values))
         if types & {dict, list}:
             for i, value in enumerate(values):
@@ -268,18 +270,18 @@ def _not_json(text: bytes) -> str:
     return "not_json"
 
 
-def _has_duplicate_key(text: bytes) -> bool:
-    """Whether a key occurs twice in the outermost object; `text` is valid JSON."""
-    pairs: list[str] = []
+def _has_duplicate_key(text: bytes, inside: bool) -> bool:
+    """Whether a key occurs twice in the outermost object, or in any object `inside` it; `text` is valid JSON."""
+    twice: list[bool] = []
 
     def note(found: list[tuple[str, Any]]) -> None:
-        pairs[:] = [key for key, _ in found]  # the outermost object comes last
+        twice.append(len({key for key, _ in found}) < len(found))
 
     try:
         json.loads(text, object_pairs_hook=note, parse_int=str)
-    except RecursionError:  # nested too deep to check, so not the flat object that we expect
+    except RecursionError:  # nested too deep to check, so not an object that we expect
         return True
-    return len(set(pairs)) < len(pairs)
+    return any(twice) if inside else twice[-1]  # the outermost object comes last
 
 
 def _text(value: str | bool | int | float | None) -> str | None:

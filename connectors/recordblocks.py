@@ -105,6 +105,35 @@ class Grammar(Protocol):
         """
 
 
+class Blocks(Protocol):
+    """A file as blocks of complete records; `RecordBlocks` describes the members."""
+
+    has_header: bool
+    row: int
+
+    @property
+    def name(self) -> str:
+        """See `RecordBlocks.name`."""
+
+    @property
+    def share(self) -> float | None:
+        """See `RecordBlocks.share`."""
+
+    @property
+    def unended(self) -> bool:
+        """See `RecordBlocks.unended`."""
+
+    @property
+    def finished(self) -> bool:
+        """See `RecordBlocks.finished`."""
+
+    def next(self, timeout_s: float) -> Records | None:
+        """See `RecordBlocks.next`."""
+
+    def close(self) -> None:
+        """See `RecordBlocks.close`."""
+
+
 class RecordBlocks:
     """A file as blocks of complete records.
 
@@ -138,6 +167,11 @@ class RecordBlocks:
     def name(self) -> str:
         """What messages call the file."""
         return self._stream.name
+
+    @property
+    def share(self) -> float | None:
+        """The share of the file that was read, from 0 to 1; None if that is unknown."""
+        return self._stream.share
 
     @property
     def unended(self) -> bool:

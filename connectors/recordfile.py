@@ -16,7 +16,7 @@ from hashlib import blake2b
 import numpy as np
 import polars as pl
 
-from connectors.recordblocks import Grammar, RecordBlocks, Records
+from connectors.recordblocks import Blocks, Grammar, RecordBlocks, Records
 from streamdp.data.records import Batch, Encoder, Position
 from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError
 
@@ -92,12 +92,21 @@ class RecordFile(ABC):
         self._key = key
 
     def _open(self) -> None:
-        self._blocks = RecordBlocks(self.path, self._grammar, follow=self._follow)
+        self._blocks = self._read_blocks()
         self._block: _Block | None = None
         self._polled = 0  # 0 until a record was polled; more than `_blocks.row` while records are passed over
         self._passed: Counter[str] = Counter()  # flaws of the records passed over
         self._bad: Counter[str] = Counter()
         self._digests = [b""]  # of the first records, none to all
+
+    def _read_blocks(self) -> Blocks:
+        """The blocks of the file from its beginning."""
+        return RecordBlocks(self.path, self._grammar, follow=self._follow)
+
+    @property
+    def share(self) -> float | None:
+        """The share of the file that was read, from 0 to 1; None if that is unknown."""
+        return self._blocks.share
 
     @property
     def _row(self) -> int:

@@ -1,45 +1,102 @@
 """streamdp: learn continuously from streams of personal records under differential privacy."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamdp.errors import PrivacyWarning
-from streamdp.estimators import (
-    LDPASGDClassifier,
-    LDPASGDRegressor,
-    LDPSGDClassifier,
-    LDPSGDRegressor,
-    PanPrivateClassifier,
-    PanPrivateRegressor,
-    ShuffleClassifier,
-    ShuffleRegressor,
-    UserLevelLDPClassifier,
-    UserLevelLDPRegressor,
-    WindowedClassifier,
-    WindowedRegressor,
-)
-from streamdp.estimators.accounts import Account, account
-from streamdp.optim.domains import Box, L2Ball, RealSpace
-from streamdp.optim.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
-from streamdp.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
-from streamdp.privacy.mechanisms import Gaussian, Laplace, PrivUnit
+
+if TYPE_CHECKING:
+    from streamdp.estimators import (
+        LDPASGDClassifier,
+        LDPASGDRegressor,
+        LDPSGDClassifier,
+        LDPSGDRegressor,
+        PanPrivateClassifier,
+        PanPrivateRegressor,
+        ShuffleClassifier,
+        ShuffleRegressor,
+        UserLevelLDPClassifier,
+        UserLevelLDPRegressor,
+        WindowedClassifier,
+        WindowedRegressor,
+    )
+    from streamdp.estimators.accounts import Account, account
+    from streamdp.estimators.loading import load
+    from streamdp.ledger.ledger import Ledger
+    from streamdp.optim.domains import Box, L2Ball, RealSpace
+    from streamdp.optim.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
+    from streamdp.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
+    from streamdp.privacy.mechanisms import Gaussian, Laplace, PrivUnit
+    from streamdp.runtime.runner import Runner
+    from streamdp.runtime.worker import Worker
+    from streamdp.serving.snapshots import load_snapshot
+    from streamdp.store.store import Store
 
 __version__ = "0.1.0"
 
-# Imported on first use: learning needs neither SQL nor progress bars.
-_LATE = {
-    "Ledger": "streamdp.ledger.ledger",
-    "Runner": "streamdp.runtime.runner",
-    "Store": "streamdp.store.store",
-    "Worker": "streamdp.runtime.worker",
-    "load_snapshot": "streamdp.serving.snapshots",
+# Imported on first use: the command starts quickly, and learning needs neither SQL nor progress bars.
+_HOMES = {
+    "streamdp.estimators": (
+        "LDPASGDClassifier",
+        "LDPASGDRegressor",
+        "LDPSGDClassifier",
+        "LDPSGDRegressor",
+        "PanPrivateClassifier",
+        "PanPrivateRegressor",
+        "ShuffleClassifier",
+        "ShuffleRegressor",
+        "UserLevelLDPClassifier",
+        "UserLevelLDPRegressor",
+        "WindowedClassifier",
+        "WindowedRegressor",
+    ),
+    "streamdp.estimators.loading": ("load",),
+    "streamdp.estimators.accounts": (
+        "Account",
+        "account",
+    ),
+    "streamdp.ledger.ledger": ("Ledger",),
+    "streamdp.optim.domains": (
+        "Box",
+        "L2Ball",
+        "RealSpace",
+    ),
+    "streamdp.optim.losses": (
+        "Hinge",
+        "Huber",
+        "Logistic",
+        "Quantile",
+        "Softmax",
+        "Squared",
+    ),
+    "streamdp.privacy.guarantees": (
+        "ApproxDP",
+        "GaussianDP",
+        "Guarantee",
+        "PureDP",
+        "parse_budget",
+    ),
+    "streamdp.privacy.mechanisms": (
+        "Gaussian",
+        "Laplace",
+        "PrivUnit",
+    ),
+    "streamdp.runtime.runner": ("Runner",),
+    "streamdp.runtime.worker": ("Worker",),
+    "streamdp.serving.snapshots": ("load_snapshot",),
+    "streamdp.store.store": ("Store",),
 }
+_LATE = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
+        return globals().setdefault(name, getattr(import_module(_LATE[name]), name))
     raise AttributeError(f"module 'streamdp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [
@@ -78,6 +135,7 @@ __all__ = [
     "WindowedRegressor",
     "Worker",
     "account",
+    "load",
     "load_snapshot",
     "parse_budget",
 ]

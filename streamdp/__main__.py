@@ -1,5 +1,5 @@
 """`python -m streamdp`: the `streamdp` command."""
 
-from streamdp.cli.main import main
+from streamdp.cli.start import start
 
-main()
+start()

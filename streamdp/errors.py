@@ -1,8 +1,29 @@
-"""Typed errors. A message says what was expected, what was given and what to do. It never shows a record's values."""
+"""Typed errors, and the hint for a mistyped name.
+
+A message says what was expected, what was given and what to do. It never shows a record's values.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the known name that is most like a wrong one, or "" if none is like it.
+
+    Parameters
+    ----------
+    name
+        What was given.
+    known
+        The public names that could have been given.
+    """
+    from difflib import get_close_matches
+
+    by_case = {other.lower(): other for other in known}
+    found = get_close_matches(name.lower(), by_case, n=1, cutoff=0.6)
+    return f"; did you mean {by_case[found[0]]!r}?" if found else ""
 
 
 class PrivacyWarning(UserWarning):

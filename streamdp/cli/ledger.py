@@ -17,7 +17,7 @@ ledger_app = typer.Typer(no_args_is_help=True, help="A ledger that several jobs 
 Place = Annotated[str, typer.Argument(metavar="LEDGER", help="people.db or postgresql://HOST/DATABASE.")]
 
 
-@ledger_app.command()
+@ledger_app.command(epilog="Example: streamdp ledger status people.db")
 def status(ledger: Place, as_json: AsJSON = False) -> None:
     """What each job has charged, and how many people are near their caps."""
     from datetime import UTC, datetime
@@ -53,7 +53,7 @@ def status(ledger: Place, as_json: AsJSON = False) -> None:
             typer.echo(f"         {shard}: commit {seq:,}, position {position or 'none'}")
 
 
-@ledger_app.command("set-cap")
+@ledger_app.command("set-cap", epilog="Example: echo N14228 | streamdp ledger set-cap people.db eps=50")
 def set_cap(
     ledger: Place,
     cap: Annotated[str, typer.Argument(help="The new cap, such as eps=8. For subjects also `none`: the ledger's cap.")],
@@ -85,7 +85,7 @@ def set_cap(
     typer.echo(f"{len(people):,} people have the cap {cap}" if subjects else f"the cap is {cap}")
 
 
-@ledger_app.command()
+@ledger_app.command(epilog="Example: streamdp ledger export people.db > spends.csv")
 def export(ledger: Place) -> None:
     """Write what each person has spent over all jobs as CSV, with keyed hashes in place of subjects."""
     from streamdp.ledger.report import export_rows

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import typer
 
+import streamdp.cli.check
+import streamdp.cli.init
 import streamdp.cli.plan
+import streamdp.cli.plot
 import streamdp.cli.produce
 import streamdp.cli.run
 import streamdp.cli.serve
@@ -45,10 +48,11 @@ EXIT_CODES: dict[type[StreamDPError], int] = {
 
 def main() -> None:
     """Run the command and exit with its code; see `streamdp --help`."""
-    sys.exit(_main())
+    sys.exit(run_command())
 
 
-def _main() -> int:
+def run_command() -> int:
+    """Run the command and return its exit code."""
     if sys.stdout is None:  # the next file that is opened would take its place
         return _fail("standard output is closed; use >/dev/null", 2)
     warnings.showwarning = lambda message, *_: say(f"warning: {message}")

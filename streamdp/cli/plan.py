@@ -10,7 +10,7 @@ from streamdp.cli.app import app
 from streamdp.errors import BudgetError, ConfigError
 
 
-@app.command()
+@app.command(epilog="Example: streamdp plan --loss logistic --d 5 --budget eps=1 --error 0.3")
 def plan(
     loss: Annotated[str, typer.Option(help="The name of the loss.")],
     d: Annotated[int, typer.Option(min=1, help="The number of parameters.")],

@@ -10,7 +10,7 @@ from streamdp.cli.app import app
 from streamdp.cli.common import Delimiter, ascii_delimiter, need_stdin
 
 
-@app.command()
+@app.command(epilog="Example: streamdp produce flights.csv --topic flights --brokers localhost:9092")
 def produce(
     file: Annotated[str, typer.Argument(metavar="DATA.CSV", help="A CSV file, or - for standard input.")],
     topic: Annotated[str, typer.Option(help="The topic to send the rows to.")],

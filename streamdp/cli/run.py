@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import Accepted, JobConfig
     from streamdp.data.records import Position, Source
+    from streamdp.runtime.display import RunnerDisplay
 
 
-@app.command()
+@app.command(epilog="Example: streamdp run late.yaml")
 def run(
     what: Annotated[
         str, typer.Argument(metavar="JOB.YAML|DATA", help="A job, or a CSV or JSONL file, or - for standard input.")
@@ -178,7 +180,7 @@ def _run_file(
 ) -> None:
     from contextlib import ExitStack
 
-    from streamdp.runtime.display import RunnerDisplay
+    from streamdp.config.checking import first_block
     from streamdp.runtime.runner import Runner
     from streamdp.serving.doubts import doubts
     from streamdp.serving.holdout import Holdout
@@ -188,6 +190,8 @@ def _run_file(
         raise ConfigError("--stdin is for jobs that read standard input")
     if file.path == "-":
         need_stdin()
+    for warning in first_block(config):
+        say(f"warning: {warning}")
     with ExitStack() as stack:
         source = file.build(config.build_schema())
         stack.callback(source.close)
@@ -201,7 +205,7 @@ def _run_file(
         dead_letters = file.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)
-        display = stack.enter_context(RunnerDisplay())
+        display = stack.enter_context(_display(config, source))
         if (before := store.load()) is not None:
             display.resumed(before)
         runner = Runner(
@@ -216,12 +220,25 @@ def _run_file(
                 Publisher(config.publish, holdout, (display.committed,)),
             ],
             on_progress=display.progress,
-            resume=_resume(file.path, stdin),
+            resume=_resume(file.name, stdin),
         )
         counts = runner.run(max_records)
         display.finished(counts, "stopped" if runner.stopping else "done", doubts(estimator, counts))
         for line in display.conclusions():
             say(line)
+
+
+def _display(config: JobConfig, source: Any) -> RunnerDisplay:
+    """What the run shows of itself: also the share that was read, the spends, and the next commands."""
+    from streamdp.runtime.display import RunnerDisplay
+
+    cap = "" if config.cap is None else f"; a person: {config.cap} at most"
+    store = shlex.quote(config.store_path)
+    return RunnerDisplay(
+        lambda: source.share,
+        {"spends": f"a record: {config.model.budget}{cap}"},
+        f"streamdp weights {store}; streamdp statement {store}; streamdp plot {store}",
+    )
 
 
 def _resume(path: str, stdin: str | None) -> Any:

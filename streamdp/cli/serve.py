@@ -10,7 +10,7 @@ from streamdp.cli.app import app
 from streamdp.errors import ConfigError
 
 
-@app.command()
+@app.command(epilog="Example: streamdp serve service.yaml --port 8000")
 def serve(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB.YAML", help="One or more jobs.")],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",

@@ -36,8 +36,8 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
         if settings or assignments:
             raise ConfigError(f"{what} holds the whole job: with it, only options that say how to run it can be given")
         return load_config(what)
-    if not what or Path(what).is_dir():
-        raise ConfigError(f"{what!r}: expected a .yaml job, a data file, or - for standard input")
+    if not what:
+        raise ConfigError(f"{what!r}: expected a .yaml job, a data file or folder, or - for standard input")
     settings.setdefault("source", {})["path"] = what
     for assignment in assignments:
         _assign(settings, assignment)

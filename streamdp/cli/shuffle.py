@@ -17,7 +17,7 @@ shuffle_app = typer.Typer(
 Job = Annotated[str, typer.Argument(metavar="JOB.YAML", help="A job with a source of type: shuffle.")]
 
 
-@shuffle_app.command()
+@shuffle_app.command(epilog="Example: streamdp shuffle topics shuffle.yaml")
 def topics(job: Job) -> None:
     """Create the three topics if they do not exist."""
     from streamdp.cli.shuffle_job import load, make_topics
@@ -25,7 +25,7 @@ def topics(job: Job) -> None:
     make_topics(load(job))
 
 
-@shuffle_app.command()
+@shuffle_app.command(epilog="Example: streamdp shuffle randomize shuffle.yaml people.csv")
 def randomize(
     job: Job,
     data: Annotated[str, typer.Argument(metavar="DATA", help="A CSV or JSONL file of people's records.")],
@@ -47,7 +47,7 @@ def randomize(
     run_devices(load(job), data, notes=notes, per_batch=per_batch, delimiter=delimiter)
 
 
-@shuffle_app.command()
+@shuffle_app.command(epilog="Example: streamdp shuffle mix shuffle.yaml")
 def mix(job: Job, idle_seconds: IdleSeconds = None) -> None:
     """Run the shuffler: it mixes the messages of a batch when enough have come, and forwards all of them or none."""
     from streamdp.cli.shuffle_job import load, run_shuffler
@@ -55,7 +55,7 @@ def mix(job: Job, idle_seconds: IdleSeconds = None) -> None:
     run_shuffler(load(job), idle_seconds)
 
 
-@shuffle_app.command()
+@shuffle_app.command(epilog="Example: streamdp shuffle learn shuffle.yaml")
 def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
     """Run the learner: it absorbs mixed batches, commits to the job's store, and announces the next point."""
     from streamdp.cli.shuffle_job import load, run_learner

@@ -12,7 +12,7 @@ from streamdp.cli.app import app
 from streamdp.cli.common import AsJSON, Delimiter, JobName, StorePath, ascii_delimiter, need_stdin, say
 
 
-@app.command()
+@app.command(epilog="Example: streamdp status late.db")
 def status(
     store: StorePath,
     job: JobName = None,
@@ -55,7 +55,7 @@ def status(
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
 
 
-@app.command()
+@app.command(epilog="Example: streamdp statement late.db")
 def statement(store: StorePath, job: JobName = None) -> None:
     """The privacy statement of the committed model."""
     from streamdp.serving.publish import committed
@@ -63,7 +63,7 @@ def statement(store: StorePath, job: JobName = None) -> None:
     typer.echo(committed(store, job).statement())
 
 
-@app.command()
+@app.command(epilog="Example: streamdp weights late.db --level 0.9")
 def weights(
     store: StorePath,
     job: JobName = None,
@@ -76,21 +76,26 @@ def weights(
     from streamdp.serving.publish import committed
     from streamdp.serving.publish import weights as list_weights
 
-    found = list_weights(committed(store, job).estimator, level)
+    model = committed(store, job)
+    found = list_weights(model.estimator, level)
+    baselines = model.definition.schema_.baselines()
+    beside = [next((f"{f}={b}" for f, b in baselines.items() if w.name.startswith(f"{f}=")), None) for w in found]
     if as_json:
-        _print_json([{key: value for key, value in asdict(w).items() if value is not None} for w in found])
+        rows = [asdict(w) | {"baseline": baseline} for w, baseline in zip(found, beside, strict=True)]
+        _print_json([{key: value for key, value in row.items() if value is not None} for row in rows])
         return
     names = [w.name if w.label is None else f"{w.label}: {w.name}" for w in found]
     width = max(map(len, names), default=0)
-    for name, w in zip(names, found, strict=True):
+    for name, w, baseline in zip(names, found, beside, strict=True):
         interval = "" if w.low is None else f"  [{w.low:+.4f}, {w.high:+.4f}]"
-        typer.echo(f"{name:{width}}  {w.value:+.4f}{'  not settled' if w.settled is False else interval}")
+        compared = "" if baseline is None else f"  beside {baseline}"
+        typer.echo(f"{name:{width}}  {w.value:+.4f}{'  not settled' if w.settled is False else interval}{compared}")
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
     if any(w.settled is False for w in found):
         typer.echo("not settled: more records are needed for an interval")
 
 
-@app.command()
+@app.command(epilog="Example: streamdp predict late.db < flights.csv > predicted.csv")
 def predict(
     store: StorePath,
     job: JobName = None,

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from streamdp.config.settings import Settings
+from streamdp.errors import SourceError
 
 if TYPE_CHECKING:
+    from connectors.filelist import FileList
     from connectors.letterfile import DeadLetterFile
     from connectors.recordfile import RecordFile
     from streamdp.data.records import Encoder
 
 
-def file_type(path: str) -> Literal["csv", "jsonl"]:
-    """The type of a data file, from the ending of its name.
+FileType = Literal["csv", "jsonl", "parquet", "arrow"]
+
+_ENDINGS: dict[FileType, tuple[str, ...]] = {
+    "csv": (".csv", ".tsv", ".txt"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+}
+
+
+def file_type(path: str) -> FileType:
+    """The type of a data file, or of the first one in a folder, from the ending of its name.
 
     Parameters
     ----------
     path
-        The file, possibly compressed (`.gz`). Other endings than `.jsonl` and `.ndjson` mean CSV.
+        The file, possibly compressed (`.gz` or `.zst`), or a folder. Unknown endings mean CSV.
     """
-    return "jsonl" if path.removesuffix(".gz").endswith((".jsonl", ".ndjson")) else "csv"
+    names = sorted(name for name in os.listdir(path) if _known(name)) if os.path.isdir(path) else [path]
+    return next((kind for name in names[:1] if (kind := _known(name)) is not None), "csv")
+
+
+def _known(name: str) -> FileType | None:
+    """The type of a file by its ending; None for an unknown one and for hidden files."""
+    name = os.path.basename(name).removesuffix(".gz").removesuffix(".zst")
+    hidden = name.startswith((".", "_"))
+    return next((kind for kind, endings in _ENDINGS.items() if name.endswith(endings) and not hidden), None)
 
 
 def tab(value: Any) -> Any:
@@ -36,15 +58,24 @@ def tab(value: Any) -> Any:
     return "\t" if value == r"\t" else value
 
 
+def _names(value: Any) -> Any:
+    """Check both forms of a path here, for one error and not two."""
+    listed = value if isinstance(value, list) else [value]
+    if not listed or not all(isinstance(name, str) and name for name in listed):
+        raise ValueError("expected the name of a file or a folder, or a list of names")
+    return value
+
+
 class FileSourceConfig(Settings):
-    r"""A CSV or JSONL file, or standard input. See `connectors.files`.
+    r"""Files, one after another, or standard input. See `connectors.files` and `connectors.tables`.
 
     Parameters
     ----------
     type
-        The format of the file.
+        The format of the files; CSV and JSONL files may be packed by gzip or Zstandard.
     path
-        The file, or `-` for standard input.
+        The file, or `-` for standard input; a list of files; or a folder: its files with an ending of the type, in the
+        order of their names. Files may be added at the end.
     follow
         Whether to wait for more records at the end of the file.
     delimiter
@@ -57,8 +88,8 @@ class FileSourceConfig(Settings):
         Whether `dead_letters` holds the raw bad records, which are personal data.
     """
 
-    type: Literal["csv", "jsonl"] = "csv"
-    path: str
+    type: FileType = "csv"
+    path: Annotated[str | list[str], BeforeValidator(_names)]
     follow: bool = False
     delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
     max_bad_share: float | None = Field(default=None, ge=0, le=1)
@@ -69,8 +100,12 @@ class FileSourceConfig(Settings):
     def _fits(self) -> Self:
         if self.delimiter is not None and self.type != "csv":
             raise ValueError("delimiter is for type: csv")
-        if self.follow and self.path == "-":
-            raise ValueError("follow is for files; standard input ends when its writer closes it")
+        if self.follow and (self.path == "-" or isinstance(self.path, list) or self.type not in ("csv", "jsonl")):
+            raise ValueError("follow is for one CSV or JSONL file, which grows")
+        if self.path == "-" and self.type not in ("csv", "jsonl"):
+            raise ValueError("standard input is of type csv or jsonl")
+        if isinstance(self.path, list) and ("-" in self.path or len(set(self.path)) < len(self.path)):
+            raise ValueError("expected a list of different files")
         if self.keep_payload and self.dead_letters is None:
             raise ValueError("keep_payload needs dead_letters, the file for the payloads")
         return self
@@ -85,7 +120,17 @@ class FileSourceConfig(Settings):
         """
         return self.model_copy(update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False})
 
-    def build(self, encoder: Encoder) -> RecordFile:
+    @property
+    def paths(self) -> list[str]:
+        """The files, or the folder."""
+        return self.path if isinstance(self.path, list) else [self.path]
+
+    @property
+    def name(self) -> str:
+        """What messages call the source."""
+        return ", ".join(self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
+
+    def build(self, encoder: Encoder) -> RecordFile | FileList:
         """Open the source.
 
         Parameters
@@ -95,14 +140,41 @@ class FileSourceConfig(Settings):
 
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
         """
-        from connectors.files import CSVSource, JSONLSource
+        if isinstance(self.path, str) and not os.path.isdir(self.path):
+            return self._build_one(self.path, encoder)
+        from connectors.filelist import FileList
 
-        given: dict[str, Any] = {"follow": self.follow, "keep_payload": self.keep_payload}
+        return FileList(self.files(), partial(self._build_one, encoder=encoder))
+
+    def files(self) -> list[str]:
+        """The files, in order. Raises `SourceError` for a folder without files of the type."""
+        if isinstance(self.path, list) or not os.path.isdir(self.path):
+            return self.paths
+        if self.follow:
+            raise SourceError(f"cannot follow {self.path}: it is a folder, and follow needs a file")
+        try:
+            names = [name for name in sorted(os.listdir(self.path)) if _known(name) == self.type]
+        except OSError as error:
+            raise SourceError(f"cannot read {self.path}: {(error.strerror or 'not a folder').lower()}") from None
+        if not names:
+            endings = ", ".join(_ENDINGS[self.type])
+            raise SourceError(f"{self.path} has no file that ends in {endings}; check source.type")
+        return [os.path.join(self.path, name) for name in names]
+
+    def _build_one(self, path: str, encoder: Encoder) -> RecordFile:
+        given: dict[str, Any] = {"keep_payload": self.keep_payload}
         if "max_bad_share" in self.model_fields_set:
             given["max_bad_share"] = self.max_bad_share
+        if self.type in ("parquet", "arrow"):
+            from connectors.tables import TableSource
+
+            return TableSource(path, encoder, kind=self.type, **given)
+        from connectors.files import CSVSource, JSONLSource
+
+        given["follow"] = self.follow
         if self.type == "jsonl":
-            return JSONLSource(self.path, encoder, **given)
-        return CSVSource(self.path, encoder, delimiter=self.delimiter or ",", **given)
+            return JSONLSource(path, encoder, **given)
+        return CSVSource(path, encoder, delimiter=self.delimiter or ",", **given)
 
     def build_dead_letters(self) -> DeadLetterFile | None:
         """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""

@@ -211,7 +211,7 @@ class JobConfig(Definition):
         """
         if not isinstance(self.source, FileSourceConfig):
             raise ConfigError(
-                "source.type: expected csv or jsonl; use `streamdp run` for a job that reads Kafka, and "
+                "source.type: expected the type of a file; use `streamdp run` for a job that reads Kafka, and "
                 "`streamdp serve` for one that learns from requests"
             )
         return self.source.build(encoder)
@@ -227,7 +227,9 @@ class JobConfig(Definition):
         Returns a copy with absolute paths.
         """
 
-        def at(path: str | None) -> str | None:
+        def at(path: Any) -> Any:
+            if isinstance(path, list):
+                return [at(each) for each in path]
             return path if path in (None, "-") or "://" in str(path) else os.path.normpath(folder / str(path))
 
         paths = ("path", "dead_letters", "avro_schema")
@@ -265,7 +267,7 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
     try:
         config = JobConfig.model_validate(document.data)
     except ValidationError as error:
-        place, message = first_problem(error)
+        place, message = first_problem(error, _names())
         raise ConfigError(f"{path}, line {document.line(place)}: {message}") from None
     config = config.located(Path(path).resolve().parent)
     if (problem := _shared_file(config, str(path))) is not None:
@@ -287,20 +289,26 @@ def make_config(settings: Mapping[str, Any]) -> JobConfig:
     try:
         config = JobConfig.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(first_problem(error)[1]) from None
+        raise ConfigError(first_problem(error, _names())[1]) from None
     if (problem := _shared_file(config)) is not None:
         raise ConfigError(problem[1])
     return config
+
+
+def _names() -> list[str]:
+    """The names of all settings."""
+    described = JobConfig.model_json_schema(by_alias=True)
+    return [name for part in (described, *described["$defs"].values()) for name in part.get("properties", ())]
 
 
 def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[str, ...], str] | None:
     """Find two settings that name the same file: writing one would replace the other. Returns as `first_problem`."""
     source, store = config.source, config.store_path.removeprefix("sqlite:///")
     ledger = None if config.ledger is None else config.ledger.removeprefix("sqlite:///")
-    path = source.path if isinstance(source, FileSourceConfig) else None
+    data = source.paths if isinstance(source, FileSourceConfig) else []
     files: list[tuple[tuple[str, ...], str | None]] = [
         (("the job's file",), job_file),
-        (("source", "path"), None if path == "-" else path),
+        *((("source", "path"), path) for path in data if path != "-"),
         (("source", "avro_schema"), getattr(source, "avro_schema", None)),
         (("holdout",), config.holdout),
         *((("store" + end,), store + end) for end in _STORE_ENDINGS if "://" not in store),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pydantic import ValidationError
+
+from streamdp.errors import suggestion
+
+BRANCHES = ("(bounds)", "(categories)", "(mapping)")
+"""How pydantic names the forms of a declaration in the path to a problem."""
 
 
 class MisfitError(ValueError):
@@ -21,18 +28,23 @@ class MisfitError(ValueError):
         self.key = key
 
 
-def first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
+def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tuple[str | int, ...], str]:
     """Locate and describe the first problem.
 
     Parameters
     ----------
     error
         The error that pydantic raised for the settings.
+    known
+        The names of all settings, for a hint.
 
     Returns the path of keys to the problem, and one line that names this path and the problem.
     """
-    problem = error.errors(include_url=False, include_input=False)[0]
-    place = problem["loc"]
+    problems = error.errors(include_url=False, include_input=False)
+    # A mistyped setting is unknown under its name, and missing under the right one.
+    hints = [_hint(str(p["loc"][-1]), known) if p["type"] == "extra_forbidden" else "" for p in problems]
+    problem, hint = next(((p, hint) for p, hint in zip(problems, hints, strict=True) if hint), (problems[0], ""))
+    place = tuple(step for step in problem["loc"] if step not in BRANCHES)
     if place[:1] == ("source",):
         place = place[:1] + place[2:]  # pydantic inserts the tag of the kind of source
     cause = problem.get("ctx", {}).get("error")
@@ -40,7 +52,7 @@ def first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
         place = (cause.key,)
     match problem["type"]:
         case "extra_forbidden":
-            message = "unknown setting"
+            message = f"unknown setting{hint}"
         case "missing":
             message = "missing setting"
         case "value_error":
@@ -51,3 +63,9 @@ def first_problem(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
             message = problem["msg"][:1].lower() + problem["msg"][1:]
     name = ".".join(str(step) for step in place)
     return place, f"{name}: {message}" if name else message
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """The setting that is most like an unknown one; "" for one that exists elsewhere."""
+    known = set(known)
+    return "" if name in known else suggestion(name, sorted(known))

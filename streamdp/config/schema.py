@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from streamdp.config.problems import BRANCHES
 from streamdp.config.settings import Settings
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
+
+
+def _label(item: Any) -> Any:
+    """The text that a CSV file holds for a label that YAML reads as a boolean or an integer."""
+    return str(item) if isinstance(item, bool | int) else item
+
+
+def _category(item: Any) -> Any:
+    """The text of a truth value; other categories that YAML does not read as text need quotes."""
+    return str(item).lower() if isinstance(item, bool) else item
+
+
+Label = Annotated[str, BeforeValidator(_label, json_schema_input_type=str | bool | int)]
+Category = Annotated[str, BeforeValidator(_category, json_schema_input_type=str | bool)]
 
 
 class TargetConfig(Settings):
@@ -30,34 +45,58 @@ class TargetConfig(Settings):
     """
 
     column: str
-    classes: list[str] | None = None
+    classes: list[Label] | None = None
     bounds: tuple[float, float] | None = None
     scale: float | None = None
 
-    @field_validator("classes", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return [_label(item) for item in value] if isinstance(value, list) else value
 
-
-def _label(item: Any) -> Any:
-    """The text that a CSV file holds for a label that YAML reads as a boolean or an integer."""
-    return str(item) if isinstance(item, bool | int) else item
-
-
-class NumberConfig(Settings):
-    """A number whose typical values are known, too.
+class FeatureConfig(Settings):
+    """A feature with more than bounds or categories.
 
     Parameters
     ----------
     bounds
-        The public bounds (low, high). Values outside are clipped to them.
+        The public bounds (low, high) of a number. Values outside are clipped to them.
+    categories
+        The public categories of a text.
     typical
         The centre and the spread of most values, from public knowledge: where scaling begins. None: not known.
+    column
+        The raw column, or a path with dots in nested JSON. None: the name of the feature.
+    part
+        The part of a date or time that is the value, as a number or as one of the categories.
+    format
+        How dates are written, in the notation of `strftime`. None: ISO 8601.
+    missing
+        What a missing value means. `drop`, the default: the record is left out, which is public. `zero`: the number 0,
+        or the first category. `typical`: the typical centre. `category`: a category of its own.
+    other
+        Whether texts that are not declared are one category of their own. Otherwise their records are left out.
     """
 
-    bounds: tuple[float, float]
+    bounds: tuple[float, float] | None = None
+    categories: list[Category] | None = None
     typical: tuple[float, float] | None = None
+    column: str | None = Field(default=None, min_length=1)
+    part: Literal["year", "month", "day", "weekday", "hour", "minute"] | None = None
+    format: str | None = Field(default=None, min_length=1)
+    missing: Literal["drop", "zero", "typical", "category"] | None = None
+    other: bool | None = None
+
+
+def _form(declared: Any) -> str:
+    """The form of a declaration; `SchemaConfig` has refused others."""
+    if isinstance(declared, dict | FeatureConfig):
+        return BRANCHES[2]
+    return BRANCHES[1] if any(isinstance(item, str | bool) for item in declared) else BRANCHES[0]
+
+
+Declared = Annotated[
+    Annotated[tuple[float, float], Tag(BRANCHES[0])]
+    | Annotated[list[Category], Tag(BRANCHES[1])]
+    | Annotated[FeatureConfig, Tag(BRANCHES[2])],
+    Discriminator(_form),
+]
 
 
 class SubjectConfig(Settings):
@@ -98,8 +137,8 @@ class SchemaConfig(Settings):
     Parameters
     ----------
     features
-        For each feature column, its bounds [low, high], a mapping with `bounds` and `typical`, or the list of its
-        categories. A category that is absent from the stream for a long time loses its weight, because noise is added
+        For each feature, its bounds [low, high], the list of its categories, or a mapping as `FeatureConfig` describes.
+        A category that is absent from the stream for a long time loses its weight, because noise is added
         to each weight at each record.
     target
         The column to predict.
@@ -111,13 +150,16 @@ class SchemaConfig(Settings):
     time
         The column with the time of a record, by which a cap that renews counts it. None: the moment at which it is
         learned.
+    missing_values
+        Texts that mean a missing value in features and target, beside the empty text, such as NA.
     """
 
-    features: dict[str, tuple[float, float] | list[str] | NumberConfig] = Field(min_length=1)
+    features: dict[str, Declared] = Field(min_length=1)
     target: TargetConfig
     subject: str | SubjectConfig | None = None
     budget: str | None = None
     time: TimeConfig | None = None
+    missing_values: list[str] | None = None
 
     @field_validator("subject", mode="before")
     @classmethod
@@ -135,13 +177,13 @@ class SchemaConfig(Settings):
         if not isinstance(value, dict):
             return value
         for name, declared in value.items():
-            if isinstance(declared, dict | NumberConfig):
+            if isinstance(declared, dict | FeatureConfig):
                 continue
             numbers = isinstance(declared, list | tuple) and all(
                 isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
                 for item in declared
             )
-            texts = isinstance(declared, list | tuple) and all(isinstance(item, str) for item in declared)
+            texts = isinstance(declared, list | tuple) and all(isinstance(item, str | bool) for item in declared)
             if not declared or not (texts or (numbers and len(declared) == 2)):
                 raise ValueError(
                     f"{name!r}: expected two numbers [low, high], both finite, or a list of categories as text"
@@ -152,9 +194,13 @@ class SchemaConfig(Settings):
     def declared(self) -> dict[str, Any]:
         """The features as `data.schema.Schema` takes them."""
         return {
-            name: declared.model_dump() if isinstance(declared, NumberConfig) else declared
+            name: declared.model_dump(exclude_none=True) if isinstance(declared, FeatureConfig) else declared
             for name, declared in self.features.items()
         }
+
+    def baselines(self) -> dict[str, str]:
+        """The first category of each categorical feature: weights compare the others with it."""
+        return {d.name: str(d.values[0]) for d in self.build().declarations.values() if not d.is_number}
 
     def build(self, limits: tuple[float, float] | None = None) -> Schema:
         """The schema.
@@ -180,6 +226,7 @@ class SchemaConfig(Settings):
             subject_type="text" if subject is None else subject.type,
             budget=self.budget,
             time=None if self.time is None else TimeColumn(self.time.column, self.time.unit, limits),
+            missing_values=self.missing_values or (),
         )
 
     @model_validator(mode="after")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from datetime import date, time
 from typing import Any
 
 import numpy as np
@@ -57,8 +59,30 @@ class Faults:
             raise SchemaError(f"column {column!r}: {reason}")
 
 
+def text_of(value: Any) -> str | None:
+    """Return a scalar as the text that a CSV file would have; None for None.
+
+    Parameters
+    ----------
+    value
+        The scalar: of JSON or numpy, or a date or time.
+
+    Raises `TypeError` for a nested value.
+    """
+    match value:
+        case None | str():
+            return value
+        case bool() | np.bool_():
+            return "true" if value else "false"
+        case int() | float() | np.number():
+            return repr(value.item() if isinstance(value, np.number) else value)
+        case date() | time():
+            return value.isoformat()
+    raise TypeError(f"no text for a {type(value).__name__}")
+
+
 def text_series(name: str, value: Any) -> pl.Series:
-    """Return a JSON scalar as the text that a CSV file would have; null for None.
+    """Return a scalar as a column of one text, as `text_of` writes it.
 
     Parameters
     ----------
@@ -69,16 +93,9 @@ def text_series(name: str, value: Any) -> pl.Series:
 
     Raises `SchemaError` for a nested value.
     """
-    match value:
-        case None | str():
-            text = value
-        case bool() | np.bool_():
-            text = "true" if value else "false"
-        case int() | float() | np.number():
-            text = repr(value.item() if isinstance(value, np.number) else value)
-        case _:
-            raise SchemaError(f"column {name!r}: nested")
-    return pl.Series(name, [text], dtype=pl.String)
+    with contextlib.suppress(Exception):  # an object may raise anything, with itself in the message
+        return pl.Series(name, [text_of(value)], dtype=pl.String)
+    raise SchemaError(f"column {name!r}: nested")
 
 
 def blank(column: pl.Series) -> np.ndarray:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from river import base
 
 from streamdp.data.columns import scale_number, scale_to_bounds
+from streamdp.data.declaration import Bounds, declared_bounds, declared_categories
 from streamdp.data.floats import floats, number
-from streamdp.data.schema import Bounds, declared_bounds, declared_categories
 from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:

@@ -34,6 +34,24 @@ WHOLE = Shard()
 """The one shard of a source that has no parts."""
 
 
+def lookup(record: Mapping[str, Any], column: str) -> Any:
+    """Return the value of a column of a record; None if it has none.
+
+    Parameters
+    ----------
+    record
+        Values by column, possibly nested.
+    column
+        A key of the record; otherwise a path of keys with dots between them.
+    """
+    if column in record or "." not in column:
+        return record.get(column)
+    value: Any = record
+    for key in column.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One person's contribution.

@@ -8,89 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
 from streamdp.data.columns import Faults, blank, codes, numbers, scale_to_bounds, text_series, whole_numbers
-from streamdp.data.records import Batch, DeadLetter, Position, Subject
+from streamdp.data.declaration import (
+    Bounds,
+    declaration,
+    declared_bounds,
+    declared_categories,
+    encoded_names,
+    spellings,
+    without_blanks,
+)
+from streamdp.data.records import Batch, DeadLetter, Position, Subject, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
-
-Bounds = tuple[float, float]
-"""The least and the largest value of a number."""
-
-_FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
-
-
-def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
-    """Return public bounds as two finite numbers, the lower one first.
-
-    Parameters
-    ----------
-    name
-        The column, for messages.
-    bounds
-        The declaration.
-
-    Raises `SchemaError` if it is not that.
-    """
-    try:
-        low, high = (float(b) for b in bounds)
-    except (TypeError, ValueError, OverflowError):
-        raise SchemaError(f"{name!r}: expected public bounds (low, high)") from None
-    if not (low < high and math.isfinite(high - low)):
-        raise SchemaError(f"{name!r}: expected finite public bounds with low < high, got ({low:g}, {high:g})")
-    return low, high
-
-
-def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]:
-    """Return public categories as two or more distinct, non-empty texts.
-
-    Parameters
-    ----------
-    name
-        The column, for messages.
-    categories
-        The declaration.
-
-    Raises `SchemaError` if it is not that.
-    """
-    listed = tuple(categories)
-    if not all(isinstance(c, str) and c for c in listed):
-        raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
-    if len(listed) < 2 or len(set(listed)) < len(listed):
-        got = f"{len(listed)}, {len(set(listed))} distinct"
-        raise SchemaError(f"{name!r}: expected two or more distinct public categories, got {got}")
-    return listed
-
-
-def _typical(name: str, declaration: Any, bounds: Bounds) -> tuple[float, float]:
-    """The declared typical centre and spread of a number, which lie within its bounds."""
-    try:
-        centre, spread = (float(b) for b in declaration)
-    except (TypeError, ValueError, OverflowError):
-        raise SchemaError(f"{name!r}: expected typical (centre, spread)") from None
-    low, high = bounds
-    if not (low <= centre <= high and 0 < spread <= high - low):
-        raise SchemaError(f"{name!r}: expected a typical centre within the bounds, and a positive spread")
-    return centre, spread
-
-
-def _declared(name: str, declaration: Any) -> Bounds | tuple[str, ...]:
-    """The declaration of a feature: categories if it contains a text, else bounds."""
-    if isinstance(declaration, Mapping):
-        if not {"bounds"} <= declaration.keys() <= {"bounds", "typical"}:
-            raise SchemaError(f"{name!r}: expected bounds, and typical if it is known")
-        return declared_bounds(name, declaration["bounds"])
-    if isinstance(declaration, str) or not isinstance(declaration, Iterable):
-        raise SchemaError(f"{name!r}: expected bounds (low, high) or a list of categories")
-    values = list(declaration)
-    if any(isinstance(v, str) for v in values):
-        return declared_categories(name, values)
-    return declared_bounds(name, values)
 
 
 class Schema:
@@ -102,12 +38,19 @@ class Schema:
       the base level and has no column: with a column for each category, the columns would add up to the intercept, and
       no stream could identify the weights.
 
-    Text is compared exactly, including blanks. Numbers may have blanks around them.
+    * With {"column": name, "part": part} a feature is a part of the dates in a column (see `dates`), and `column` may
+      be a path with dots in nested JSON. With "missing", an empty value is not a fault: `zero` is the number 0 or the
+      first category, `typical` the typical centre, and `category` a category of its own. With "other": True, values
+      that are not declared have one category.
+
+    Text is compared exactly, including blanks. Numbers may have blanks around them. If two categories or classes are a
+    spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
 
     Parameters
     ----------
     features
-        Bounds (low, high), a list of categories, or a mapping with `bounds` and `typical`, for each feature.
+        Bounds (low, high), a list of categories, or a mapping with `bounds` or `categories` and with more of the
+        keys of `declaration.declaration`, for each feature.
     target
         The column of the target.
     target_bounds
@@ -115,8 +58,7 @@ class Schema:
     target_scale
         The target is divided by this public constant, after it was clipped. Positive.
     classes
-        The labels of a classification, compared as text. The target is the index of the label. If the two classes are
-        a spelling of false and true (or 0 and 1), every spelling of false, true, 0 and 1 matches.
+        The labels of a classification, compared as text. The target is the index of the label.
     subject
         The column with the identifier of the person.
     subject_type
@@ -126,6 +68,8 @@ class Schema:
         job's default.
     time
         The column with the time of a record.
+    missing_values
+        Texts that mean an empty value in features and target, such as NA.
 
     Raises `SchemaError` for a declaration that contradicts itself.
 
@@ -148,13 +92,11 @@ class Schema:
         subject_type: str = "text",
         budget: str | None = None,
         time: TimeColumn | None = None,
+        missing_values: Iterable[str] = (),
     ) -> None:
-        self.features = {name: _declared(name, declaration) for name, declaration in features.items()}
-        self.typical = {
-            name: _typical(name, declaration["typical"], self.features[name])  # type: ignore[arg-type]
-            for name, declaration in features.items()
-            if isinstance(declaration, Mapping) and declaration.get("typical") is not None
-        }
+        self.declarations = {name: declaration(name, declared) for name, declared in features.items()}
+        self.features = {name: declared.values for name, declared in self.declarations.items()}
+        self.blanks = frozenset(missing_values)
         self.target = target
         self.target_bounds = None if target_bounds is None else declared_bounds(target, target_bounds)
         self.target_scale = float(target_scale)
@@ -172,10 +114,12 @@ class Schema:
         if self.classes is not None and (target_bounds is not None or target_scale != 1.0):
             raise SchemaError("a target with classes has neither target_bounds nor target_scale")
         others = [c for c in (target, subject, budget, None if time is None else time.column) if c is not None]
-        self._columns = (*self.features, *others)
+        self.feature_columns = tuple(dict.fromkeys(d.column for d in self.declarations.values()))
+        """The raw columns of the features."""
+        self._columns = (*self.feature_columns, *others)
         if len(set(self._columns)) < len(self._columns):
             raise SchemaError("expected distinct columns for features, target, subject, budget and time")
-        self._feature_names = tuple(n for c, d in self.features.items() for n in _encoded_names(c, d))
+        self._feature_names = tuple(n for d in self.declarations.values() for n in encoded_names(d))
         if len(set(self._feature_names)) < len(self._feature_names):
             raise SchemaError("two features would get the same encoded name; rename a column or a category")
 
@@ -192,15 +136,24 @@ class Schema:
     @property
     def numeric_columns(self) -> tuple[str, ...]:
         """The raw columns that are numbers in every valid record. The budget is not included: it may be blank."""
-        names = [c for c, d in self.features.items() if not isinstance(d[0], str)]
+        if self.blanks:
+            return ()
+        names = [d.column for d in self.declarations.values() if d.plain and d.is_number]
+        shared = {d.column for d in self.declarations.values() if not d.plain}
+        names = [name for name in names if name not in shared]
         return tuple(names if self.classes is not None else [*names, self.target])
+
+    @property
+    def plain(self) -> bool:
+        """Whether each feature is a raw column, and gaps and other values are faults."""
+        return not self.blanks and all(d.plain for d in self.declarations.values())
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """As `records.Encoder.encode`. A record that cannot be encoded becomes a dead letter.
 
-        Its reason is `missing`, `not_a_number`, `not_finite`, `not_an_integer`, `unknown_category`, `unknown_class`,
-        `bad_budget`, `not_a_time`, `too_late` or `too_early`. Its column is the first bad one in the order of
-        `columns`.
+        Its reason is `missing`, `not_a_number`, `not_a_date`, `not_finite`, `not_an_integer`, `unknown_category`,
+        `unknown_class`, `bad_budget`, `not_a_time`, `too_late` or `too_early`. Its column is the first bad one in the
+        order of `columns`.
         """
         faults = Faults(frame.height)
         X = self._features(frame, faults)
@@ -242,13 +195,30 @@ class Schema:
 
         Raises `SchemaError` that names the column if a column is missing or a value does not fit.
         """
-        absent = [c for c in self.features if c not in frame.columns]
+        absent = [c for c in self.feature_columns if c not in frame.columns]
         if absent:
             raise SchemaError(f"missing columns: {', '.join(map(repr, absent))}")
         faults = Faults(frame.height)
         X = self._features(frame, faults)
         faults.refuse()
         return X
+
+    def encode_raw(self, raw: Mapping[str, Any]) -> list[float]:
+        """Return the p encoded features of one record.
+
+        Parameters
+        ----------
+        raw
+            Text or JSON values by column, possibly nested. Missing columns are None, and NaN is missing.
+
+        Raises `SchemaError` that names the column if a value does not fit.
+        """
+        values = {c: lookup(raw, c) for c in self.feature_columns}
+        frame = pl.DataFrame(
+            [text_series(c, None if isinstance(v, float) and math.isnan(v) else v) for c, v in values.items()]
+        )
+        row: list[float] = self.encode_features(frame)[0].tolist()
+        return row
 
     def encode_one(self, raw: Mapping[str, Any]) -> tuple[dict[str, float], float | None]:
         """Return the encoded features of one record by name, and its target, or None if it has no target.
@@ -260,37 +230,40 @@ class Schema:
 
         Raises `SchemaError` that names the column if a value does not fit.
         """
-        frame = pl.DataFrame([text_series(c, raw.get(c)) for c in (*self.features, self.target)])
-        x = dict(zip(self.feature_names, self.encode_features(frame)[0].tolist(), strict=True))
-        if frame.item(0, self.target) is None:
+        x = dict(zip(self.feature_names, self.encode_raw(raw), strict=True))
+        target = text_series(self.target, lookup(raw, self.target))
+        if without_blanks(target, self.blanks).null_count():
             return x, None
         faults = Faults(1)
-        y = self._target(frame.get_column(self.target), faults)
+        y = self._target(target, faults)
         faults.refuse()
         return x, float(y[0])
 
     def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
         X = np.empty((frame.height, len(self.feature_names)))
         j = 0
-        for name, declared in self.features.items():
-            column = frame.get_column(name)
-            if isinstance(declared[0], str):
-                found = _known(column, {c: i for i, c in enumerate(declared)}, faults, "unknown_category")
-                for level in range(1, len(declared)):
-                    X[:, j] = found == level
-                    j += 1
-            else:
-                X[:, j] = scale_to_bounds(numbers(column, faults), *declared)
+        for declared in self.declarations.values():
+            column = frame.get_column(declared.column)
+            if not self.plain:
+                column = declared.complete(declared.read(column, self.blanks, faults))
+            if declared.is_number:
+                X[:, j] = scale_to_bounds(numbers(column, faults), *cast(Bounds, declared.values))
+                j += 1
+                continue
+            found = _known(column, declared.codes, faults, "unknown_category")
+            for level in range(1, len(declared.values)):
+                X[:, j] = found == level
                 j += 1
         return X
 
     def _target(self, column: pl.Series, faults: Faults) -> np.ndarray:
+        column = without_blanks(column, self.blanks)
         if self.classes is None:
             y = numbers(column, faults)
             if self.target_bounds is not None:
                 y = np.clip(y, *self.target_bounds)
             return y / self.target_scale if self.target_scale != 1.0 else y
-        return _known(column, _class_spellings(self.classes), faults, "unknown_class").astype(np.float64)
+        return _known(column, spellings(self.classes), faults, "unknown_class").astype(np.float64)
 
     def _budgets(self, column: pl.Series, faults: Faults) -> np.ndarray:
         if column.null_count() == len(column):
@@ -310,16 +283,3 @@ def _known(column: pl.Series, code_of: Mapping[str, int], faults: Faults, reason
         faults.add(blank(column), "missing", column.name)
         faults.add(unknown, reason, column.name)
     return found
-
-
-def _encoded_names(column: str, declared: Bounds | tuple[str, ...]) -> list[str]:
-    return [f"{column}={category}" for category in declared[1:]] if isinstance(declared[0], str) else [column]
-
-
-def _class_spellings(classes: tuple[str, ...]) -> dict[str, int]:
-    """The class index by label; for a pair of false and true, by each of their spellings."""
-    if len(classes) == 2:
-        for first, second in ((_FALSE, _TRUE), (_TRUE, _FALSE)):
-            if classes[0] in first and classes[1] in second:
-                return dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
-    return {label: i for i, label in enumerate(classes)}

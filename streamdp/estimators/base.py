@@ -26,6 +26,7 @@ from streamdp.data.floats import floats
 from streamdp.data.subjects import SPELLING
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
+from streamdp.estimators.frames import names_of
 from streamdp.ledger.periods import promises, refusals
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
@@ -42,6 +43,7 @@ from streamdp.privacy.statement import RECORD, Unit, statement
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
@@ -254,20 +256,24 @@ class StreamEstimator(river_base.Estimator):
                     record.wipe()
                     raise
 
-    def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
-        """Learn the rows of a DataFrame in order: the same result as `learn_one` in a loop, with the same noise.
+    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any) -> None:
+        """Learn the rows of a frame in order: the same result as `learn_one` in a loop, with the same noise.
 
         Parameters
         ----------
         X
-            One record a row, features by column, as `learn_one` takes them.
+            One record a row, features by column, as `learn_one` takes them: a DataFrame of pandas or polars, or an
+            array whose columns are the declared features in their order.
         y
             The targets of the rows.
 
         Raises `SchemaError` for bad records, before anything is learned or spent.
         """
         with self._rng.lock:
-            rows = (self._features or self._adopt(X.columns)).frame(X)
+            names = names_of(X)
+            if self._features is None and names is None:
+                self._matrix(X)  # names the columns
+            rows = (self._features or self._adopt(names or ())).frame(X)
             self._learn_batch(rows, np.array([self._encode_target(v) for v in y], dtype=float), None, None)
 
     def learn_arrays(

@@ -7,17 +7,16 @@ import math
 import struct
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 
 from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from streamdp.estimators.frames import column_of, names_of
+from streamdp.estimators.packing import Packer
 
 
 class SchemaWarning(UserWarning):
@@ -54,14 +53,20 @@ class Features:
         get = itemgetter(*names)
         self._values_of: Callable[[Mapping[Any, Any]], tuple[Any, ...]]
         self._values_of = get if len(names) > 1 else partial(_single, get)
-        buffer = np.zeros(len(names) + 1)
+        self._buffer = buffer = np.zeros(len(names) + 1)
         self.row, self.target = buffer[None, :-1], buffer[-1:]
         """The record in the buffer: its features (1, p) and its target (1,). Zeros, except while it is learned."""
         self._view, self._blank = buffer.data.cast("B"), bytes(buffer.nbytes)
-        self._pack_into = struct.Struct(f"{len(names) + 1}d").pack_into  # three times as fast as to fill the array
+        self._pack_into = struct.Struct(f"{len(names) + 1}d").pack_into
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Features, (self.names, self._owner), {"_warned": self._warned}
+
+    @cached_property
+    def packer(self) -> Packer | None:
+        """What packs plain records; None if the declaration needs the exact way for all."""
+        none = [math.nan] * len(self.names)
+        return Packer(self.names, range(len(self.names)), none, none, [None] * len(self.names), len(self.names))
 
     def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
         """Write a record into the buffer.
@@ -77,6 +82,8 @@ class Features:
 
         Raises `SchemaError` if a feature is not a finite number.
         """
+        if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
+            return
         try:
             values = self._values_of(x)
         except KeyError:
@@ -110,28 +117,28 @@ class Features:
         self.pack(x, 0.0, row.data.cast("B"))
         return row[None, :-1]
 
-    def frame(self, X: pd.DataFrame) -> np.ndarray:
-        """Return the declared columns of a DataFrame as an (n, p) array. NaN stays NaN.
+    def frame(self, X: Any) -> np.ndarray:
+        """Return the declared columns of a frame as an (n, p) array. NaN stays NaN.
 
         Parameters
         ----------
         X
-            One record a row; a missing column counts as 0.
+            One record a row; a missing column counts as 0. A frame, or an array with the declared columns.
 
         Raises `SchemaError` if a column does not hold numbers.
         """
-        known = set(X.columns)
+        known = set(names_of(X) or self.names)
         out = np.zeros((len(X), len(self.names)))
         for j, name in enumerate(self.names):
-            if name in known:
-                column = None
-                with contextlib.suppress(Exception):  # it may have a value in its message
-                    column = X[name].to_numpy(dtype=float, na_value=np.nan)
-                if column is None:
-                    raise SchemaError(f"feature {name!r}: expected numbers")
-                out[:, j] = column
-            else:
+            if name not in known:
                 self._warn("missing", "a record lacks a declared feature; missing features count as 0")
+                continue
+            column = column_of(X, self.names, name)
+            with contextlib.suppress(Exception):  # it may have a value in its message
+                given = column.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "iloc") else column
+                out[:, j] = np.asarray(given, dtype=float)
+                continue
+            raise SchemaError(f"feature {name!r}: expected numbers")
         return out
 
     def to_original(self, blocks: np.ndarray) -> None:
@@ -182,23 +189,33 @@ class SchemaFeatures(Features):
         self._schema = Schema(declared, target="(target)")
         super().__init__(self._schema.feature_names, owner)
         self._numbers: list[tuple[Any, int, float, float]] = []
-        self._categories: list[tuple[Any, int, dict[str, int]]] = []
+        self._categories: list[tuple[Any, int, Mapping[str, int], int]] = []
         j = 0
-        for name, values in self._schema.features.items():
-            if isinstance(values[0], str):
-                self._categories.append((name, j, {level: k for k, level in enumerate(values)}))
-                j += len(values) - 1
+        for name, feature in self._schema.declarations.items():
+            if not feature.is_number:
+                self._categories.append((name, j, feature.codes, len(feature.values)))
+                j += len(feature.values) - 1
                 continue
-            low, high = values
+            low, high = cast(tuple[float, float], feature.values)
             middle, half = (low + high) / 2, (high - low) / 2
             if not 1e-60 <= half <= 1e60:
                 raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
             self.origin[j], self.unit[j], self.numeric[j] = middle, half, True
-            if name in self._schema.typical:
-                centre, spread = self._schema.typical[name]
+            if feature.typical is not None:
+                centre, spread = feature.typical
                 self.typical[j] = ((centre - middle) / half, spread / half)
             self._numbers.append((name, j, low, high))
             j += 1
+
+    @cached_property
+    def packer(self) -> Packer | None:
+        """See `Features.packer`."""
+        if not self._schema.plain:
+            return None
+        numbers = [(name, j, low, high, None) for name, j, low, high in self._numbers]
+        categories = [(name, j - 1, math.nan, math.nan, dict(levels)) for name, j, levels, _ in self._categories]
+        names, columns, lows, highs, levels = zip(*numbers, *categories, strict=True)
+        return Packer(names, columns, lows, highs, levels, len(self.names))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SchemaFeatures, (self._declared, self._owner), {"_warned": self._warned}
@@ -217,14 +234,22 @@ class SchemaFeatures(Features):
 
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
         """
+        if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
+            return
+        if not self._schema.plain:
+            view = self._view if view is None else view
+            self._pack_into(view, 0, *self._schema.encode_raw(x), y)
+            return
         columns = [0.0] * len(self.names)
         for name, j, low, high in self._numbers:
             columns[j] = self._scale(_number(name, x.get(name)), low, high)
-        for name, j, levels in self._categories:
+        for name, j, levels, count in self._categories:
             value = x.get(name)
+            if isinstance(value, bool):
+                value = str(value).lower()
             level = levels.get(value) if isinstance(value, str) else None
             if level is None:
-                raise SchemaError(f"feature {name!r}: expected one of the {len(levels)} declared categories")
+                raise SchemaError(f"feature {name!r}: expected one of the {count} declared categories")
             if level:
                 columns[j + level - 1] = 1.0
         if len(x) > len(self._numbers) + len(self._categories):
@@ -241,32 +266,44 @@ class SchemaFeatures(Features):
         blocks[:, -1] += blocks[:, :-1] @ self.origin
         blocks[:, :-1] *= self.unit
 
-    def frame(self, X: pd.DataFrame) -> np.ndarray:
-        """Return the columns (n, p) of the raw rows of a DataFrame.
+    def frame(self, X: Any) -> np.ndarray:
+        """Return the columns (n, p) of the raw rows of a frame.
 
         Parameters
         ----------
         X
-            One raw record a row.
+            One raw record a row. A frame, or an array with the declared features as columns.
 
         Raises `SchemaError` that names the feature if a column is missing or a value does not fit.
         """
         import polars as pl
 
-        texts = {name for name, _, _ in self._categories}
+        names = self._schema.feature_columns
+        known = set(names_of(X) or names)
+        numbers = {d.column for d in self._schema.declarations.values() if d.plain and d.is_number}
         raw = {}
-        for name in self._schema.features:
-            if name in X.columns:
-                values = X[name].tolist()
-                if name in texts:  # polars would refuse a number among categories with an error of its own
-                    values = [value if isinstance(value, str) else None for value in values]
-                column = None
-                with contextlib.suppress(Exception):  # it may have a value in its message
-                    column = pl.Series(values, strict=False)
-                if column is None or not (column.dtype.is_numeric() or column.dtype in (pl.Null, pl.String)):
-                    raise SchemaError(f"feature {name!r}: expected numbers or text")
-                raw[name] = column
+        for name in names:
+            if name not in known:
+                continue
+            found = column_of(X, names, name)
+            values = found.to_list() if hasattr(found, "to_list") else found.tolist()
+            column = None
+            with contextlib.suppress(Exception):  # it may have a value in its message
+                column = pl.Series(values, strict=False) if name in numbers else _texts(values)
+            if column is None or not (column.dtype.is_numeric() or column.dtype in (pl.Null, pl.String)):
+                raise SchemaError(f"feature {name!r}: expected numbers or text")
+            raw[name] = column
         return self._schema.encode_features(pl.DataFrame(raw))
+
+
+def _texts(values: list[Any]) -> Any:
+    """Values as the text that a CSV file would have; null for None, NaN and other missing values."""
+    import polars as pl
+
+    from streamdp.data.columns import text_of
+
+    present = [None if value is None or repr(value) in ("nan", "NaT", "<NA>") else value for value in values]
+    return pl.Series([text_of(value) for value in present], dtype=pl.String)
 
 
 def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:

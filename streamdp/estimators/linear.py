@@ -6,6 +6,7 @@ blocks for K classes. For its state it defines `_learned`, which writes what was
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -159,6 +160,20 @@ class LinearModel(StreamEstimator):
             names = [*names, "(scale)"]
         return dict(zip(names, theta.tolist(), strict=True))
 
+    def _point(self) -> tuple[np.ndarray, bool]:
+        """The vector (d,) that predicts, and whether it is of original values, and not of the columns of `Features`."""
+        return self._estimate(), False
+
+    def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
+        """The linear predictors of one record, one for each output."""
+        assert self._features is not None
+        packer, scores = self._features.packer, None
+        if packer is not None:
+            scores = packer.predictors(x, *self._point(), self._outputs(), self.intercept)
+        if scores is None:
+            scores = self._scores(self._features.row_of(x))[0].tolist()
+        return scores
+
     def _scores(self, X: np.ndarray, point: np.ndarray | None = None) -> np.ndarray:
         """The linear predictors of X (n, p), of the estimate or of `point`: (n, K) for K > 2 classes, else (n, 1)."""
         blocks = self._blocks(self._estimate() if point is None else point)
@@ -219,6 +234,27 @@ class LinearModel(StreamEstimator):
                 "spent": [str(budget) for budget in self._spent],
                 "private": self.private,
             }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, for `streamdp.load`: JSON text with a checksum, for its owner only, and no pickle.
+
+        Parameters
+        ----------
+        path
+            The file. It appears whole or not at all, and an existing one is replaced.
+
+        Raises the errors of `state_dict`; `ConfigError` for a model with a ledger, which a `Store` keeps, and for
+        parameters that are no plain values; and `StoreError` if the file cannot be written.
+        """
+        from streamdp.estimators.saving import save
+
+        with self._rng.lock:
+            save(os.fspath(path), type(self).__name__, self._get_params(), self.state_dict())
+
+    def _repr_html_(self) -> str:
+        from streamdp.estimators.html import page
+
+        return page(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; an open batch, window or user is discarded.

@@ -115,7 +115,7 @@ cdef class Packer:
         row[self._width] = y
         return True
 
-    def predictors(self, x, cnp.ndarray theta not None, Py_ssize_t outputs, bint intercept, bint raw):
+    def predictors(self, x, cnp.ndarray theta not None, bint raw, Py_ssize_t outputs, bint intercept):
         """The linear predictors of one record, one for each output; None if the record is not for the fast way.
 
         Parameters
@@ -124,12 +124,12 @@ cdef class Packer:
             The record.
         theta
             (d,), or longer: a block of coefficients for each output, with its intercept at the end.
+        raw
+            Whether coefficients are of numbers as they come, within their bounds, and not of columns in [-1, 1].
         outputs
             The number of blocks.
         intercept
             Whether blocks have an intercept.
-        raw
-            Whether coefficients are of numbers as they come, within their bounds, and not of columns in [-1, 1].
         """
         cdef double* at = vector(theta)
         cdef Py_ssize_t p = self._width, q = p + intercept, j, k

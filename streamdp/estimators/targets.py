@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy
@@ -12,12 +12,10 @@ from river import base as river_base
 
 from streamdp.data.floats import number
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.frames import frame_like, series_like
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
 from streamdp.validation.tasks import Classes, Task, pinball
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
@@ -43,20 +41,18 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
         """
         if self._features is None:
             return 0.0
-        return float(self.predict_arrays(self._features.row_of(x))[0])
+        return self._scores_one(x)[0]
 
-    def predict_many(self, X: pd.DataFrame) -> pd.Series:
-        """Return the predictions for the rows of a DataFrame.
+    def predict_many(self, X: Any) -> Any:
+        """Return the predictions for the rows of a frame, in its form.
 
         Parameters
         ----------
         X
             One record a row, as for `learn_many`.
         """
-        import pandas as pd
-
         values = np.zeros(len(X)) if self._features is None else self.predict_arrays(self._features.frame(X))
-        return pd.Series(values, index=X.index)
+        return series_like(X, values)
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n,) predictions.
@@ -144,7 +140,8 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         """
         if self._features is None:
             return self._labels[0]
-        return self._labels[int(self.predict_arrays(self._features.row_of(x))[0])]
+        scores = self._scores_one(x)
+        return self._labels[scores.index(max(scores)) if len(scores) > 1 else int(scores[0] > 0)]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of each declared class.
@@ -161,23 +158,25 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         self._need_probabilities()
         if self._features is None:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
-        return dict(zip(self._labels, self.predict_proba_arrays(self._features.row_of(x))[0].tolist(), strict=True))
+        scores = self._scores_one(x)
+        if len(scores) == 1:
+            p = float(scipy.special.expit(scores[0]))
+            return {self._labels[0]: 1 - p, self._labels[1]: p}
+        return dict(zip(self._labels, scipy.special.softmax(scores).tolist(), strict=True))
 
-    def predict_many(self, X: pd.DataFrame) -> pd.Series:
-        """Return the most probable classes for the rows of a DataFrame.
+    def predict_many(self, X: Any) -> Any:
+        """Return the most probable classes for the rows of a frame, in its form.
 
         Parameters
         ----------
         X
             One record a row, as for `learn_many`.
         """
-        import pandas as pd
-
         k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_arrays(self._features.frame(X))
-        return pd.Series([self._labels[i] for i in k], index=X.index)
+        return series_like(X, [self._labels[i] for i in k])
 
-    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return the probabilities for the rows of a DataFrame, one column for each class.
+    def predict_proba_many(self, X: Any) -> Any:
+        """Return the probabilities for the rows of a frame, in its form, one column for each class.
 
         Parameters
         ----------
@@ -186,14 +185,12 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
 
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
-        import pandas as pd
-
         self._need_probabilities()
         if self._features is None:
             values = np.full((len(X), len(self._labels)), 1 / len(self._labels))
         else:
             values = self.predict_proba_arrays(self._features.frame(X))
-        return pd.DataFrame(values, columns=list(self._labels), index=X.index)
+        return frame_like(X, values, self._labels)
 
     def predict_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n,) indices of the most probable classes; the first one if two are equal.

@@ -12,8 +12,7 @@ import numpy as np
 
 from streamdp.ledger.admission import admit_in_order, all_fit
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import NOBODY
-from streamdp.ledger.rows import CapNumbers
+from streamdp.ledger.rows import NOBODY, CapNumbers
 from streamdp.ledger.subject_key import period_of
 
 

@@ -23,8 +23,7 @@ from streamdp.ledger.ledger_file import LedgerFile
 from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, parse_cap
-from streamdp.ledger.rows import NOBODY
-from streamdp.ledger.rows import CAP
+from streamdp.ledger.rows import CAP, NOBODY
 from streamdp.ledger.subject_key import hash_subjects
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget

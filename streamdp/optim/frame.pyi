@@ -32,6 +32,7 @@ GAIN: int
 COLUMN: int
 SUMMARY: int
 GRADIENT: int
+DONE: float
 
 def next_question(arrays: Arrays) -> int: ...
 def outward(arrays: Arrays, theta: np.ndarray, out: np.ndarray) -> None: ...

@@ -31,6 +31,8 @@ from streamdp.privacy.samplers cimport HUGE
 
 cnp.import_array()
 
+DONE = HUGE  # clock[TARGET] from when on the target has its scale
+
 cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.11
 cdef double _FEW = 5.0, _MANY = 60.0
 cdef double _SHARE = 0.15
@@ -41,22 +43,23 @@ cdef double _LEAST_SCALE = 1.0 / 128.0
 
 cdef int model_of(arrays, Model* out) except -1:
     """Describe `Arrays` by pointers. Raises `TypeError` if their sizes do not fit each other."""
+    cdef cnp.ndarray spec, box, state, segments, clock, frame, posterior, summary
     spec, box, state, segments, clock, frame, posterior, summary = arrays
-    cdef double* theta = matrix(state)
-    out.spec, out.box, out.clock = vector(spec), matrix(box), vector(clock)
-    out.d, out.p, out.c, out.many = state.shape[1], len(frame) - 1, len(summary), len(segments)
-    out.theta, out.average = theta, theta + out.d
+    out.spec, out.box, out.clock, out.theta = vector(spec), matrix(box), vector(clock), matrix(state)
     out.segments, out.frame, out.summary = matrix(segments), matrix(frame), matrix(summary)
-    out.posterior = <double*> cnp.PyArray_DATA(<cnp.ndarray?> posterior)
+    out.posterior = <double*> cnp.PyArray_DATA(posterior)
+    out.d, out.p, out.c, out.many = state.shape[1], frame.shape[0] - 1, summary.shape[0], segments.shape[0]
+    out.average = out.theta + out.d
     if (
-        len(spec) != SPEC
+        spec.shape[0] != SPEC
         or state.shape[0] != 2
-        or box.shape != state.shape
+        or box.shape[0] != 2
+        or box.shape[1] != out.d
         or segments.shape[1] != out.d + 1
-        or len(clock) != CLOCK
+        or clock.shape[0] != CLOCK
         or frame.shape[1] != FRAME
         or summary.shape[1] != SUMMARY
-        or posterior.shape != (out.c, ls.CENTRES, ls.SPREADS)
+        or cnp.PyArray_SIZE(posterior) != out.c * ls.CELLS
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
         or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT64
         or out.d < out.p + <Py_ssize_t> out.spec[INTERCEPT] + (out.spec[LOSS] == HUBER)

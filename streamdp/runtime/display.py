@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -79,7 +80,8 @@ class _Display:
     def _write(self, event: str, more: dict[str, Any]) -> None:
         """Write an event as a JSON line; a terminal shows the table in place of it."""
         if self._live is None:
-            line: dict[str, Any] = {"event": event, "seconds": round(self._seconds, 3)} | more
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            line: dict[str, Any] = {"event": event, "time": now, "seconds": round(self._seconds, 3)} | more
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 
@@ -100,9 +102,27 @@ def _warning(holdout: Mapping[str, Any] | None) -> str | None:
 
 
 class RunnerDisplay(_Display):
-    """Shows a `runner.Runner`. JSON lines: one object for each commit of this run, and one at the end."""
+    """Shows a `runner.Runner`. JSON lines: one object for each commit of this run, and one at the end.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    share
+        Returns the share of the source that was read, from 0 to 1; None if that is unknown.
+    facts
+        More rows for the table, by name, such as the budget.
+    following
+        What to do after the run, as words.
+    """
+
+    def __init__(
+        self,
+        share: Callable[[], float | None] = lambda: None,
+        facts: Mapping[str, str] | None = None,
+        following: str = "",
+    ) -> None:
+        self._share = share
+        self._facts = dict(facts or {})
+        self._following = following
         self._progress = Progress(Counts(), Counts())
         self._first: Snapshot | None = None
         self._holdout: dict[str, Any] | None = None
@@ -176,8 +196,12 @@ class RunnerDisplay(_Display):
         counts = self._progress.counts
         rows = {"state": f"{self._state}, {self._seconds:.0f} s", "records/s": f"{self._speed(counts):,.0f}"}
         rows |= _columns(counts) | {"committed": f"{total(self._progress.committed):,}"}
-        rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()}
+        if (share := self._share()) is not None:
+            rows["done"] = f"{100 * share:.0f} %"
+        rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()} | self._facts
         rows |= {} if self.quality is None else {"validation (private)": self.quality.sentence()}
+        if self._following and self._state == "done":
+            rows["next"] = self._following
         table = Table(box=None, show_header=False)
         for row in [*rows.items(), *(("doubt", doubt) for doubt in self._doubts)]:
             table.add_row(*row)

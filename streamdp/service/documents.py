@@ -112,7 +112,7 @@ def weight_rows(model: Model) -> list[dict[str, Any]]:
     schema = model.definition.schema_
     target = schema.target
     classes = target.classes
-    bases = {name: declared[0] for name, declared in schema.features.items() if isinstance(declared, list)}
+    bases = model.definition.schema_.baselines()
     rows = []
     for weight in weights(model.estimator):
         column, _, category = weight.name.partition("=")

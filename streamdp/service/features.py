@@ -33,11 +33,10 @@ class FeatureReader:
         target = declared.target.model_copy(update={"column": "$y"})
         self._schema = declared.model_copy(update={"target": target, "subject": None, "budget": None}).build()
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias("$y")
-        self.columns = tuple(self._schema.features)
+        self.columns = self._schema.feature_columns
         self.numeric_columns = tuple(c for c in self._schema.numeric_columns if c != "$y")
         self._declared = [
-            (name, d, None if not isinstance(d[0], str) else {c: k for k, c in enumerate(d)})
-            for name, d in self._schema.features.items()
+            (d.name, d.values, None if d.is_number else d.codes) for d in self._schema.declarations.values()
         ]
         self._levels = len(self._schema.feature_names)
 
@@ -79,6 +78,8 @@ class FeatureReader:
         body
             The call.
         """
+        if not self._schema.plain:
+            return None
         try:
             records = orjson.loads(body)["records"]
             X = np.zeros((len(records), self._levels))
@@ -100,7 +101,7 @@ class FeatureReader:
                 code = codes[value]
                 if code:
                     row[j + code - 1] = 1.0
-                j += len(codes) - 1
+                j += len(declared) - 1
                 continue
             if type(value) is int:
                 value = float(value)

@@ -72,7 +72,7 @@ class _Predictor:
         estimator: Any = model.estimator
         self._estimator = estimator
         self._classes = declared.target.classes
-        self.columns = tuple(declared.features)
+        self.columns = self._schema.feature_columns
         self.labels: list[str] = []
         if self._classes is not None and estimator.probabilistic:
             self.labels = self._classes

@@ -57,6 +57,7 @@ def create_or_check(
     key: bytes | None,
     continued: Continued | None,
     ledger_losses: int | None = None,
+    alone: bool = False,
 ) -> tuple[bytes | None, Terms]:
     """Create the store; or, if it exists, make every check that can refuse it, without a write to it.
 
@@ -77,6 +78,8 @@ def create_or_check(
         Returns the terms for a store that exists, or of which commits were lost. None: they are `terms`.
     ledger_losses
         How often a loss of commits of the shared ledger was accepted. None: the spends are in the store.
+    alone
+        Whether no other worker holds the job. If nothing was learned, it may then go on with another configuration.
 
     Raises `StoreMismatchError` for a store of another job, fingerprint or key, and for one with a cap if this job has
     none, or the reverse; `StoreDamagedError` if the database or a snapshot is damaged.
@@ -107,18 +110,24 @@ def create_or_check(
         row = read_job(connection, database.name)
         if row.job != job:
             raise StoreMismatchError(f"{database.name} belongs to job {row.job!r}, not to {job!r}")
-        learned = sum(snapshot.counts.learned for snapshot in read_snapshots(connection, database.name))
+        snapshots = read_snapshots(connection, database.name)
+        learned = sum(snapshot.counts.learned for snapshot in snapshots)
         if continued is not None:
             terms = continued(row.config, learned, losses=losses())
-        known = _check_job(row, database.name, terms, capped)
+        counts = [snapshot.counts for snapshot in snapshots]
+        unspent = alone and not ledger_apart and not any(c.learned or c.refused for c in counts)
+        known = _check_job(row, database.name, terms, capped, unspent)
         if ledger_apart:
             return known, terms
         return matching_key(database.name, database.key_file, found, known) if capped else None, terms
 
 
-def _check_job(row: Row[Any], name: str, terms: Terms, capped: bool) -> bytes | None:
-    """The fingerprint of the store's subject key. Raises `StoreMismatchError` if the job has another configuration."""
-    if row.fingerprint != terms.fingerprint:
+def _check_job(row: Row[Any], name: str, terms: Terms, capped: bool, unspent: bool) -> bytes | None:
+    """The fingerprint of the store's subject key.
+
+    Raises `StoreMismatchError` if the job has another configuration, unless nothing was learned (`unspent`).
+    """
+    if row.fingerprint != terms.fingerprint and not unspent:
         raise StoreMismatchError(
             f"{name} was created by another configuration of job {row.job!r}{_changes(row.config, terms.config)};"
             " restore that configuration, or use another store"

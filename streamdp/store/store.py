@@ -149,12 +149,15 @@ class Store:
                 key=key,
                 continued=continued,
                 ledger_losses=None if self._shared is None else self._shared.losses,
+                alone=not shared,
             )
             secret = mark_or_key if self._shared is None else self._shared.key
             self.source_key = None if secret is None else source_key(secret)
             self._connection = database.open_for_writing(STORE_FORMAT)
             try:
                 with database.errors(), self._connection.begin():
+                    if self._connection.execute(select(JOBS.c.fingerprint)).scalar() != self.fingerprint:
+                        self._begin_anew()
                     changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
                     self._connection.execute(changed)
                 if self._shared is not None and mark_or_key is not None:
@@ -173,6 +176,12 @@ class Store:
                 self._shared.close()
             self._lock.release()
             raise
+
+    def _begin_anew(self) -> None:
+        """Forget the commits of a configuration under which nothing was learned: the source is read from its start."""
+        self._connection.execute(update(JOBS).values(fingerprint=self.fingerprint))
+        self._connection.execute(update(SHARDS).values(seq=0))
+        self._connection.execute(delete(COMMITS))
 
     def _own_ledger(self, cap: Cap, key: bytes, shared: bool) -> Ledger:
         from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code

@@ -108,7 +108,7 @@ class _Regressor(LDPLearner, LinearRegressor):
     def _target_bounds(self) -> tuple[float, float] | None:
         if self.target is None:
             return None
-        from streamdp.data.schema import declared_bounds  # it needs polars, which takes half a second to import
+        from streamdp.data.declaration import declared_bounds  # it needs polars, which takes half a second to import
 
         return declared_bounds("target", self.target)
 

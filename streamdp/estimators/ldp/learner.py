@@ -85,13 +85,12 @@ class LDPLearner(ValidatedModel):
 
     def _place_of_target(self) -> tuple[float, float, float]:
         from streamdp.optim import frame as k
-        from streamdp.privacy.samplers import HUGE
 
         if self._target_bounds() is None:
             return super()._place_of_target()
         target, asked = self._arrays.frame[-1], self._arrays.clock[k.TARGET]
         assert self._features is not None
-        if target[k.SLOT] >= 0 and asked < HUGE:
+        if target[k.SLOT] >= 0 and asked < k.DONE:
             return 0.0, 0.0, 0.0
         at = [k.ORIGIN, k.UNIT] if self._scaling_of(self._features) == "none" else [k.CENTRE, k.SCALE]
         centre, scale = target[at].tolist()
@@ -290,6 +289,10 @@ class LDPLearner(ValidatedModel):
         """
         self._need_features("theta")
         return self._arrays.state[1].copy() if self._averaged else self._original(self._arrays.state[0])
+
+    def _point(self) -> tuple[np.ndarray, bool]:
+        state = self._arrays.state
+        return state[1] if self._averaged else self._original(state[0]), self.intercept
 
     def _estimate(self) -> np.ndarray:
         theta = self.theta

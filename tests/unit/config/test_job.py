@@ -78,7 +78,7 @@ def test_standard_input_stays_standard_input(tmp_path: Path) -> None:
         ("[EWR, NO, LGA]", "[EWR, EWR]", 4, "schema: 'origin': expected two or more distinct public categories"),
         ("[EWR, NO, LGA]", "[EWR, 1]", 5, "schema.features: 'origin': expected two numbers"),
         ("{column: late, classes: [false, true]}", "late", 8, "schema.target: expected a mapping"),
-        ("  path: flights.csv", "  path: 3", 3, "source.path: input should be a valid string"),
+        ("  path: flights.csv", "  path: 3", 3, "source.path: expected the name of a file or a folder, or a list"),
         ("  path: flights.csv", "  type: csv", 2, "source.path: missing setting"),
         ("  path: flights.csv", "  path: a\n  keep_payload: true", 2, "source: keep_payload needs dead_letters"),
         ("job: late\n", "job: late\njob: early\n", 2, "'job' is given twice"),

@@ -46,7 +46,7 @@ def test_a_report_is_what_the_learners_randomizer_makes(job: str) -> None:
 def test_honest_reports_are_never_refused_and_longer_ones_are(job: str) -> None:
     desk, learner = desk_of(job)
     if learner._arrays.summary.size:  # past the bits about the target: gradients are asked for
-        learner._arrays.clock[k.TARGET] = 1e300
+        learner._arrays.clock[k.TARGET] = k.DONE
         desk.show(1, learner)
     half = LocalHalf(desk.document().text, desk.agreement.digest())
     for n in range(100):
@@ -160,7 +160,7 @@ def test_reports_for_old_versions_are_stale() -> None:
 
 def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
     desk, learner = desk_of("huber")
-    learner._arrays.clock[k.TARGET] = 1e300
+    learner._arrays.clock[k.TARGET] = k.DONE
     desk.show(1, learner)
     received = desk.receive(report_of(desk, 3.0)).report
     learner._arrays.clock[k.CHANGES] += 1

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for line in found:
         assert line.pop("seconds") >= 0
+        assert datetime.fromisoformat(line.pop("time")).utcoffset() == timedelta(0)
         assert line.pop("records_per_second", 0) >= 0
     return found
 
@@ -83,6 +85,17 @@ def test_a_runner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert drawn(display)[0][:2] == ["state", "stopped,"]
     assert "learned" in file.getvalue()
     assert "{" not in file.getvalue()
+
+
+def test_a_terminal_shows_the_share_the_spends_and_what_to_do_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch)
+    with RunnerDisplay(lambda: 0.25, {"spends": "a record: eps=1"}, "streamdp weights late.db") as display:
+        run_of_a_runner(display)
+        assert ["done", "25", "%"] in drawn(display)
+        assert ["spends", "a", "record:", "eps=1"] in drawn(display)
+        assert not any(row[0] == "next" for row in drawn(display))
+        display.finished(Counts(1600, 2, 1), "done")
+        assert ["next", "streamdp", "weights", "late.db"] in drawn(display)
 
 
 def run_of_a_worker(display: WorkerDisplay) -> None:

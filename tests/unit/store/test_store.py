@@ -216,6 +216,32 @@ def test_history_is_pruned(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [commit.position for commit in Store.history(place, limit=2, job="trips")] == [{"row": 7}, {"row": 8}]
 
 
+def test_another_configuration_is_taken_if_nothing_was_learned(place: str) -> None:
+    with Store(place, "trips", "old", cap=CAP, config="old") as store:
+        store.commit(STATE, {"row": 5}, Counts(0, 0, 5))
+        store.commit(STATE, {"row": 9}, Counts(0, 0, 9))
+        epoch = Store.snapshot(place, "trips").epoch
+    with pytest.raises(StoreMismatchError):
+        Store(place, "trips", "new", cap=CAP, shared=True)  # another worker may hold the old one
+    with Store(place, "trips", "new", cap=CAP, config="new") as store:
+        assert store.load() is None
+        assert Store.snapshot(place, "trips") is None
+        assert not Store.history(place, job="trips")
+        store.commit({}, {"row": 1}, Counts(1, 0, 0))
+        snapshot = Store.snapshot(place, "trips")
+        assert (snapshot.fingerprint, snapshot.config, snapshot.seq) == ("new", "new", 1)
+        assert snapshot.epoch > epoch
+    refuses(place, StoreMismatchError, fingerprint="old")
+
+
+@pytest.mark.parametrize("counts", [Counts(1, 0, 0), Counts(0, 1, 0)])
+def test_another_configuration_is_refused_if_anything_was_learned_or_refused(tmp_path: Path, counts: Counts) -> None:
+    path = tmp_path / "job.db"
+    with Store(path, "trips", "old", cap=CAP) as store:
+        store.commit(STATE, {}, counts)
+    refuses(path, StoreMismatchError, fingerprint="new")
+
+
 def test_other_fingerprints_caps_and_keys_are_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make(place)
     refuses(place, StoreMismatchError, fingerprint="other")

@@ -1,0 +1,189 @@
+"""A newcomer's first hour, played on real data: init, fill in the places, check, run, weights, plot, predict.
+
+`python -m benchmarks.newcomer` prints a row for each task; `--rows N` takes the first N rows only. Bounds and
+categories are typed in from the meaning of the columns (`benchmarks.real_data`). A fifth of the rows is the public
+holdout, on which the run itself measures the model beside the best constant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import re
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from benchmarks.real_data import JOBS, read
+from streamdp.cli.main import run_command
+from streamdp.config.draft import text
+from streamdp.data.datasets import LATE_MINUTES, _read_flights
+
+GERMAN = {
+    "carat": "Karat",
+    "color": "Farbe",
+    "clarity": "Reinheit",
+    "depth": "Höhe (%)",
+    "table": "Tafel (%)",
+    "cut": "Schliff",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A table, its target with bounds or classes, and what the newcomer declares of some columns."""
+
+    name: str
+    table: pl.DataFrame
+    target: str
+    answer: Any
+    declared: dict[str, Any]
+
+
+def tasks() -> list[Task]:
+    """Five tasks: dates and gaps, gaps that are written NA, categories, many classes, names in another script."""
+    raw = _read_flights().sort("month", "day", "sched_dep_time", maintain_order=True)
+    minutes = pl.col("sched_dep_time").cast(pl.String).str.zfill(4)
+    departs = pl.format(
+        "2013-{}-{}T{}:{}",
+        pl.col("month").cast(pl.String).str.zfill(2),
+        pl.col("day").cast(pl.String).str.zfill(2),
+        minutes.str.slice(0, 2),
+        minutes.str.slice(2, 2),
+    )
+    flights = raw.select(
+        departs.alias("departs"), "dep_delay", "distance", "origin", (pl.col("arr_delay") > LATE_MINUTES).alias("late")
+    )
+    stones, bats, wives = (
+        JOBS[name]
+        for name in (
+            "price of a diamond, dollars",
+            "runs of a baseball player in a season",
+            "is a wife insured by her job?",
+        )
+    )
+    cuts = JOBS["cut of a diamond, five classes"]
+    gaps = {
+        name: {"bounds": list(bounds), "missing": "zero"} for name, bounds in {"rbi": (0, 200), "sb": (0, 140)}.items()
+    }
+    baseball = read(bats[0]).with_columns(pl.col(list(gaps)).fill_null("NA"))
+    return [
+        Task(
+            "flights: late?",
+            flights,
+            "late",
+            [False, True],
+            {"dep_delay": [-30, 120], "distance": [0, 5000], "origin": ["EWR", "JFK", "LGA"]},
+        ),
+        Task(
+            "diamonds: price",
+            read(stones[0]).rename(GERMAN),
+            "price",
+            (0, 20_000),
+            {GERMAN.get(k, k): v for k, v in stones[3].items()},
+        ),
+        Task("diamonds: cut", read(cuts[0]), "cut", cuts[2], cuts[3]),
+        Task("baseball: runs", baseball, bats[1], bats[2], bats[3] | gaps),
+        Task("insured wives", read(wives[0]), wives[1], wives[2], wives[3]),
+    ]
+
+
+def command(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    """Run a command in this process: exit code, standard output, standard error."""
+    out, err = _Output(), io.StringIO()
+    before = sys.argv, sys.stdin
+    sys.argv, sys.stdin = ["streamdp", *arguments], io.TextIOWrapper(io.BytesIO(stdin.encode()))
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run_command()
+        out.flush()
+        return code, out.buffer.getvalue().decode(), err.getvalue()  # type: ignore[attr-defined]
+    finally:
+        sys.argv, sys.stdin = before
+
+
+class _Output(io.TextIOWrapper):
+    """Standard output in memory; `predict` asks for another encoding."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="")
+
+
+def fill_in(draft: str, task: Task) -> str:
+    """The draft with the places filled in; lines of columns that the newcomer does not use are deleted."""
+    lines = []
+    for line in draft.splitlines():
+        place = next((name for name in task.declared if line.startswith(f"    {text(name)}:")), None)
+        if place is not None:
+            lines.append(f"    {text(place)}: {json.dumps(task.declared[place], ensure_ascii=False)}")
+        elif re.match(r"    (bounds|classes):", line):
+            key = "bounds" if isinstance(task.answer, tuple) else "classes"
+            lines.append(f"    {key}: {json.dumps(task.answer, ensure_ascii=False)}")
+        elif not re.match(r"    .*:  # (a number|text)", line):
+            lines.append(line.replace("budget: eps=1", "budget: eps=4"))
+    return "\n".join([*lines, "holdout: holdout.csv", ""])
+
+
+def play(task: Task, folder: Path, rows: int | None = None) -> dict[str, Any]:
+    """Play one task in a folder and return what the newcomer sees. Raises AssertionError for a command that fails."""
+    began = time.process_time()
+    table = task.table.head(rows or task.table.height)
+    cut = table.height * 4 // 5
+    table[:cut].write_csv(folder / "data.csv")
+    table[cut:].write_csv(folder / "holdout.csv")
+    with contextlib.chdir(folder):
+        _done("init", "data.csv", "--target", task.target)
+        job = folder / "job.yaml"
+        code, places, _ = command("check", "job.yaml")
+        assert code == 2, places
+        job.write_text(fill_in(job.read_text(), task))
+        checked = json.loads(_done("check", "job.yaml", "--json"))
+        code, out, said = command("run", "job.yaml")
+        assert code == 0, said
+        (folder / "run.jsonl").write_text(out)
+        measured = json.loads(out.splitlines()[-2])["holdout"]
+        weights = json.loads(_done("weights", "data.db", "--json"))
+        _done("plot", "job.yaml", "-o", "model.html", "--log", "run.jsonl")
+        code, predicted, said = command("predict", "data.db", stdin=(folder / "holdout.csv").read_text())
+        assert code == 0, said
+    answers = [row["prediction"] for row in csv.DictReader(io.StringIO(predicted))]
+    return {
+        "task": task.name,
+        "records": checked["records"],
+        "fit": checked["fit"],
+        "places": len(places.splitlines()),
+        "plan": (checked["plan"] or {}).get("beats_constant", "no plan"),
+        "weights": len(weights),
+        "predicted": sum(map(bool, answers)),
+        "measured": {name: value for name, value in measured.items() if isinstance(value, float)},
+        "verdict": "worse than the constant" if "warning" in measured else "not worse than the constant",
+        "seconds": round(time.process_time() - began, 1),
+    }
+
+
+def _done(*arguments: str) -> str:
+    code, out, said = command(*arguments)
+    assert code == 0, f"{arguments}: {said}"
+    return out
+
+
+def main() -> None:
+    """Play all tasks and print one JSON line for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, help="only the first rows of each table")
+    arguments = parser.parse_args()
+    for task in tasks():
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(play(task, Path(folder), arguments.rows), ensure_ascii=False), flush=True)
+
+
+if __name__ == "__main__":
+    main()

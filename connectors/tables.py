@@ -1,0 +1,225 @@
+"""Parquet and Arrow files as sources. polars reads them; here is what a source needs beside it.
+
+The columns become the texts and numbers that a CSV file with the same values would have, so that one schema fits both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from connectors.recordblocks import Blocks, Records
+from connectors.recordfile import RecordFile
+from streamdp.data.records import Batch, Encoder
+from streamdp.errors import SchemaError, SourceError, suggestion
+
+_BLOCK_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows(Records):
+    """n rows of a table; see `recordblocks.Records`.
+
+    Parameters
+    ----------
+    data, ends, flaws, in_order
+        As in `Records`; the data are empty.
+    frame
+        The rows, with the encoder's columns.
+    """
+
+    frame: pl.DataFrame = field(kw_only=True)
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> TableRows:
+        """The rows of a frame.
+
+        Parameters
+        ----------
+        frame
+            The rows.
+        """
+        return cls(b"", np.arange(1, frame.height + 1), {}, frame=frame)
+
+    def raw(self, rows: Iterable[int]) -> list[bytes]:
+        """See `Records.raw`: the values of a row as a JSON array."""
+        return [json.dumps(self.frame.row(i), ensure_ascii=False).encode() for i in rows]
+
+    def after(self, count: int) -> TableRows:
+        """See `Records.after`."""
+        return TableRows.of(self.frame.slice(count))
+
+
+class _Head:
+    """The columns of a table, in the place of a header; a `recordblocks.Grammar` that splits nothing."""
+
+    header_rows = 0
+    head = ""
+
+    def read_header(self, data: bytes, ended: bool) -> int | None:
+        """See `recordblocks.Grammar.read_header`."""
+        return 0
+
+    def split(self, data: bytes, ended: bool) -> Records:
+        """See `recordblocks.Grammar.split`."""
+        return Records(b"", np.zeros(0, np.int64), {})
+
+
+class _TableBlocks:
+    """A table as blocks of rows; a `recordblocks.Blocks`."""
+
+    has_header = True
+    unended = False
+
+    def __init__(self, path: str, kind: str, encoder: Encoder, head: _Head) -> None:
+        self.name = path
+        self.row = 0
+        self._kind = kind
+        self._table, types, self._height = _open(path, kind)
+        try:
+            self._columns = [_text(types, name, name in encoder.numeric_columns) for name in encoder.columns]
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error}") from None
+        head.head = blake2b(repr(list(types.items())).encode(), digest_size=8).hexdigest()
+
+    @property
+    def share(self) -> float:
+        return self.row / self._height if self._height else 1.0
+
+    @property
+    def finished(self) -> bool:
+        return self.row >= self._height
+
+    def next(self, timeout_s: float) -> Records | None:
+        if self.finished:
+            return None
+        frame = None
+        with contextlib.suppress(*_FAULTS):  # they may have values in their messages
+            frame = self._table.slice(self.row, _BLOCK_ROWS).select(self._columns).collect()
+        if frame is None:
+            raise _damaged(self.name, self._kind)
+        self.row += frame.height
+        return TableRows.of(frame)
+
+    def close(self) -> None:
+        pass
+
+
+_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+
+
+def _open(path: str, kind: str) -> tuple[pl.LazyFrame, pl.Schema, int]:
+    """The table, the types of its columns, and its number of rows."""
+    if not os.path.exists(path):
+        raise SourceError(f"cannot open {path}: no such file or directory")
+    with contextlib.suppress(*_FAULTS):
+        table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(path)
+        return table, table.collect_schema(), int(table.select(pl.len()).collect().item())
+    raise _damaged(path, kind)
+
+
+def _damaged(path: str, kind: str) -> SourceError:
+    return SourceError(f"{path} is no {kind} file, or is damaged: check source.type, or write it again")
+
+
+def _text(types: pl.Schema, name: str, numeric: bool) -> pl.Expr:
+    """A column, or a path into a nested one, as text; as Float64 if it is numeric and wanted so."""
+    steps = [name] if name in types else name.split(".")
+    found = pl.col(steps[0])
+    kind: Any = types.get(steps[0])
+    for step in steps[1:]:
+        kind = dict(kind.to_schema()).get(step) if isinstance(kind, pl.Struct) else None
+        found = found.struct.field(step)
+    if kind is None:
+        hint = suggestion(name, types.names()) or "; fix the schema"
+        raise SchemaError(f"the table lacks the declared {name!r}{hint}")
+    if kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Duration):
+        raise SchemaError(f"{name!r} holds no numbers, texts or dates: declare the path to a value in it, with dots")
+    if kind.is_float():
+        found = found.fill_nan(None)
+    if kind.is_numeric() and numeric:
+        return found.cast(pl.Float64).alias(name)
+    if isinstance(kind, pl.Datetime):
+        return found.dt.strftime("%Y-%m-%dT%H:%M:%S").alias(name)
+    return found.cast(pl.String).alias(name)
+
+
+def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
+    """Read the columns that hold numbers, texts or dates, as text; nested ones under their paths.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind
+        `parquet` or `arrow`.
+    rows
+        How many rows to read. None: all.
+
+    Raises `SourceError` if the file cannot be read.
+    """
+    table, types, _ = _open(path, kind)
+    columns = []
+    for name in _paths(types.items()):
+        with contextlib.suppress(SchemaError):
+            columns.append(_text(types, name, False))
+    with contextlib.suppress(*_FAULTS):
+        return (table if rows is None else table.head(rows)).select(columns).collect()
+    raise _damaged(path, kind)
+
+
+def _paths(types: Iterable[tuple[str, Any]], before: str = "") -> list[str]:
+    out = []
+    for name, kind in types:
+        inner = isinstance(kind, pl.Struct)
+        out += _paths(kind.to_schema().items(), f"{before}{name}.") if inner else [before + name]
+    return out
+
+
+class TableSource(RecordFile):
+    """A Parquet or Arrow IPC file; a `records.Source`. A row number counts rows from 1.
+
+    Parameters
+    ----------
+    path
+        The file.
+    encoder
+        What the records mean, such as a `streamdp.data.schema.Schema`. A column may be a path into a nested one.
+    kind
+        `parquet` or `arrow`.
+    max_bad_share, min_bad, keep_payload
+        See `files.CSVSource`. A payload is the encoder's columns as a JSON array.
+
+    Raises `SourceError` if the file cannot be opened and `SchemaError` if it lacks a column.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        encoder: Encoder,
+        *,
+        kind: str,
+        max_bad_share: float | None = 0.1,
+        min_bad: int = 100,
+        keep_payload: bool = False,
+    ) -> None:
+        self._kind = kind
+        self._grammar = _Head()
+        super().__init__(path, encoder, max_bad_share=max_bad_share, min_bad=min_bad, keep_payload=keep_payload)
+
+    def _read_blocks(self) -> Blocks:
+        head = _Head()
+        self._grammar = head
+        return _TableBlocks(self.path, self._kind, self._encoder, head)
+
+    def _decode(self, records: Records, rows: np.ndarray) -> Batch:
+        assert isinstance(records, TableRows)
+        return self._encoder.encode(records.frame, rows, {})

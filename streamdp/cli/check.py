@@ -1,0 +1,116 @@
+"""`streamdp check` and `streamdp schema`: what is wrong with a job, before it learns or spends anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.cli.common import AsJSON
+
+if TYPE_CHECKING:
+    from streamdp.config.job import JobConfig
+    from streamdp.config.prospect import Prospect
+    from streamdp.data.inspection import Inspection
+
+NOTE = "These counts are read from private records and are not private: they are for the operator only."
+
+
+@app.command(epilog="Example: streamdp check late.yaml")
+def check(
+    job: Annotated[str, typer.Argument(metavar="JOB.YAML", help="The job.")],
+    as_json: AsJSON = False,
+) -> None:
+    """Read the data of a job without learning or spending: what fits, what does not and why, and what to expect.
+
+    Exit code 2: places are to be filled in, or a setting is wrong; 3: no record can be learned.
+    """
+    from streamdp.config.checking import empty_places, hopeless, inspect
+    from streamdp.config.job import load_config
+    from streamdp.config.prospect import prospect
+
+    if places := empty_places(job):
+        typer.echo(json.dumps({"problems": places}, indent=2) if as_json else "\n".join(places))
+        raise typer.Exit(2)
+    config = load_config(job)
+    found = inspect(config)
+    problem = hopeless(found)
+    report = _report(config, found, prospect(config, found.fit), [] if problem is None else [problem])
+    if as_json:
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        _print(report)
+    if problem is not None:
+        raise typer.Exit(3)
+
+
+@app.command(epilog="Example: streamdp schema > job.schema.json")
+def schema() -> None:
+    """Print the JSON schema of a JOB.YAML, for editors."""
+    from streamdp.config.job import JobConfig
+
+    described = JobConfig.model_json_schema(by_alias=True)
+    typer.echo(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | described, indent=2))
+
+
+def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
+    dead = [
+        {"reason": reason, "column": column, "records": count}
+        for (reason, column), count in found.reasons.most_common()
+    ]
+    return {
+        "note": NOTE,
+        "job": config.job,
+        "records": found.rows,
+        "fit": found.fit,
+        "unfit": dead,
+        "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
+        "plan": None if plan is None else asdict(plan),
+        "problems": problems,
+        "warnings": [*found.warnings(), *found.never_seen()] if found.fit else [],
+    }
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(NOTE)
+    share = f" ({100 * report['fit'] / report['records']:.1f} %)" if report["records"] else ""
+    console.print(f"\n{report['fit']:,} of {report['records']:,} records fit the schema{share}.")
+    if report["unfit"]:
+        table = Table("does not fit: reason", "column", "records", box=None, padding=(0, 2, 0, 0))
+        for item in report["unfit"]:
+            table.add_row(item["reason"].replace("_", " "), escape(item["column"] or ""), f"{item['records']:,}")
+        console.print(table)
+    if report["records"]:
+        names = ("missing", "not declared", "outside the bounds")
+        table = Table("\ncolumn", *("\n" + name for name in names), box=None, padding=(0, 2, 0, 0))
+        for name, counts in report["columns"].items():
+            cells = [counts["missing"], counts["unknown"], counts["outside"]]
+            table.add_row(escape(name), *(f"{cell:,}" if cell else "-" for cell in cells))
+        console.print(table)
+    console.print()
+    console.print(_expectation(report["plan"]), soft_wrap=True)
+    for kind in ("problems", "warnings"):
+        for sentence in report[kind]:
+            console.print(escape(f"{kind[:-1]}: {sentence}"), soft_wrap=True)
+
+
+def _expectation(plan: dict[str, Any] | None) -> str:
+    if plan is None:
+        return "There is no plan for this estimator and loss: `streamdp plan` knows huber, logistic and quantile."
+    verdict = {
+        "likely": "The model is likely to beat the best constant.",
+        "possible": "The model may or may not beat the best constant.",
+        "unlikely": "The model is unlikely to beat the best constant: use more records, fewer columns or more budget.",
+    }[plan["beats_constant"]]
+    return (
+        f"Planned error of theta: {plan['error']:.3g}, with {plan['columns']} columns and {plan['records']:,} records"
+        f" of the planner's reference model. {verdict}"
+    )

@@ -1,0 +1,44 @@
+"""`streamdp plot`: a picture of a committed model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamdp.cli.app import app
+from streamdp.cli.common import JobName, say
+from streamdp.errors import ConfigError
+
+
+@app.command(epilog="Example: streamdp plot late.yaml -o late.png --log run.jsonl")
+def plot(
+    what: Annotated[str, typer.Argument(metavar="JOB.YAML|STORE", help="The job, or its store.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write: .png, .svg or .html.")
+    ] = "model.png",
+    log: Annotated[
+        str | None, typer.Option(help="What `streamdp run` printed: its measures on a public holdout are drawn.")
+    ] = None,
+    job: JobName = None,
+    level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
+) -> None:
+    """Draw the weights with their intervals, what was learned, and errors that a run measured."""
+    from streamdp.config.job import load_config
+    from streamdp.serving.plots import draw, measured, write
+    from streamdp.serving.publish import committed
+    from streamdp.store.store import Store
+
+    store = what
+    if what.endswith((".yaml", ".yml")):
+        config = load_config(what)
+        store, job = config.store_path, config.job
+    try:
+        lines = [] if log is None else Path(log).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"--log {log}: cannot be read as text") from None
+    model = committed(store, job)
+    figure = draw(model, Store.history(store, job=job), measured(lines), level)
+    write(figure, output, model.statement())
+    say(f"wrote {output}")

@@ -1,0 +1,136 @@
+"""The checks of a job before it learns: they read its file, and spend and write nothing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from streamdp.config.file import FileSourceConfig
+from streamdp.config.job import JobConfig
+from streamdp.config.yaml12 import Document
+from streamdp.data.inspection import OFTEN, Inspection
+from streamdp.errors import ConfigError, SourceError
+
+BLOCK = 65_536
+"""How many records `first_block` looks at."""
+
+_FIXES = {
+    "features": "write the bounds [low, high] of a number, or a list of categories, or delete the line",
+    "column": "write the name of the column to predict",
+    "bounds": "write the public bounds [low, high]",
+    "classes": "write the labels, at least two",
+    "estimator": "write LDPASGDRegressor for a number, or LDPASGDClassifier for labels",
+}
+
+
+def empty_places(path: str) -> list[str]:
+    """List the places of a `job.yaml` that are still to be filled in, one sentence each.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises `ConfigError` if it cannot be read or is not YAML.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []  # `load_config` says why
+    document = Document(text, path)
+    out = []
+    for place in _empty(document.data.get("schema"), document.data.get("model")):
+        fix = _FIXES["features" if place[1] == "features" else place[-1]]
+        out.append(f"{path}, line {document.line(place)}: {'.'.join(place)} is empty: {fix}")
+    return out
+
+
+def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
+    """The settings that a draft leaves empty and that a job needs."""
+    out: list[tuple[str, ...]] = []
+    if isinstance(schema, dict):
+        features, target = schema.get("features"), schema.get("target")
+        if isinstance(features, dict):
+            out += [("schema", "features", str(name)) for name, declared in features.items() if declared is None]
+        if isinstance(target, dict):
+            answered = any(target.get(key) is not None for key in ("bounds", "classes"))
+            keys = ["column", *([] if answered else ["bounds", "classes"])]
+            out += [("schema", "target", key) for key in keys if key in target and target[key] is None]
+    if isinstance(model, dict) and "estimator" in model and model["estimator"] is None:
+        out.append(("model", "estimator"))
+    return out
+
+
+def inspect(job: JobConfig, most: int | None = None) -> Inspection:
+    """Read the file of a job from its beginning, and count what does not fit.
+
+    Parameters
+    ----------
+    job
+        The job. Its source is a file.
+    most
+        Read about so many records. None: all of them.
+
+    Raises `ConfigError` for another source, `SourceError` if the file cannot be read, and `SchemaError` if its header
+    does not fit.
+    """
+    source = job.source
+    if not isinstance(source, FileSourceConfig) or source.path == "-":
+        raise ConfigError("check reads files: expected a job with a source.path that is no standard input")
+    inspection = Inspection(job.build_schema())
+    whole = source.model_copy(update={"max_bad_share": None, "follow": False, "keep_payload": False})
+    with closing(whole.build(inspection)) as records:
+        while not records.finished and (most is None or inspection.rows < most):
+            inspection.note(records.poll(BLOCK, 1.0))
+        if records.position.get("row") == 0 and source.type == "csv" and not source.follow:
+            raise SourceError(f"{source.name} is empty: expected a header line with the names of columns")
+    return inspection
+
+
+def hopeless(inspection: Inspection) -> str | None:
+    """Say why no record can be learned. None if some can.
+
+    Parameters
+    ----------
+    inspection
+        What was counted.
+    """
+    if inspection.fit:
+        return None
+    if not inspection.rows:
+        return "there are no records"
+    return (
+        f"none of the first {inspection.rows:,} records fits the schema, most often for {inspection.most_frequent()};"
+        " fix the schema or the data; `streamdp check` shows all counts"
+    )
+
+
+def first_block(job: JobConfig) -> list[str]:
+    """Check the first records of a job before it runs; return warnings, one sentence each.
+
+    They tell only which records do not fit and why, which the guarantee calls public.
+
+    Parameters
+    ----------
+    job
+        The job. Sources that cannot be read twice are not checked.
+
+    Raises `SourceError` if no record fits, and the errors of `inspect`.
+    """
+    source = job.source
+    if not isinstance(source, FileSourceConfig) or not all(os.path.isfile(p) or os.path.isdir(p) for p in source.paths):
+        return []
+    inspection = inspect(job, BLOCK)
+    problem = hopeless(inspection)
+    if problem is not None and inspection.rows:
+        raise SourceError(f"{source.name}: {problem}")
+    if problem is not None:
+        return [] if source.follow else [f"{source.name}: {problem}"]
+    return [
+        f"{100 * count / inspection.rows:.0f} % of the first {inspection.rows:,} records do not fit the schema for"
+        f" {reason.replace('_', ' ')}{'' if column is None else f' in column {column!r}'}; see `streamdp check`"
+        for (reason, column), count in inspection.reasons.items()
+        if count >= OFTEN * inspection.rows
+    ]

@@ -1,0 +1,265 @@
+"""The draft of a `job.yaml` for a data file: its columns with their types, and places to fill in.
+
+A draft holds names and types of columns, and no value. Values are copied only from data that were declared public.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from streamdp.errors import ConfigError, suggestion
+
+Kind = Literal["number", "boolean", "date", "text"]
+
+MOST_CATEGORIES = 30
+"""A text column of public data with more values becomes a comment."""
+
+GAPS = frozenset(("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"))
+"""Texts that often mean a missing value."""
+
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
+_BOOLEANS = frozenset(("false", "true"))
+
+
+@dataclass(frozen=True)
+class DraftColumn:
+    """A column of the data.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    values
+        Its values as text, null for an empty one.
+    """
+
+    name: str
+    values: pl.Series
+
+    @property
+    def present(self) -> pl.Series:
+        """The values that are not missing."""
+        return self.values.filter(~self.values.fill_null("").is_in(["", *GAPS]))
+
+    @property
+    def gaps(self) -> list[str]:
+        """The texts among its values that often mean a missing value."""
+        return sorted(GAPS & set(self.values.unique().to_list()))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether values are missing."""
+        return len(self.present) < len(self.values)
+
+    @property
+    def kind(self) -> Kind:
+        """The type that all values have."""
+        if not len(self.present):
+            return "text"
+        if self.present.str.strip_chars().cast(pl.Float64, strict=False).is_finite().fill_null(False).all():
+            return "number"
+        if set(self.present.str.to_lowercase().unique().to_list()) <= _BOOLEANS:
+            return "boolean"
+        if self.present.str.contains(_DATE).all():
+            return "date"
+        return "text"
+
+
+def draft(
+    columns: Sequence[DraftColumn],
+    source: str,
+    path: str,
+    *,
+    target: str | None = None,
+    subject: str | None = None,
+    delimiter: str = ",",
+    public: bool = False,
+) -> str:
+    """Return the text of a `job.yaml`.
+
+    Parameters
+    ----------
+    columns
+        The columns of the data.
+    source
+        The type of the file.
+    path
+        The file, relative to the folder of the job.
+    target
+        The column to predict. None: a place to fill in.
+    subject
+        The column that identifies the person of a record. None: a comment.
+    delimiter
+        The character between the fields of a CSV file.
+    public
+        Whether the data are public, so that bounds and categories are copied from them.
+
+    Raises `ConfigError` if target or subject is no column.
+    """
+    by_name = {column.name: column for column in columns}
+    for option, name in (("--target", target), ("--subject", subject)):
+        if name is not None and name not in by_name:
+            raise ConfigError(f"{option}: the data have no column {name!r}{suggestion(name, by_name)}")
+    if target is not None and target == subject:
+        raise ConfigError("--subject: expected another column than --target")
+    lines = [*_head(path, public), f"job: {text(_stem(path))}", "source:", f"  type: {source}", f"  path: {text(path)}"]
+    if delimiter != ",":
+        lines.append(f"  delimiter: {json.dumps(delimiter)}")
+    lines += ["schema:", "  features:  # delete the lines of columns that the model need not know"]
+    for column in columns:
+        if column.name not in (target, subject):
+            lines += [f"    {line}" for line in _feature(column, public)]
+    if gaps := sorted({gap for column in columns for gap in column.gaps}):
+        lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
+    lines += ["  target:", *_target(None if target is None else by_name[target], public)]
+    lines += _subject(subject)
+    lines += _model(None if target is None else by_name[target].kind)
+    return "\n".join(lines) + "\n"
+
+
+def text(value: str) -> str:
+    """Write a text as YAML, with quotes only if it needs them.
+
+    Parameters
+    ----------
+    value
+        The text.
+    """
+    plain = re.fullmatch(r"[^\W\d][\w./]*(?:[ -][\w./]+)*", value)
+    words = ("true", "false", "null")
+    return value if plain and value.lower() not in words else json.dumps(value, ensure_ascii=False)
+
+
+def _stem(path: str) -> str:
+    name = os.path.basename(os.path.normpath(path))
+    return name.split(".")[0] or name
+
+
+def _head(path: str, public: bool) -> list[str]:
+    if public:
+        warning = [
+            "# Bounds and categories were copied from the data, because --public declared the data public.",
+            "# With private data, replace them by what is known without the data: copied values are not private.",
+        ]
+    else:
+        warning = [
+            "# WARNING: bounds and categories must be public facts, such as: a person is 0 to 120 years old.",
+            "# Values that are copied from the data are not private, and no privacy statement covers them.",
+        ]
+    return [
+        "# yaml-language-server: $schema=job.schema.json",
+        f"# A streamdp job for {json.dumps(path, ensure_ascii=False)}. Fill in the empty places. Then:",
+        "#   streamdp check JOB.YAML   reads the data, learns nothing and spends nothing",
+        "#   streamdp run JOB.YAML     learns",
+        "#   streamdp schema > job.schema.json   helps editors that know YAML schemas",
+        "#",
+        *warning,
+    ]
+
+
+def _feature(column: DraftColumn, public: bool) -> list[str]:
+    name, kind, gaps = text(column.name), column.kind, column.has_gaps
+    if kind == "boolean":
+        return [_line(name, "[false, true]", "categories", "category" if gaps else None)]
+    if kind == "date":
+        hour, place = text(f"{column.name} hour"), f"{{column: {text(column.name)}, part:"
+        clock = column.present.str.contains(":").any()
+        days = "categories: [Mon, Tue, Wed, Thu, Fri, Sat, Sun]"
+        return [
+            f"{text(f'{column.name} weekday')}: {place} weekday, {days}}}  # or part: year, month, day, with bounds",
+            *([f"{hour}: {place} hour, bounds: [0, 23]}}"] if clock else []),
+        ]
+    if kind == "number":
+        if public:
+            return [_line(name, _bounds(column), "bounds", "zero" if gaps else None)]
+        note = "a number: write bounds, such as [0, 100]"
+        more = "; values are missing: {bounds: [0, 100], missing: zero}, or the record is left out" if gaps else ""
+        return [f"{name}:  # {note}{more}"]
+    if not public:
+        more = "; values are missing: {categories: [...], missing: category}, or the record is left out" if gaps else ""
+        return [f"{name}:  # text: write categories, such as [red, green]; the first is the baseline{more}"]
+    categories = _categories(column)
+    if not 2 <= len(categories) <= MOST_CATEGORIES:
+        return [f"# {name}:  # text with {len(categories):,} values"]
+    return [_line(name, _listed(categories), "categories", "category" if gaps else None)]
+
+
+def _line(name: str, declared: str, key: str, missing: str | None) -> str:
+    if missing is None:
+        return f"{name}: {declared}"
+    return f"{name}: {{{key}: {declared}, missing: {missing}}}  # without missing, records with gaps are left out"
+
+
+def _bounds(column: DraftColumn) -> str:
+    """The least and the largest value, rounded outward to three digits of their distance."""
+    values = column.present.str.strip_chars().cast(pl.Float64).to_numpy()
+    low, high = float(values.min()), float(values.max())
+    step = 10.0 ** (math.floor(math.log10((high - low) or abs(low) or 1.0)) - 2)
+    low, high = math.floor(low / step) * step, math.ceil(high / step) * step
+    return f"[{low:.12g}, {high if low < high else low + 1:.12g}]"
+
+
+def _categories(column: DraftColumn) -> list[str]:
+    """The values, most frequent first: the first one is the baseline."""
+    counted = column.present.value_counts(sort=True)
+    return [str(value) for value in counted.get_column(counted.columns[0]).to_list()]
+
+
+def _listed(values: Iterable[str]) -> str:
+    return f"[{', '.join(json.dumps(value, ensure_ascii=False) for value in values)}]"
+
+
+def _target(column: DraftColumn | None, public: bool) -> list[str]:
+    if column is None:
+        return [
+            "    column:  # the column to predict, and with it one of:",
+            "    # bounds: [0, 100]      a number between public bounds",
+            '    # classes: ["a", "b"]   one of these labels',
+        ]
+    lines = [f"    column: {text(column.name)}"]
+    match column.kind, public:
+        case "boolean", _:
+            return [*lines, "    classes: [false, true]"]
+        case "number", True:
+            return [*lines, f"    bounds: {_bounds(column)}  # for labels: classes, such as [0, 1]"]
+        case "number", False:
+            return [
+                *lines,
+                "    bounds:  # a number: write bounds, such as [0, 100]; for labels: classes, such as [0, 1]",
+            ]
+        case _, True:
+            return [*lines, f"    classes: {_listed(_categories(column))}"]
+        case _:
+            return [*lines, "    classes:  # text: write the labels, such as [yes, no]"]
+
+
+def _subject(subject: str | None) -> list[str]:
+    if subject is None:
+        return [
+            "  # subject: COLUMN  # who a record is about. Name it if people have several records, and set cap below.",
+        ]
+    return [f"  subject: {text(subject)}"]
+
+
+def _model(kind: Kind | None) -> list[str]:
+    if kind is None:
+        estimator = "  estimator:  # LDPASGDRegressor for a number, LDPASGDClassifier for labels"
+    else:
+        estimator = f"  estimator: {'LDPASGDRegressor' if kind == 'number' else 'LDPASGDClassifier'}"
+    return [
+        "model:",
+        estimator,
+        "  # What a record may spend: nothing that leaves the model is more than e^eps times as likely with a record",
+        "  # as with any other in its place. eps=1 is strong (a factor of 2.7), 4 moderate (55), above 8 weak (3,000).",
+        "  # A smaller eps needs more records: error falls as 1 / (eps sqrt(records)).",
+        "  budget: eps=1",
+        "# cap: eps=10   # what all records of a person may spend together; needs subject",
+    ]

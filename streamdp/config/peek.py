@@ -1,0 +1,120 @@
+"""The columns of a data file as text, for the draft of a job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+
+from streamdp.config.draft import DraftColumn
+from streamdp.config.file import FileSourceConfig, FileType
+from streamdp.errors import SourceError
+
+ROWS = 10_000
+"""How many rows tell the types of columns."""
+
+_DELIMITERS = ",;\t|"
+
+
+def delimiter_of(path: str) -> str:
+    """The character that separates the columns of a CSV file, as its header shows.
+
+    Parameters
+    ----------
+    path
+        The file, or a folder of files.
+
+    Raises `SourceError` if the file cannot be read, and `SchemaError` if it has no header.
+    """
+    from connectors.csvrows import CSVRows
+
+    rows = CSVRows(FileSourceConfig(path=path).files()[0])
+    rows.close()
+    header = ",".join(rows.header)
+    return max(_DELIMITERS, key=header.count) if any(d in header for d in _DELIMITERS) else ","
+
+
+def peek(path: str, source: FileType, delimiter: str, rows: int | None) -> list[DraftColumn]:
+    """Read columns as text. Columns without a name, or with the name of another one, are left out.
+
+    Parameters
+    ----------
+    path
+        The file, or a folder, of which the first file is read.
+    source
+        The type of the file.
+    delimiter
+        The character between the fields of a CSV file.
+    rows
+        How many rows to read. None: all.
+
+    Raises `SourceError` if the file cannot be read or has no records, and `SchemaError` if it has no header.
+    """
+    path = FileSourceConfig(type=source, path=path).files()[0]
+    if source in ("parquet", "arrow"):
+        frame = _frame(path, source, rows)
+    else:
+        frame = _objects(path, rows) if source == "jsonl" else _table(path, delimiter, rows)
+    if not frame.height:
+        raise SourceError(f"{path} has no records: expected at least one, to tell the types of the columns")
+    return [DraftColumn(name, frame.get_column(name)) for name in frame.columns]
+
+
+def _table(path: str, delimiter: str, rows: int | None) -> pl.DataFrame:
+    from connectors.csvrows import CSVRows
+
+    found = CSVRows(path, delimiter)
+    names = found.names
+    chosen = {name: j for j, name in enumerate(names) if name and names.count(name) == 1}
+    values: list[list[str]] = []
+    try:
+        for chunk in found:
+            values += [row.fields for row in chunk if row.reason is None]
+            if rows is not None and len(values) >= rows:
+                break
+    finally:
+        found.close()
+    return pl.DataFrame({name: [row[j] for row in values[:rows]] for name, j in chosen.items()}, _texts(chosen))
+
+
+def _objects(path: str, rows: int | None) -> pl.DataFrame:
+    from connectors.recordblocks import RecordBlocks
+    from connectors.recordlines import Lines
+
+    blocks = RecordBlocks(path, Lines())
+    objects: list[dict[str, str | None]] = []
+    try:
+        while (records := blocks.next(0.0)) is not None and (rows is None or len(objects) < rows):
+            for line in records.raw(range(len(records.ends))):
+                try:
+                    item = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(item, dict):
+                    objects.append(dict(_flat(item)))
+    finally:
+        blocks.close()
+    names = dict.fromkeys(name for item in objects for name in item)
+    return pl.DataFrame({name: [item.get(name) for item in objects[:rows]] for name in names}, _texts(names))
+
+
+def _flat(item: dict[str, Any], path: str = "") -> list[tuple[str, str | None]]:
+    """The scalars of an object as text, by path; lists are left out."""
+    out: list[tuple[str, str | None]] = []
+    for name, value in item.items():
+        if isinstance(value, dict):
+            out += _flat(value, f"{path}{name}.")
+        elif not isinstance(value, list):
+            out.append((path + name, value if isinstance(value, str | None) else json.dumps(value)))
+    return out
+
+
+def _frame(path: str, kind: str, rows: int | None) -> pl.DataFrame:
+    from connectors.tables import read_texts
+
+    return read_texts(path, kind, rows)
+
+
+def _texts(names: Any) -> dict[str, Any]:
+    return dict.fromkeys(names, pl.String)

@@ -1,0 +1,275 @@
+"""The declaration of one feature: its bounds or categories, where its raw values come from, and what a gap means.
+
+Every constant is declared, so what a record becomes depends on no other record. A rule for gaps changes no sensitivity:
+a record without a value is still one record, and its row has the same bounds as any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import polars as pl
+
+from streamdp.data.columns import Faults, blank
+from streamdp.data.dates import NAMES, PARTS, part_of
+from streamdp.errors import SchemaError
+
+Bounds = tuple[float, float]
+"""The least and the largest value of a number."""
+
+MISSING, OTHER = "(missing)", "(other)"
+"""The categories of empty values and of values that are not declared, if a declaration has such categories."""
+
+_GAPS = ("drop", "zero", "category", "typical")
+_KEYS = frozenset(("bounds", "categories", "typical", "column", "part", "format", "missing", "other"))
+_FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
+
+
+def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
+    """Return public bounds as two finite numbers, the lower one first.
+
+    Parameters
+    ----------
+    name
+        The column, for messages.
+    bounds
+        The declaration.
+
+    Raises `SchemaError` if it is not that.
+    """
+    try:
+        low, high = (float(b) for b in bounds)
+    except (TypeError, ValueError, OverflowError):
+        raise SchemaError(f"{name!r}: expected public bounds (low, high)") from None
+    if not (low < high and math.isfinite(high - low)):
+        raise SchemaError(f"{name!r}: expected finite public bounds with low < high, got ({low:g}, {high:g})")
+    return low, high
+
+
+def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]:
+    """Return public categories as two or more distinct, non-empty texts.
+
+    Parameters
+    ----------
+    name
+        The column, for messages.
+    categories
+        The declaration.
+
+    Raises `SchemaError` if it is not that.
+    """
+    listed = tuple(categories)
+    if not all(isinstance(c, str) and c for c in listed):
+        raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
+    if len(listed) < 2 or len(set(listed)) < len(listed):
+        got = f"{len(listed)}, {len(set(listed))} distinct"
+        raise SchemaError(f"{name!r}: expected two or more distinct public categories, got {got}")
+    return listed
+
+
+def spellings(labels: tuple[str, ...]) -> dict[str, int]:
+    """Return the index of each label by its text; for a pair of false and true, by each of their spellings.
+
+    Parameters
+    ----------
+    labels
+        Declared classes or categories.
+    """
+    if len(labels) == 2:
+        for first, second in ((_FALSE, _TRUE), (_TRUE, _FALSE)):
+            if labels[0] in first and labels[1] in second:
+                return dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
+    return {label: i for i, label in enumerate(labels)}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a feature may be, and how it is read.
+
+    Parameters
+    ----------
+    name
+        The name of the feature.
+    column
+        The raw column; a path with dots in nested JSON.
+    values
+        Bounds, or the categories with those of gaps and of other values.
+    codes
+        The index of each category by its text. Empty for a number.
+    typical
+        The declared centre and spread of most values. None: not known.
+    part
+        The part of a date that is the value. None: the column is the value.
+    format
+        How dates are written. None: ISO 8601.
+    fill
+        The text that takes the place of a missing value. None: the record is left out.
+    """
+
+    name: str
+    column: str
+    values: Bounds | tuple[str, ...]
+    codes: Mapping[str, int]
+    typical: tuple[float, float] | None = None
+    part: str | None = None
+    format: str | None = None
+    fill: str | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number with bounds."""
+        return not self.codes
+
+    @property
+    def other(self) -> bool:
+        """Whether values that are not declared have a category."""
+        return OTHER in self.codes
+
+    @property
+    def plain(self) -> bool:
+        """Whether the raw column is the value, and gaps and other values are faults."""
+        return (self.column, self.part, self.fill, self.other) == (self.name, None, None, False)
+
+    def read(self, column: pl.Series, blanks: frozenset[str], faults: Faults) -> pl.Series:
+        """Return the values of n records; null if missing.
+
+        Parameters
+        ----------
+        column
+            The raw column.
+        blanks
+            Texts that mean a missing value.
+        faults
+            The faults of the n records. Changed in place.
+        """
+        column = without_blanks(column, blanks)
+        if self.part is None:
+            return column
+        named = self.part in NAMES and any(category in NAMES[self.part] for category in self.codes)
+        return part_of(column, self.part, self.format, named, faults)
+
+    def complete(self, column: pl.Series) -> pl.Series:
+        """Return the values (n) with the declared ones in place of gaps and of other values.
+
+        Parameters
+        ----------
+        column
+            What `read` returned.
+        """
+        if self.fill is None and not self.other:
+            return column
+        if column.dtype != pl.String:
+            column = column.cast(pl.String)
+        present = pl.Series(~blank(column.str.strip_chars() if self.is_number else column))
+        if self.other:
+            known = column.is_in(list(self.codes)).fill_null(False)
+            column = column.set(present & ~known, OTHER)
+        return column if self.fill is None else column.set(~present, self.fill)
+
+
+def without_blanks(column: pl.Series, blanks: frozenset[str]) -> pl.Series:
+    """Return a column with null for the texts that mean a missing value.
+
+    Parameters
+    ----------
+    column
+        A column of n texts or numbers.
+    blanks
+        The texts.
+    """
+    if not blanks or column.dtype != pl.String:
+        return column
+    return column.set(column.str.strip_chars().is_in(list(blanks)).fill_null(False), None)
+
+
+def declaration(name: str, declared: Any) -> Declaration:
+    """Read the declaration of a feature.
+
+    Parameters
+    ----------
+    name
+        The feature.
+    declared
+        Bounds (low, high), a list of categories, or a mapping with one of the two and with `typical`, `column`, `part`,
+        `format`, `missing` and `other`.
+
+    Raises `SchemaError` for a declaration that contradicts itself.
+    """
+    if isinstance(declared, Mapping):
+        return _mapped(name, {key: value for key, value in declared.items() if value is not None})
+    if isinstance(declared, str) or not isinstance(declared, Iterable):
+        raise SchemaError(f"{name!r}: expected bounds (low, high) or a list of categories")
+    values = list(declared)
+    if any(isinstance(v, str) for v in values):
+        return _mapped(name, {"categories": values})
+    return _mapped(name, {"bounds": values})
+
+
+def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
+    if unknown := sorted(declared.keys() - _KEYS):
+        raise SchemaError(f"{name!r}: expected {', '.join(sorted(_KEYS))}, and no {unknown[0]}")
+    if ("bounds" in declared) == ("categories" in declared):
+        raise SchemaError(f"{name!r}: expected either bounds or categories")
+    gap, part = declared.get("missing", "drop"), declared.get("part")
+    if gap not in _GAPS:
+        raise SchemaError(f"{name!r}: expected missing to be one of {', '.join(_GAPS)}")
+    if part is not None and part not in PARTS:
+        raise SchemaError(f"{name!r}: expected part to be one of {', '.join(PARTS)}")
+    if "format" in declared and part is None:
+        raise SchemaError(f"{name!r}: format is for dates; say which part of them is the value")
+    shared = {"name": name, "column": str(declared.get("column", name)), "part": part, "format": declared.get("format")}
+    if "bounds" in declared:
+        return _number(name, declared, gap, shared)
+    return _category(name, declared, gap, shared)
+
+
+def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
+    bounds = declared_bounds(name, declared["bounds"])
+    typical = _typical(name, declared["typical"], bounds) if "typical" in declared else None
+    if gap == "category" or declared.get("other"):
+        raise SchemaError(f"{name!r}: missing: category and other are for categories; a number may be zero or typical")
+    if gap == "typical" and typical is None:
+        raise SchemaError(f"{name!r}: missing: typical needs typical: [centre, spread]")
+    fill = {"drop": None, "zero": "0", "typical": typical and repr(typical[0])}[gap]
+    return Declaration(values=bounds, codes={}, typical=typical, fill=fill, **shared)
+
+
+def _category(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
+    categories = declared_categories(name, declared["categories"])
+    if gap == "typical" or "typical" in declared:
+        raise SchemaError(f"{name!r}: typical is for numbers; a missing category may be zero or category")
+    fill = {"drop": None, "zero": categories[0], "category": MISSING}[gap]
+    codes = spellings(categories)
+    more = [*([OTHER] if declared.get("other") else []), *([MISSING] if gap == "category" else [])]
+    if taken := [level for level in more if level in categories]:
+        raise SchemaError(f"{name!r}: {taken[0]} cannot be declared; missing: category and other: true add it")
+    codes |= {level: len(categories) + i for i, level in enumerate(more)}
+    return Declaration(values=(*categories, *more), codes=codes, fill=fill, **shared)
+
+
+def _typical(name: str, given: Any, bounds: Bounds) -> tuple[float, float]:
+    """The declared typical centre and spread of a number, which lie within its bounds."""
+    try:
+        centre, spread = (float(b) for b in given)
+    except (TypeError, ValueError, OverflowError):
+        raise SchemaError(f"{name!r}: expected typical (centre, spread)") from None
+    low, high = bounds
+    if not (low <= centre <= high and 0 < spread <= high - low):
+        raise SchemaError(f"{name!r}: expected a typical centre within the bounds, and a positive spread")
+    return centre, spread
+
+
+def encoded_names(declared: Declaration) -> list[str]:
+    """The names of the encoded columns of a feature.
+
+    Parameters
+    ----------
+    declared
+        The feature.
+    """
+    if declared.is_number:
+        return [declared.name]
+    return [f"{declared.name}={category}" for category in cast(tuple[str, ...], declared.values)[1:]]

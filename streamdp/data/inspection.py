@@ -1,0 +1,162 @@
+"""What raw records look like beside their declared schema: counts only, read before anything is learned.
+
+The counts are measured on private records and are not private. They are for the operator, who has the records anyway.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from streamdp.data.columns import Faults, blank, codes
+from streamdp.data.declaration import MISSING, OTHER, spellings, without_blanks
+from streamdp.data.records import Batch, Position
+from streamdp.data.schema import Schema
+
+OFTEN = 0.1
+"""The share of values that is worth a warning."""
+
+
+@dataclass
+class ColumnCounts:
+    """How the values of a column fit its declaration.
+
+    Parameters
+    ----------
+    values
+        How many were looked at.
+    missing
+        Empty ones.
+    unknown
+        Texts that are no declared category or class.
+    outside
+        Numbers below or above the declared bounds.
+    seen
+        How often each declared category or class occurs, in their order.
+    """
+
+    values: int = 0
+    missing: int = 0
+    unknown: int = 0
+    outside: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+
+
+class Inspection:
+    """An encoder that counts what it encodes. It gives a source the place of the schema; see `records.Encoder`.
+
+    Parameters
+    ----------
+    schema
+        The declared schema, which encodes.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self.rows = 0
+        """Records so far, as `note` counted them."""
+        self.fit = 0
+        """Those that fit the schema."""
+        self.reasons: Counter[tuple[str, str | None]] = Counter()
+        """The others by reason and column."""
+        self.columns_found = {name: ColumnCounts() for name in (*schema.features, schema.target)}
+        """The counts by feature, and of the target."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `records.Encoder.columns`."""
+        return self._schema.columns
+
+    @property
+    def numeric_columns(self) -> tuple[str, ...]:
+        """See `records.Encoder.numeric_columns`."""
+        return self._schema.numeric_columns
+
+    def note(self, batch: Batch) -> None:
+        """Count the records of a batch, and those that do not fit.
+
+        Parameters
+        ----------
+        batch
+            What the source returned.
+        """
+        self.rows += len(batch) + len(batch.dead)
+        self.fit += len(batch)
+        self.reasons.update((letter.reason, letter.column) for letter in batch.dead)
+
+    def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
+        """See `records.Encoder.encode`."""
+        schema, faults = self._schema, Faults(frame.height)
+        for name, declared in schema.declarations.items():
+            column = declared.read(frame.get_column(declared.column), schema.blanks, faults)
+            _count(self.columns_found[name], column, declared.values, declared.codes)
+        target = without_blanks(frame.get_column(schema.target), schema.blanks)
+        classes = schema.classes
+        _count(
+            self.columns_found[schema.target],
+            target,
+            classes or schema.target_bounds,
+            {} if classes is None else spellings(classes),
+        )
+        return self._schema.encode(frame, positions, position)
+
+    def warnings(self) -> list[str]:
+        """What is often wrong with the values of a column, one sentence each with its fix."""
+        out = []
+        for name, found in self.columns_found.items():
+            declared = self._schema.declarations.get(name)
+            left_out = found.missing if declared is None or declared.fill is None else 0
+            unknown = 0 if declared is not None and declared.other else found.unknown
+            for count, what in (
+                (left_out, "are missing, and these records are left out; declare what missing means, or fill the gaps"),
+                (unknown, "are not declared; declare more categories, or other: true"),
+                (found.outside, "lie outside the declared bounds, and are clipped to them; declare wider bounds"),
+            ):
+                if found.values and count >= OFTEN * found.values:
+                    out.append(f"{name!r}: {100 * count / found.values:.0f} % of the values {what}")
+        return out
+
+    def never_seen(self) -> list[str]:
+        """The declared categories that no record has, one sentence for each column."""
+        out = []
+        for name, found in self.columns_found.items():
+            absent = [repr(category) for category, count in found.seen.items() if not count]
+            if absent:
+                out.append(
+                    f"{name!r}: no record has {', '.join(absent)}; check the spelling, or leave it out, because noise"
+                    " is added to its weight at every record"
+                )
+        return out
+
+    def most_frequent(self) -> str:
+        """The reason for which most records do not fit, as words."""
+        (reason, column), count = self.reasons.most_common(1)[0]
+        where = "" if column is None else f" in column {column!r}"
+        return f"{reason.replace('_', ' ')}{where} ({count:,} of {self.rows:,})"
+
+
+def _count(
+    found: ColumnCounts,
+    column: pl.Series,
+    declared: tuple[float, float] | tuple[str, ...] | None,
+    code_of: Mapping[str, int],
+) -> None:
+    text = column.str.strip_chars() if column.dtype == pl.String else column
+    missing = blank(text)
+    found.values += len(column)
+    found.missing += int(missing.sum())
+    if code_of:
+        levels = [str(level) for level in declared or ()]
+        code = codes(column.cast(pl.String), code_of)
+        found.unknown += int(((code < 0) & ~missing).sum())
+        counts = np.bincount(code[code >= 0], minlength=len(levels)).tolist()
+        own = (MISSING, OTHER)
+        found.seen = {n: found.seen.get(n, 0) + k for n, k in zip(levels, counts, strict=True) if n not in own}
+    elif declared is not None:
+        low, high = declared
+        numbers = text.cast(pl.Float64, strict=False)
+        found.outside += int((((numbers < low) | (numbers > high)) & numbers.is_finite()).fill_null(False).sum())

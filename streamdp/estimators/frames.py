@@ -1,0 +1,88 @@
+"""Frames of pandas and polars, and arrays of numpy, as columns. None of the three is imported before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import SchemaError
+
+
+def names_of(X: Any) -> list[Any] | None:
+    """The names of the columns; None for an array, which has none.
+
+    Parameters
+    ----------
+    X
+        A frame or an array.
+    """
+    columns = getattr(X, "columns", None)
+    return None if columns is None else list(columns)
+
+
+def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
+    """A column as pandas or polars series, or as array.
+
+    Parameters
+    ----------
+    X
+        A frame with the column, or an array (n, p).
+    names
+        The p names of the columns of an array.
+    name
+        The column.
+
+    Raises `SchemaError` for an array of another shape.
+    """
+    if names_of(X) is not None:
+        return X[name]
+    array = np.asarray(X)
+    if array.ndim != 2 or array.shape[1] != len(names):
+        raise SchemaError(f"X: expected shape (n, {len(names)}), got {array.shape}")
+    return array[:, list(names).index(name)]
+
+
+def series_like(X: Any, values: Any) -> Any:
+    """Predictions in the form of the rows: a series of the same library, or an array.
+
+    Parameters
+    ----------
+    X
+        The rows.
+    values
+        One value a row.
+    """
+    if names_of(X) is None:
+        return np.asarray(values)
+    if hasattr(X, "get_column"):
+        import polars as pl
+
+        return pl.Series(values)
+    import pandas as pd
+
+    return pd.Series(values, index=X.index)
+
+
+def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> Any:
+    """As `series_like`, for one column for each label.
+
+    Parameters
+    ----------
+    X
+        The rows.
+    values
+        (n, K).
+    labels
+        The K labels.
+    """
+    if names_of(X) is None:
+        return values
+    if hasattr(X, "get_column"):
+        import polars as pl
+
+        return pl.DataFrame({str(label): values[:, k] for k, label in enumerate(labels)})
+    import pandas as pd
+
+    return pd.DataFrame(values, columns=list(labels), index=X.index)

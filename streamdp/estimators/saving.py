@@ -1,0 +1,90 @@
+"""A model as a file: its parameters and its state as JSON text with a checksum, never as pickle.
+
+What the file holds may leave memory. The parameters are public. The state is that of `state_dict`, which exists at
+boundaries only: it holds no raw record, no unreleased contribution and no random words, and it is what a store commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from hashlib import blake2b
+from typing import Any
+
+from streamdp.database.durable import write_durably
+from streamdp.errors import ConfigError, StoreError
+from streamdp.optim.domains import Box, L2Ball, RealSpace
+from streamdp.optim.losses import Loss
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+from streamdp.privacy.mechanisms import MECHANISMS
+from streamdp.store.state_codec import encode_state
+
+FORMAT = "streamdp model"
+VERSION = 1
+DOMAINS = {kind.__name__: kind for kind in (Box, L2Ball, RealSpace)}
+
+
+def checksum(text: str) -> str:
+    """The checksum of the part of a file that describes the model.
+
+    Parameters
+    ----------
+    text
+        The part.
+    """
+    return blake2b(text.encode(), digest_size=32, person=b"streamdp-model").hexdigest()
+
+
+def save(path: str, kind: str, parameters: Mapping[str, Any], state: dict[str, Any]) -> None:
+    """Write a model. The file appears whole or not at all, and only its owner may read it.
+
+    Parameters
+    ----------
+    path
+        The file. An existing one is replaced.
+    kind
+        The name of the estimator.
+    parameters
+        The arguments of its constructor.
+    state
+        What `state_dict` returned.
+
+    Raises `ConfigError` for parameters that cannot be written, and `StoreError` if the file cannot be.
+    """
+    written = {name: _written(name, value) for name, value in parameters.items()}
+    text = json.dumps({"estimator": kind, "parameters": written, "state": encode_state(state)})
+    document = {"format": FORMAT, "version": VERSION, "checksum": checksum(text), "model": text}
+    try:
+        write_durably(path, json.dumps(document) + "\n")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {(error.strerror or type(error).__name__).lower()}") from None
+
+
+def _written(name: str, value: Any) -> Any:
+    """A parameter as JSON values; `loading` reads them."""
+    if name == "ledger" and value is not None:
+        raise ConfigError("save: a model with a ledger is kept by a Store, which commits its spends together with it")
+    match value:
+        case Loss():
+            return {"loss": value.name, "parameters": asdict(value)}
+        case PureDP() | ApproxDP() | GaussianDP():
+            return str(value)
+        case type() if value in MECHANISMS.values():
+            return next(known for known, kind in MECHANISMS.items() if kind is value)
+        case _ if is_dataclass(value) and type(value).__name__ in DOMAINS:
+            return {"domain": type(value).__name__, "parameters": asdict(value)}  # type: ignore[arg-type]
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ConfigError(f"save: expected {name} of plain values (text, numbers, lists, mappings)") from None
+    if _plain(value) != json.loads(text):
+        raise ConfigError(f"save: expected {name} with text as names")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as JSON reads them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,170 @@
+"""A picture of a committed model: its weights with intervals, what was learned, and measured errors if they are known.
+
+Everything in it comes from committed snapshots, or from the measures on a public holdout that a run printed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamdp.data.records import Shard
+from streamdp.errors import ConfigError, StoreError
+from streamdp.serving.publish import Weight, weights
+from streamdp.serving.snapshots import Model
+from streamdp.store.snapshot import Commit, Counts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "html")
+_MOST = 40
+"""The largest number of weights that can be read in one picture; the largest ones are shown."""
+_BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#777777"
+
+
+def measured(lines: Iterable[str]) -> dict[str, list[tuple[int, float]]]:
+    """Read the measures of the JSON lines that a run printed.
+
+    Parameters
+    ----------
+    lines
+        The lines. Others than commits with measures are ignored.
+
+    Returns for each measure the number of learned records and the value, by commit.
+    """
+    out: dict[str, list[tuple[int, float]]] = {}
+    for line in lines:
+        try:
+            event = json.loads(line)
+            learned, found = int(event["learned"]), event["holdout"].items()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+        for name, value in found:
+            if isinstance(value, float):
+                out.setdefault(name, []).append((learned, value))
+    return out
+
+
+def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[int, float]]], level: float) -> Figure:
+    """Draw a model.
+
+    Parameters
+    ----------
+    model
+        The committed model.
+    history
+        Its last commits, oldest first.
+    errors
+        What `measured` returned.
+    level
+        The level of the intervals.
+
+    Raises `ConfigError` without the extra `plots`.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("pictures need the extra plots: pip install 'streamdp[plots]'") from None
+    found = weights(model.estimator, level)
+    shown = [w for w in found if not w.name.startswith("(")] or found
+    shown = sorted(sorted(shown, key=lambda w: -abs(w.value))[:_MOST], key=shown.index)
+    height = max(3.0, 0.3 * len(shown) + 1.2)
+    small = 3.0 if errors else 0.0
+    figure = Figure(figsize=(9, height + 3.2 + small), layout="constrained")
+    figure.suptitle(
+        f"{model.snapshot.job}: {model.snapshot.counts.learned:,} records, {model.estimator.guarantee}", wrap=True
+    )
+    axes = figure.subplots(3 if errors else 2, 1, height_ratios=[height, *([small] if errors else []), 2.6])
+    baselines = model.definition.schema_.baselines()
+    _weights(axes[0], shown, baselines, level, len(found))
+    if errors:
+        _errors(axes[1], errors)
+    _records(axes[-1], history, model)
+    return figure
+
+
+def _weights(axis: Axes, shown: Sequence[Weight], baselines: dict[str, str], level: float, total: int) -> None:
+    names = [w.name if w.label is None else f"{w.label}: {w.name}" for w in shown]
+    for place, w in enumerate(shown):
+        if w.low is not None and w.high is not None:
+            axis.plot([w.low, w.high], [place, place], color=_BLUE, linewidth=2)
+        axis.plot([w.value], [place], "o", color=_GREY if w.settled is False else _BLUE, markersize=5)
+    axis.axvline(0, color=_GREY, linewidth=0.8)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    notes = [f"{100 * level:g} % intervals" if any(w.low is not None for w in shown) else "no intervals"]
+    if any(w.settled is False for w in shown):
+        notes.append("grey: not settled")
+    if baselines:
+        notes.append("baselines: " + ", ".join(f"{name}={value}" for name, value in baselines.items()))
+    if len(shown) < total - 2:
+        notes.append(f"the {len(shown)} largest of {total}")
+    axis.set_title("Weights in original units (" + "; ".join(notes) + ")", fontsize=9, wrap=True)
+
+
+def _errors(axis: Axes, errors: dict[str, list[tuple[int, float]]]) -> None:
+    for name, points in errors.items():
+        axis.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
+    axis.set_title("Measured on the public holdout", fontsize=9)
+    axis.set_xlabel("records learned")
+    axis.legend(fontsize=8)
+
+
+def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    counts: dict[str, list[int]] = {"learned": [], "refused": [], "dead": []}
+    now: dict[Shard, Counts] = {}
+    for commit in history:
+        now[commit.shard] = commit.counts
+        for name, values in counts.items():
+            values.append(sum(getattr(c, name) for c in now.values()))
+    own = "" if model.definition.schema_.budget is None else " or its own budget"
+    spent = f"each learned record spent {model.definition.model.budget}{own}"
+    for (name, values), colour in zip(counts.items(), (_BLUE, _ORANGE, _GREY), strict=True):
+        if name == "learned" or any(values):
+            axis.plot(range(1, len(values) + 1), values, marker=".", color=colour, label=name)
+    cap = "" if model.definition.cap is None else f", a person {model.definition.cap} at most"
+    axis.set_title(f"Records and spends: {spent}{cap}", fontsize=9, wrap=True)
+    axis.set_xlabel("commits (the last ones)")
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.legend(fontsize=8)
+
+
+def write(figure: Figure, path: str, statement: str) -> None:
+    """Write a picture.
+
+    Parameters
+    ----------
+    figure
+        What `draw` returned.
+    path
+        The file; its ending is one of `FORMATS`.
+    statement
+        The privacy statement, for a page of HTML.
+
+    Raises `ConfigError` for another ending, and `StoreError` if the file cannot be written.
+    """
+    kind = Path(path).suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise ConfigError(f"{path}: expected a file that ends in .png, .svg or .html")
+    buffer = io.BytesIO()
+    options: dict[str, Any] = {"dpi": 150} if kind == "png" else {}
+    figure.savefig(buffer, format="png" if kind == "png" else "svg", **options)
+    data = buffer.getvalue()
+    if kind == "html":
+        svg = data.decode()
+        page = f"<!doctype html><meta charset=utf-8><title>streamdp</title>{svg[svg.index('<svg') :]}"
+        data = f"{page}<pre style='white-space: pre-wrap'>{escape(statement)}</pre>\n".encode()
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {(error.strerror or type(error).__name__).lower()}") from None

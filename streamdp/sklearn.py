@@ -1,0 +1,298 @@
+"""scikit-learn's face of LDP-ASGD: `fit`, `partial_fit` and `predict` on arrays and frames. Needs the extra `sklearn`.
+
+A fit is one pass: each row spends its budget once. Bounds, categories and classes are public facts, to be declared.
+Statistics of the rows, such as those of a scaler in front, are not protected.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError
+from streamdp.estimators import LDPASGDClassifier, LDPASGDRegressor
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise ConfigError("streamdp.sklearn needs the extra sklearn: pip install 'streamdp[sklearn]'") from None
+
+__all__ = ["PrivateClassifier", "PrivateRegressor"]
+
+
+class _Private(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share."""
+
+    features: Mapping[str, Any] | None
+    bounds: tuple[float, float] | None
+    random_state: Any
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn rows in order, once, from the beginning.
+
+        Parameters
+        ----------
+        X
+            (n, p) numbers, or a frame with raw values if `features` declares them.
+        y
+            n targets.
+
+        Raises `ValueError` for rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do
+        not fit.
+        """
+        return self._learn(X, y, first=True)
+
+    def statement(self) -> str:
+        """Return the guarantee in words. Raises `NotFittedError` before a fit."""
+        check_is_fitted(self, "model_")
+        text: str = self.model_.statement()
+        return text
+
+    def _tagged(self, tags: Any, of_kind: Any) -> Any:
+        """What scikit-learn may expect: with some hundred rows and a budget, no good score."""
+        tags.non_deterministic = self.random_state is None
+        tags.input_tags.string = tags.input_tags.categorical = self.features is not None
+        of_kind.poor_score = True
+        return tags
+
+    def _learn(self, X: Any, y: Any, *, first: bool) -> Self:
+        raise NotImplementedError
+
+    def _rows(self, X: Any, first: bool) -> Any:
+        """The rows of a prediction or of a step: checked numbers, or a frame with raw values."""
+        if self.features is None:
+            return validate_data(self, X, reset=first, dtype=float)
+        if not hasattr(X, "columns"):
+            raise SchemaError("X: expected a frame with the declared features as columns")
+        return X
+
+    def _public(self, p: int) -> Mapping[str, Any] | list[str]:
+        """The declared features, or columns with common bounds."""
+        if self.features is not None:
+            return self.features
+        names = [f"x{j}" for j in range(p)]
+        return names if self.bounds is None else dict.fromkeys(names, tuple(self.bounds))
+
+    def _seed(self) -> int | None:
+        return None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _step(self, X: Any, y: Any) -> None:
+        if self.features is None:
+            X = self._frame(X)
+        self.model_.learn_many(X, y)
+
+    def _frame(self, X: np.ndarray) -> Any:
+        """Numbers, raw for a model with bounds."""
+        if self.bounds is None:
+            return X
+        import polars as pl
+
+        return pl.DataFrame(X, schema=[f"x{j}" for j in range(X.shape[1])])
+
+    def _fitted(self, X: Any) -> Any:
+        rows = self._rows(X, False)
+        return rows if self.features is not None else self._frame(rows)
+
+
+class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
+    """LDP-ASGD for numbers, as a regressor of scikit-learn.
+
+    Parameters
+    ----------
+    features
+        The public schema of a frame with raw values, as `LDPASGDRegressor` takes it. None: X has numbers.
+    bounds
+        Public bounds (low, high) of all columns of numbers. None: the columns have a scale of about 1.
+    target
+        Public bounds (low, high) of the target. None: it has a scale of about 1.
+    budget
+        What a row spends, such as `eps=1`.
+    loss
+        `huber`, `quantile` or `squared`, or a loss.
+    random_state
+        For tests only: a model with a seed is not private.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 300).reshape(-1, 3)
+    >>> model = PrivateRegressor(bounds=(-1, 1), target=(-2, 2)).fit(X, X.sum(axis=1) / 2)
+    >>> model.predict(X).shape
+    (100,)
+    """
+
+    def __init__(
+        self,
+        *,
+        features: Mapping[str, Any] | None = None,
+        bounds: tuple[float, float] | None = None,
+        target: tuple[float, float] | None = None,
+        budget: str = "eps=1",
+        loss: Any = "huber",
+        random_state: Any = None,
+    ) -> None:
+        self.features = features
+        self.bounds = bounds
+        self.target = target
+        self.budget = budget
+        self.loss = loss
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        return self._tagged(tags, tags.regressor_tags)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Learn further rows; as `fit` if there is no model yet.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+        """
+        return self._learn(X, y, first=not hasattr(self, "model_"))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the (n,) predictions.
+
+        Parameters
+        ----------
+        X
+            As for `fit`.
+        """
+        check_is_fitted(self, "model_")
+        return np.asarray(self.model_.predict_many(self._fitted(X)), dtype=float)
+
+    def _learn(self, X: Any, y: Any, *, first: bool) -> Self:
+        if self.features is None:
+            X, y = validate_data(self, X, y, reset=first, dtype=float, y_numeric=True)
+        else:
+            X, y = self._rows(X, first), np.asarray(y, dtype=float)
+        if first:
+            self.model_ = LDPASGDRegressor(
+                loss=self.loss,
+                budget=self.budget,
+                features=self._public(X.shape[1]),
+                target=self.target,
+                seed=self._seed(),
+            )
+        self._step(X, y)
+        return self
+
+
+class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
+    """LDP-ASGD for classes, as a classifier of scikit-learn.
+
+    Parameters
+    ----------
+    features
+        The public schema of a frame with raw values, as `LDPASGDClassifier` takes it. None: X has numbers.
+    bounds
+        Public bounds (low, high) of all columns of numbers. None: the columns have a scale of about 1.
+    classes
+        The public labels. None: those of the first rows, with a `PrivacyWarning`, because they come from the data.
+    budget
+        What a row spends, such as `eps=1`.
+    loss
+        `logistic`, `softmax` or `hinge`, or a loss.
+    random_state
+        For tests only: a model with a seed is not private.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 300).reshape(-1, 3)
+    >>> model = PrivateClassifier(bounds=(-1, 1), classes=[False, True]).fit(X, X[:, 0] > 0)
+    >>> model.predict_proba(X).shape
+    (100, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        features: Mapping[str, Any] | None = None,
+        bounds: tuple[float, float] | None = None,
+        classes: Sequence[Any] | None = None,
+        budget: str = "eps=1",
+        loss: Any = "logistic",
+        random_state: Any = None,
+    ) -> None:
+        self.features = features
+        self.bounds = bounds
+        self.classes = classes
+        self.budget = budget
+        self.loss = loss
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        return self._tagged(tags, tags.classifier_tags)
+
+    def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
+        """Learn further rows; as `fit` if there is no model yet.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+        classes
+            The public labels, if the constructor did not get them. Later calls ignore them.
+        """
+        return self._learn(X, y, first=not hasattr(self, "model_"), classes=classes)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the (n,) most probable labels.
+
+        Parameters
+        ----------
+        X
+            As for `fit`.
+        """
+        check_is_fitted(self, "model_")
+        labels: np.ndarray = self.classes_[np.asarray(self.model_.predict_many(self._fitted(X)), dtype=int)]
+        return labels
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the (n, K) probabilities of the labels. Raises `NotAvailableError` for the hinge loss.
+
+        Parameters
+        ----------
+        X
+            As for `fit`.
+        """
+        check_is_fitted(self, "model_")
+        if not self.model_.probabilistic:
+            raise NotAvailableError("the hinge loss gives no probabilities; use logistic or softmax")
+        return np.asarray(self.model_.predict_proba_many(self._fitted(X)), dtype=float)
+
+    def _learn(self, X: Any, y: Any, *, first: bool, classes: Sequence[Any] | None = None) -> Self:
+        if self.features is None:
+            X, y = validate_data(self, X, y, reset=first, dtype=float)
+        else:
+            X, y = self._rows(X, first), np.asarray(y)
+        check_classification_targets(y)
+        if first:
+            self._declare(y, self.classes if classes is None else classes)
+            self.model_ = LDPASGDClassifier(
+                loss=self.loss,
+                budget=self.budget,
+                features=self._public(X.shape[1]),
+                classes=list(range(len(self.classes_))),
+                seed=self._seed(),
+            )
+        index = {label: k for k, label in enumerate(self.classes_.tolist())}
+        codes = [index.get(label, -1) for label in y.tolist()]
+        if -1 in codes:
+            raise SchemaError(f"y: expected one of the {len(index)} declared classes")
+        self._step(X, codes)
+        return self
+
+    def _declare(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
+        if classes is None:
+            message = "the labels are taken from the data as public: declare classes=[...]"
+            warnings.warn(message, PrivacyWarning, stacklevel=4)
+        self.classes_ = np.unique(y if classes is None else np.asarray(classes))
+        if len(self.classes_) < 2:
+            raise ConfigError("PrivateClassifier: expected at least two classes, got 1 class")

@@ -1,0 +1,94 @@
+"""The estimators of `streamdp.sklearn` pass scikit-learn's own checks, and promise what their models promise."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError
+from streamdp.sklearn import PrivateClassifier, PrivateRegressor
+
+EXPECTED: dict[str, str] = {}
+"""The checks that fail, by name, with the reason. There is none."""
+
+# Skipped: by default two fits differ, because their noise does; and arrays of other libraries are not asked for.
+SKIPPED = {"check_pipeline_consistency", "check_array_api_input"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [PrivateRegressor(), PrivateClassifier()], ids=lambda model: type(model).__name__)
+def test_the_checks_of_scikit_learn(model: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(model, expected_failed_checks=EXPECTED, on_skip=None)
+    assert len(found) > 40
+    assert {check["check_name"] for check in found if check["status"] == "skipped"} == SKIPPED
+    assert {check["status"] for check in found} == {"passed", "skipped"}
+
+
+def data(n: int = 4_000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (n, 2))
+    return X, X @ [1.0, -1.0] + rng.normal(0, 1, n)
+
+
+def test_declared_bounds_learn_and_promise() -> None:
+    X, y = data()
+    model = PrivateRegressor(bounds=(0, 10), target=(-15, 15), budget="eps=4", random_state=1)
+    assert model.fit(X[:3000], y[:3000]).score(X[3000:], y[3000:]) > 0.5
+    assert "NOT PRIVATE" in model.statement()  # it has a seed
+    assert "epsilon = 4" in PrivateRegressor(budget="eps=4").fit(X[:10], y[:10]).statement()
+    assert model.model_.n_seen == 3000
+    model.partial_fit(X[3000:], y[3000:])
+    assert model.model_.n_seen == 4000
+    model.fit(X[:10], y[:10])
+    assert model.model_.n_seen == 10
+
+
+def test_parts_are_the_whole() -> None:
+    X, y = data(200)
+    whole = PrivateRegressor(bounds=(0, 10), random_state=1).fit(X, y)
+    parts = PrivateRegressor(bounds=(0, 10), random_state=1).partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
+    assert np.array_equal(whole.predict(X), parts.predict(X))
+
+
+def test_labels_and_probabilities() -> None:
+    X, y = data(3_000)
+    labels = np.where(y > 0, "gain", "loss")
+    model = PrivateClassifier(bounds=(0, 10), classes=["loss", "gain"], budget="eps=4", random_state=1).fit(X, labels)
+    assert model.classes_.tolist() == ["gain", "loss"]
+    shares = model.predict_proba(X)
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert np.array_equal(model.predict(X), model.classes_[shares.argmax(axis=1)])
+    assert model.score(X, labels) > 0.8
+    with pytest.raises(SchemaError, match="one of the 2 declared classes"):
+        model.partial_fit(X[:1], ["other"])
+    with pytest.warns(PrivacyWarning, match="declare classes"):
+        PrivateClassifier().fit(X, labels)
+    with pytest.raises(ConfigError, match="at least two classes"):
+        PrivateClassifier(classes=["a"]).fit(X[:2], ["a", "a"])
+    hinge = PrivateClassifier(classes=["gain", "loss"], loss="hinge").fit(X, labels)
+    with pytest.raises(NotAvailableError, match="no probabilities"):
+        hinge.predict_proba(X)
+
+
+def test_raw_frames_pipelines_and_parameters() -> None:
+    features = {"age": (0, 100), "city": {"categories": ["Paris", "Lyon"], "other": True}}
+    frame = pd.DataFrame({"age": [10, 20, 30, 40], "city": ["Lyon", "Paris", "Rome", "Lyon"]})
+    model = PrivateRegressor(features=features, target=(0, 10))
+    assert model.fit(frame, [1, 2, 3, 4]).predict(frame).shape == (4,)
+    assert set(model.model_.weights) == {"age", "city=Lyon", "city=(other)", "(intercept)", "(scale)"}
+    with pytest.raises(SchemaError, match="expected a frame"):
+        model.fit(frame.to_numpy(), [1, 2, 3, 4])
+    assert model.get_params()["features"] is features
+    X, y = data(200)
+    scores = cross_val_score(make_pipeline(FunctionTransformer(), PrivateRegressor(bounds=(0, 10))), X, y, cv=2)
+    assert len(scores) == 2

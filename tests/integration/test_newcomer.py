@@ -1,0 +1,42 @@
+"""The newcomer's first hour on real data, on some rows of two tasks: a small form of `benchmarks.newcomer`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.newcomer import Task, play, tasks
+
+
+@pytest.fixture(scope="module")
+def every() -> dict[str, Task]:
+    return {task.name: task for task in tasks()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "weights", "rows"),
+    [
+        ("flights: late?", 2 + 2 + 6 + 1 + 1, 4000),  # numbers, origins, weekdays, the hour, the intercept
+        ("diamonds: cut", 5 * (6 + 7 + 6 + 1 + 1), 4000),
+        ("baseball: runs", 11 + 2, 4000),
+    ],
+)
+def test_a_newcomer_gets_a_model(tmp_path: Path, every: dict[str, Task], name: str, weights: int, rows: int) -> None:
+    found = play(every[name], tmp_path, rows)
+    assert found["records"] == rows * 4 // 5
+    assert found["fit"] > 0.9 * found["records"]
+    assert found["weights"] == weights
+    assert found["predicted"] > 0.9 * rows / 5
+    assert found["measured"]
+    assert (tmp_path / "model.html").stat().st_size > 10_000
+
+
+@pytest.mark.campaign
+def test_a_newcomer_gets_a_model_from_each_table(tmp_path: Path, every: dict[str, Task]) -> None:
+    for place, task in enumerate(every.values()):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        found = play(task, folder)
+        assert found["verdict"] == "not worse than the constant", found

@@ -1,0 +1,149 @@
+"""`streamdp check`: the counts are right, nothing is written, and no value is shown. `run` refuses hopeless data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from streamdp.config.job import make_config
+from streamdp.config.yaml12 import Document
+from tests.support.commands import Quick
+from tests.support.paths import ROOT
+
+SECRET = "4711.25"
+JOB = """job: people
+source: {type: csv, path: people.csv}
+schema:
+  features: {age: [0, 50], city: [Paris, Lyon, Rome], married: [false, true]}
+  target: {column: wage, bounds: [0, 100000]}
+model: {estimator: LDPASGDRegressor, budget: eps=1}
+"""
+
+
+def rows() -> str:
+    lines = ["age,city,married,wage"]
+    for i in range(1000):
+        age = "" if i % 10 == 0 else SECRET if i % 5 == 1 else str(i % 50)
+        city = "Berlin" if i % 4 == 1 else "Paris" if i % 2 else "Lyon"
+        lines.append(f"{age},{city},{['true', 'FALSE'][i % 2]},{'x' if i == 2 else 5000}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "people.csv").write_text(rows())
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
+    before = {path: path.read_bytes() for path in job.iterdir()}
+    code, out, err = quick("check", "job.yaml", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert "not private" in found["note"]
+    missing, unknown = range(0, 1000, 10), range(1, 1000, 4)
+    assert found["records"] == 1000
+    assert found["fit"] == 1000 - len({*missing, *unknown, 2})
+    assert {(d["reason"], d["column"]): d["records"] for d in found["unfit"]} == {
+        ("missing", "age"): len(missing),
+        ("unknown_category", "city"): len({*unknown} - {*missing}),
+        ("not_a_number", "wage"): 1,
+    }
+    columns = found["columns"]
+    assert (columns["age"]["missing"], columns["age"]["outside"]) == (100, 200)
+    assert columns["city"]["unknown"] == 250
+    assert columns["city"]["seen"] == {"Paris": 250, "Lyon": 500, "Rome": 0}
+    assert columns["married"]["seen"] == {"false": 500, "true": 500}
+    assert found["plan"]["beats_constant"] == "possible"
+    said = " ".join(found["warnings"])
+    assert "'age': 20 % of the values lie outside" in said
+    assert "'Rome'" in said
+    assert {path: path.read_bytes() for path in job.iterdir()} == before  # no store, no lock, no key
+
+
+def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
+    code, out, _ = quick("check", "job.yaml", COLUMNS="120")
+    assert code == 0
+    assert out.startswith("These counts are read from private records and are not private")
+    assert "may or may not beat the best constant" in out
+    for shown in ("missing", "unknown category", "250", "200"):
+        assert shown in out
+    for value in (SECRET, "Berlin"):
+        assert value not in out
+
+
+def test_run_warns_of_what_does_not_fit_and_of_nothing_that_is_private(job: Path, quick: Quick) -> None:
+    code, _, err = quick("run", "job.yaml")
+    assert code == 3  # too many bad records, as before
+    assert "25 % of the first 1,000 records do not fit the schema for unknown category in column 'city'" in err
+    assert "outside" not in err
+    assert SECRET not in err
+
+
+def test_run_stops_before_it_makes_a_store_if_no_record_fits(job: Path, quick: Quick) -> None:
+    (job / "job.yaml").write_text(JOB.replace("[Paris, Lyon, Rome]", "[Oslo, Rome]"))
+    for command in ("check", "run"):
+        code, out, err = quick(command, "job.yaml")
+        assert code == 3
+        assert "none of the first 1,000 records fits" in " ".join((out + err).split())
+        assert "unknown category in column 'city'" in " ".join((out + err).split())
+    assert not (job / "people.db").exists()
+
+
+def test_a_mistyped_column_gets_a_hint(job: Path, quick: Quick) -> None:
+    (job / "job.yaml").write_text(JOB.replace("city:", "ctiy:"))
+    for command in ("check", "run"):
+        code, _, err = quick(command, "job.yaml")
+        assert code == 3
+        assert "did you mean 'city'?" in err
+    (job / "job.yaml").write_text(JOB.replace("budget:", "bugdet:"))
+    assert "model.bugdet: unknown setting; did you mean 'budget'?" in quick("check", "job.yaml")[2]
+
+
+def test_the_schema_accepts_the_jobs_of_the_project_and_refuses_mistakes(quick: Quick) -> None:
+    schema = json.loads(quick("schema")[1])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    jobs = (ROOT / "README.md").read_text().split("<<'YAML'\n")[1:]
+    found = [Document(text.split("\nYAML\n")[0], "README").data for text in jobs]
+    assert len(found) >= 3
+    for job in [*found, Document(JOB, "job").data]:
+        validator.validate(job)
+    for wrong in (JOB.replace("model:", "modle:"), JOB.replace("LDPASGDRegressor", "Ridge")):
+        assert not validator.is_valid(Document(wrong, "job").data)
+
+
+def test_the_forms_of_data_in_the_readme_are_declarations() -> None:
+    text = (ROOT / "README.md").read_text().split("```yaml\n")[1].partition("```")[0]
+    settings = {"job": "x", "model": {"estimator": "LDPASGDRegressor"}}
+    schema = make_config(Document(text, "README").data | settings).build_schema()
+    person = {
+        "age": None,
+        "city": "Rome",
+        "member": True,
+        "wage": "1",
+        "payload": {"after": {"departs": "2024-01-01T05:00"}},
+    }
+    assert schema.encode_one(person)[0]["city=(other)"] == 1
+
+
+def test_a_job_that_learned_nothing_goes_on_with_a_corrected_schema(job: Path, quick: Quick) -> None:
+    wrong = JOB.replace("csv, path", "csv, max_bad_share: null, path")
+    right = wrong.replace("Rome", "Berlin")
+    (job / "people.csv").write_text("age,city,married,wage\n" + "5,Berlin,true,1\n" * 9 + "6,Paris,true,2\n" * 5)
+    (job / "job.yaml").write_text(wrong)
+    assert quick("check", "job.yaml")[0] == 0  # what may be null is no place to fill in
+    assert quick("run", "job.yaml", "--max-records", "9")[0] == 0
+    assert json.loads(quick("status", "people.db", "--json")[1])["dead"] == 9
+    (job / "job.yaml").write_text(right)
+    assert quick("run", "job.yaml")[0] == 0
+    status = json.loads(quick("status", "people.db", "--json")[1])
+    assert (status["learned"], status["dead"]) == (14, 0)  # the nine get another chance, and count once
+    (job / "job.yaml").write_text(wrong)
+    code, _, err = quick("run", "job.yaml")
+    assert code == 4  # now something was learned
+    assert "was created by another configuration" in err

@@ -1,0 +1,94 @@
+"""`streamdp init`: the draft of a job holds no value of private data, and `check` names each place to fill in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from streamdp.config.job import load_config
+from streamdp.config.yaml12 import Document
+from tests.support.commands import Quick
+
+DATA = """age,sex,city,married,Größe,"odd: name",no,wage,id
+23,f,Paris,true,1.7,4711.25,1,30000,anna
+54,m,Lyon,false,1.8,1,2,60000,bert
+40,m,Paris,TRUE,1.75,2,3,50000,carl
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "people.csv").write_text(DATA)
+    return tmp_path
+
+
+def test_a_draft_names_columns_and_types_and_no_value(data: Path, quick: Quick) -> None:
+    code, _, err = quick("init", "people.csv", "--target", "wage", "--subject", "id")
+    assert code == 0
+    assert "streamdp check job.yaml" in err
+    text = (data / "job.yaml").read_text()
+    for value in ("4711", "Paris", "Lyon", "anna", "60000", "54"):
+        assert value not in re.sub(r"#.*", "", text)
+    assert "not private" in text
+    job = Document(text, "job.yaml").data
+    assert list(job["schema"]["features"]) == ["age", "sex", "city", "married", "Größe", "odd: name", "no"]
+    assert job["schema"]["features"]["married"] == [False, True]
+    assert job["schema"]["target"] == {"column": "wage", "bounds": None}
+    assert job["schema"]["subject"] == "id"
+    assert job["model"] == {"estimator": "LDPASGDRegressor", "budget": "eps=1"}
+
+
+def test_check_names_each_place_to_fill_in(data: Path, quick: Quick) -> None:
+    quick("init", "people.csv", "--target", "wage")
+    code, out, err = quick("check", "job.yaml")
+    assert (code, err) == (2, "")
+    lines = out.splitlines()
+    places = ["features.age", "features.sex", "features.city", "features.Größe", "features.odd: name", "features.no"]
+    assert [line.split(" is empty: ")[0].split("schema.")[1] for line in lines] == [
+        *places,
+        "features.id",
+        "target.bounds",
+    ]
+    text = (data / "job.yaml").read_text().splitlines()
+    for line, name in zip(lines, ["age", "sex", "city", "Größe", '"odd: name"', "no", "id", "bounds"], strict=True):
+        number = int(re.search(r"line (\d+)", line)[1])  # type: ignore[index]
+        assert text[number - 1].strip().startswith(f"{name}:")
+    assert quick("run", "job.yaml")[0] == 2
+
+
+@pytest.mark.parametrize("target", ["wage", "city", "married"])
+def test_a_draft_of_public_data_runs_as_it_is(data: Path, quick: Quick, target: str) -> None:
+    assert quick("init", "people.csv", "--target", target, "--public")[0] == 0
+    config = load_config(data / "job.yaml")
+    declared = config.schema_.declared()
+    assert config.model.estimator == ("LDPASGDRegressor" if target == "wage" else "LDPASGDClassifier")
+    assert declared["age"] == (23, 54)
+    assert declared["sex"] == ["m", "f"]  # the most frequent one is the baseline
+    assert quick("check", "job.yaml")[0] == 0
+    assert quick("run", "job.yaml")[0] == 0
+
+
+def test_the_delimiter_is_found_and_a_file_is_kept(data: Path, quick: Quick) -> None:
+    (data / "people.csv").write_text(DATA.replace(",", ";"))
+    assert quick("init", "people.csv", "-o", "out/job.yaml")[0] == 2
+    assert quick("init", "people.csv", "--public", "--target", "wage")[0] == 0
+    assert quick("run", "job.yaml")[0] == 0
+    before = (data / "job.yaml").read_text()
+    code, _, err = quick("init", "people.csv")
+    assert (code, err) == (2, "streamdp: job.yaml exists already; choose another file with -o\n")
+    assert (data / "job.yaml").read_text() == before
+
+
+def test_json_lines(data: Path, quick: Quick) -> None:
+    (data / "people.jsonl").write_text('{"age": 3, "ok": true}\nno json\n{"age": 4, "name": "x"}\n')
+    code, out, _ = quick("init", "people.jsonl", "-o", "-")
+    job = Document(out, "-").data
+    assert code == 0
+    assert job["source"] == {"type": "jsonl", "path": "people.jsonl"}
+    assert job["schema"]["features"] == {
+        "age": None,
+        "ok": {"categories": [False, True], "missing": "category"},
+        "name": None,
+    }

@@ -1,0 +1,225 @@
+"""A hundred wrong inputs: each gets one sentence that says what is wrong, and no traceback and no value of a record."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Quick
+
+SECRET = "4711.25"
+DATA = "age,city,married,when,wage\n" + f"23,Paris,true,2024-01-02,{SECRET}\n54,Lyon,FALSE,2024-01-03,60\n" * 40
+JOB = """job: people
+source: {type: csv, path: people.csv}
+schema:
+  features: {age: [0, 120], city: [Paris, Lyon], married: [false, true]}
+  target: {column: wage, bounds: [0, 9000]}
+model: {estimator: LDPASGDRegressor, budget: eps=1}
+"""
+CLASSES = (
+    JOB.replace("column: wage, bounds: [0, 9000]", "column: married, classes: [false, true]")
+    .replace("{age: [0, 120], city: [Paris, Lyon], married: [false, true]}", "{age: [0, 120], city: [Paris, Lyon]}")
+    .replace("Regressor", "Classifier")
+)
+
+JOBS = [  # what is replaced in the job, by what, the exit code, and what the sentence says
+    ("job: people\n", "", 2, "job: missing setting"),
+    ("job: people", "job: a/b", 2, "without / and"),
+    ("job: people", "jbo: people", 2, "did you mean 'job'?"),
+    ("schema:", "shema:", 2, "did you mean 'schema'?"),
+    ("source:", "sources:", 2, "did you mean 'source'?"),
+    ("model:", "modle:", 2, "did you mean 'model'?"),
+    ("features:", "feature:", 2, "did you mean 'features'?"),
+    ("target:", "targets:", 2, "did you mean 'target'?"),
+    ("bounds: [0, 9000]", "bound: [0, 9000]", 2, "did you mean 'bounds'?"),
+    ("estimator:", "estimater:", 2, "did you mean 'estimator'?"),
+    ("budget:", "buget:", 2, "did you mean 'budget'?"),
+    ("path:", "file:", 2, "source.path: missing setting"),
+    ("csv", "cvs", 2, "input should be 'csv', 'jsonl', 'parquet' or 'arrow'"),
+    ("csv", "parquet", 3, "is no parquet file"),
+    ("csv, ", "arrow, ", 3, "is no arrow file"),
+    ("type: csv", "type: jsonl", 3, "none of the first 81 records fits the schema, most often for not json"),
+    ("people.csv", "poeple.csv", 3, "no such file or directory"),
+    ("people.csv", "empty_folder", 3, "has no file that ends in .csv"),
+    ("path: people.csv", "path: []", 2, "source.path"),
+    ("path: people.csv", "path: [people.csv, people.csv]", 2, "expected a list of different files"),
+    ("path: people.csv", "path: [people.csv], follow: true", 2, "follow is for one CSV or JSONL file"),
+    ("csv, path", "csv, follow: maybe, path", 2, "source.follow"),
+    ("csv, path", "csv, delimiter: ab, path", 2, "source.delimiter"),
+    ("csv, path", "csv, delimiter: ';', path", 3, "is the delimiter right?"),
+    ("csv, path", "csv, max_bad_share: 2, path", 2, "source.max_bad_share"),
+    ("csv, path", "csv, keep_payload: true, path", 2, "keep_payload needs dead_letters"),
+    ("csv, path", "csv, dead_letters: people.csv, path", 2, "expected a file of its own"),
+    ("path: people.csv", "path: people.csv\n  x: 1", 2, "line"),
+    ("  features: {age: [0, 120], city: [Paris, Lyon], married: [false, true]}", "  features: {}", 2, "features"),
+    ("[0, 120]", "[120, 0]", 2, "finite public bounds with low < high"),
+    ("[0, 120]", "[0, 0]", 2, "finite public bounds with low < high"),
+    ("[0, 120]", "[0, 120, 5]", 2, "expected two numbers [low, high]"),
+    ("[0, 120]", "[0]", 2, "expected two numbers [low, high]"),
+    ("[0, 120]", "[]", 2, "expected two numbers [low, high]"),
+    ("[0, 120]", "120", 2, "expected two numbers [low, high]"),
+    ("[0, 120]", "[0, many]", 2, "expected two numbers [low, high]"),
+    ("[0, 120]", "[0, .inf]", 2, "expected two numbers [low, high]"),
+    ("[0, 120]", "", 2, "'age'"),
+    ("[0, 120]", "{}", 2, "either bounds or categories"),
+    ("[0, 120]", "{bound: [0, 120]}", 2, "did you mean 'bounds'?"),
+    ("[0, 120]", "{bounds: [0, 120], typical: [200, 1]}", 2, "typical centre within the bounds"),
+    ("[0, 120]", "{bounds: [0, 120], missing: mean}", 2, "missing"),
+    ("[0, 120]", "{bounds: [0, 120], missing: typical}", 2, "missing: typical needs typical"),
+    ("[0, 120]", "{bounds: [0, 120], missing: category}", 2, "are for categories"),
+    ("[0, 120]", "{bounds: [0, 120], other: true}", 2, "are for categories"),
+    ("[0, 120]", "{bounds: [0, 120], part: hour}", 3, "not a date in column 'age'"),
+    ("[0, 120]", "{bounds: [0, 120], part: century}", 2, "part"),
+    ("[0, 120]", "{bounds: [0, 120], format: '%Y'}", 2, "format is for dates"),
+    ("[0, 120]", "{bounds: [0, 120], column: ages}", 3, "did you mean 'age'?"),
+    ("age:", "agee:", 3, "did you mean 'age'?"),
+    ("age:", "size:", 3, "lacks the declared 'size'"),
+    ("[Paris, Lyon]", "[Paris]", 2, "two or more distinct public categories"),
+    ("[Paris, Lyon]", "[Paris, Paris]", 2, "two or more distinct public categories"),
+    ("[Paris, Lyon]", "['', Lyon]", 2, "non-empty strings"),
+    ("[Paris, Lyon]", "[1, 2, 3]", 2, "put quotes around a category"),
+    ("[Paris, Lyon]", "[Paris, 2]", 2, "put quotes around a category"),
+    ("[Paris, Lyon]", "Paris", 2, "list of categories"),
+    ("[Paris, Lyon]", "[paris, lyon]", 3, "unknown category in column 'city'"),
+    ("[Paris, Lyon]", "[0, 1]", 3, "not a number in column 'city'"),
+    ("[Paris, Lyon]", "{categories: [Paris, Lyon], missing: typical}", 2, "typical is for numbers"),
+    ("[Paris, Lyon]", "{categories: [Paris, (other)], other: true}", 2, "cannot be declared"),
+    ("[Paris, Lyon]", "{categories: [Paris, Lyon], bounds: [0, 1]}", 2, "either bounds or categories"),
+    ("married: [false, true]", "age: [0, 1]", 2, "'age' is given twice"),
+    ("married: [false, true]", "wage: [0, 1]", 2, "distinct columns"),
+    ("column: wage", "column: wgae", 3, "did you mean 'wage'?"),
+    ("column: wage", "column: city", 2, "distinct columns"),
+    ("column: wage", "column: [wage]", 2, "schema.target.column"),
+    ("column: wage", "column: when", 3, "not a number in column 'when'"),
+    ("bounds: [0, 9000]", "bounds: [9000, 0]", 2, "low < high"),
+    ("bounds: [0, 9000]", "classes: [a, b]", 2, "needs a schema.target without classes"),
+    ("bounds: [0, 9000]", "scale: 0", 2, "positive, finite target_scale"),
+    ("LDPASGDRegressor", "LDPASGDClassifier", 2, "needs a schema.target with classes"),
+    ("LDPASGDRegressor", "Regressor", 2, "model.estimator"),
+    ("LDPASGDRegressor", "UserLevelLDPRegressor", 2, "needs schema.subject"),
+    ("eps=1", "1", 2, "model.budget"),
+    ("eps=1", "eps=-1", 2, "model.budget"),
+    ("eps=1", "eps=0", 2, "model.budget"),
+    ("eps=1", "epsilon", 2, "model.budget"),
+    ("budget: eps=1", "budget: eps=1, eta: -1", 2, "model"),
+    ("budget: eps=1", "budget: eps=1, loss: l2", 2, "model.loss"),
+    ("budget: eps=1", "budget: eps=1, horizon: 5", 2, "has no horizon"),
+    ("budget: eps=1", "budget: eps=1, mechanism: noise", 2, "model.mechanism"),
+    ("budget: eps=1", "budget: eps=1, domain: {ball: -1}", 2, "model.domain"),
+    ("budget: eps=1}", "budget: eps=1}\ncap: eps=5", 2, "needs schema.subject"),
+    ("budget: eps=1}", "budget: eps=1}\nledger: x.db", 2, "needs cap"),
+    ("budget: eps=1}", "budget: eps=1}\ncommit: {records: 0}", 2, "commit.records"),
+    ("budget: eps=1}", "budget: eps=1}\nholdout: nowhere.csv", 3, "nowhere.csv"),
+    ("budget: eps=1}", "budget: eps=1}\nstore: people.csv", 2, "expected a file of its own"),
+    ("budget: eps=1}", "budget: eps=1}\npublish: no/where.json", 4, "cannot publish"),
+    ("model: {", "model: [", 2, "line 6"),
+    ("job: people", "- job", 2, "line"),
+    ("job: people", "job: people\njob: more", 2, "'job' is given twice"),
+    ("features: {age", "subject: nobody\n  features: {age", 3, "lacks the declared 'nobody'"),
+    ("features: {age", "subject: age\n  features: {age", 2, "distinct columns"),
+    ("features: {age", "budget: wage2\n  features: {age", 3, "did you mean 'wage'?"),
+    ("features: {age", "missing_values: NA\n  features: {age", 2, "missing_values"),
+]
+
+FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the sentence says
+    (b"", 3, "expected a header line"),
+    (b"\n\n", 3, "lacks the declared"),
+    (b'"age\n', 3, "quotes that do not match"),
+    (b"\xff\xfe\x00a", 3, "header is not UTF-8"),
+    (b"age,city,city,married,wage\n1,Paris,Lyon,true,1\n", 3, "repeats the declared 'city'"),
+    (DATA.replace("age,", "Age,").encode(), 3, "did you mean 'Age'?"),
+    (DATA.replace(",", ";").encode(), 3, "is the delimiter right?"),
+    (DATA.replace("23,", ",").replace("54,", ",").encode(), 3, "missing in column 'age'"),
+    (DATA.replace("Paris", "Rome").replace("Lyon", "Rome").encode(), 3, "unknown category in column 'city'"),
+    (DATA.replace("true", "x").replace("FALSE", "y").encode(), 3, "unknown category in column 'married'"),
+    (DATA.replace(SECRET, "cheap").replace(",60", ",dear").encode(), 3, "not a number in column 'wage'"),
+    (DATA.replace("\n2", "\n\xe9", 1).encode("latin-1") + b"\xff\n" * 500, 3, "cannot be decoded"),
+    (gzip.compress(DATA.encode())[:60], 3, "ends in the middle of its gzip stream"),
+    (DATA.encode().partition(b"\n")[0] + b"\n1,2\n3,4\n", 3, "too few fields"),
+]
+
+COMMANDS = [  # the arguments, the exit code, and what the sentence says
+    ("check", 2, "Missing argument"),
+    ("check nowhere.yaml", 2, "nowhere.yaml: no such file or directory"),
+    ("check people.csv", 2, "people.csv"),
+    ("run nowhere.csv", 2, "--target and at least one --feature must be given"),
+    ("run job.yaml --target wage", 2, "holds the whole job"),
+    ("run people.csv --target wage --feature age", 2, "expected COLUMN=LOW:HIGH or COLUMN=A|B|C"),
+    ("run people.csv --target wage --feature age=0:x", 2, "expected two numbers as LOW:HIGH"),
+    ("run people.csv --target wage --feature age=0:9 --budget 1", 2, "model.budget"),
+    ("run people.csv --targte wage", 2, "No such option: --targte"),
+    ("init", 2, "Missing argument"),
+    ("init -o new.yaml nowhere.csv", 3, "no such file or directory"),
+    ("init -o new.yaml people.csv --target wgae", 2, "did you mean 'wage'?"),
+    ("init -o new.yaml people.csv --subject nobody", 2, "the data have no column 'nobody'"),
+    ("init -o new.yaml people.csv --delimiter ab", 2, "expected one ASCII character"),
+    ("init -o new.yaml empty.csv", 3, "expected a header line"),
+    ("init -o new.yaml header.csv", 3, "has no records"),
+    ("init -o new.yaml empty_folder", 3, "has no file"),
+    ("weights nowhere.db", 4, "nowhere.db"),
+    ("weights people.csv", 4, "people.csv"),
+    ("chekc job.yaml", 2, "No such command 'chekc'"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "people.csv").write_text(DATA)
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "header.csv").write_text("age,city\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "empty_folder").mkdir()
+    return tmp_path
+
+
+def refused(quick: Quick, arguments: str, code: int, said: str) -> None:
+    found, out, err = quick(*arguments.split())
+    lines = [line for line in err.splitlines() if not line.startswith("streamdp: warning: ")]
+    assert found == code, err
+    assert len(lines) == 1, err
+    assert lines[0].startswith("streamdp: ")
+    assert said in lines[0]
+    assert "unexpected" not in err.replace("unexpected argument", "")
+    assert SECRET not in out + err
+
+
+@pytest.mark.parametrize(("old", "new", "code", "said"), JOBS)
+def test_wrong_jobs(folder: Path, quick: Quick, old: str, new: str, code: int, said: str) -> None:
+    assert old in JOB
+    (folder / "job.yaml").write_text(JOB.replace(old, new, 1))
+    refused(quick, "run job.yaml", code, said)
+
+
+@pytest.mark.parametrize(("data", "code", "said"), FILES)
+def test_wrong_files(folder: Path, quick: Quick, data: bytes, code: int, said: str) -> None:
+    (folder / "people.csv").write_bytes(data)
+    refused(quick, "run job.yaml", code, said)
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), COMMANDS)
+def test_wrong_commands(folder: Path, quick: Quick, arguments: str, code: int, said: str) -> None:
+    refused(quick, arguments, code, said)
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ("[no, yes]", "unknown class in column 'married'"),
+        ("[false]", "two or more distinct public categories"),
+        ("[false, false]", "two or more distinct public categories"),
+        ("true", "schema.target.classes"),
+        ("[1.5, 2.5]", "schema.target.classes"),
+    ],
+)
+def test_wrong_labels(folder: Path, quick: Quick, classes: str, said: str) -> None:
+    (folder / "job.yaml").write_text(CLASSES.replace("[false, true]", classes))
+    refused(quick, "run job.yaml", 3 if "column" in said else 2, said)
+
+
+def test_the_right_inputs_run_and_there_are_a_hundred_wrong_ones(folder: Path, quick: Quick) -> None:
+    assert len(JOBS) + len(FILES) + len(COMMANDS) > 100
+    for job in (JOB, CLASSES):
+        (folder / "job.yaml").write_text(job.replace("job: people", f"job: p{len(job)}"))
+        assert quick("run", "job.yaml")[0] == 0

@@ -1,0 +1,211 @@
+"""Records in Parquet, Arrow, gzip, Zstandard, nested JSON and folders are the records of the same CSV file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import zstandard
+
+from streamdp.config.file import FileSourceConfig
+from streamdp.data.records import Batch
+from streamdp.data.schema import Schema
+from streamdp.errors import SchemaError, SourceError
+
+N = 700
+SCHEMA = Schema(
+    {
+        "age": (0, 100),
+        "city": ["Paris", "Lyon"],
+        "ok": ["false", "true"],
+        "h": {"column": "at", "part": "hour", "bounds": (0, 23)},
+    },
+    "y",
+    subject="id",
+)
+
+
+def frame(n: int = N, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    at = np.datetime64("2024-01-01T00:00:00") + rng.integers(0, 10**6, n).astype("timedelta64[s]")
+    return pl.DataFrame(
+        {
+            "age": rng.uniform(0, 100, n),
+            "city": [["Paris", "Lyon", "Rome"][(i % 50 == 7 and 2) or i % 2] for i in range(n)],
+            "ok": rng.uniform(size=n) > 0.5,
+            "at": pl.Series(at.astype("datetime64[ms]")),
+            "y": rng.integers(0, 9, n),
+            "id": [f"person {i}" for i in range(n)],
+        }
+    )
+
+
+def text(data: pl.DataFrame) -> bytes:
+    return data.with_columns(pl.col("at").dt.strftime("%Y-%m-%dT%H:%M:%S")).write_csv().encode()
+
+
+def nested(data: pl.DataFrame) -> bytes:
+    flat = data.with_columns(pl.col("at").dt.strftime("%Y-%m-%dT%H:%M:%S"))
+    return b"".join(json.dumps(row).encode() + b"\n" for row in flat.to_dicts())
+
+
+def write(folder: Path, kind: str) -> FileSourceConfig:
+    data = frame()
+    name = {"gzip": "d.csv.gz", "zstd": "d.csv.zst", "frames": "d.csv.zst"}.get(kind, f"d.{kind}")
+    path = folder / name
+    match kind:
+        case "csv":
+            path.write_bytes(text(data))
+        case "gzip":
+            path.write_bytes(gzip.compress(text(data)))
+        case "zstd":
+            path.write_bytes(zstandard.compress(text(data)))
+        case "frames":
+            path.write_bytes(b"".join(zstandard.compress(part) for part in (text(data)[:999], text(data)[999:])))
+        case "jsonl":
+            path.write_bytes(nested(data))
+        case "parquet":
+            data.write_parquet(path, row_group_size=100)
+        case "arrow":
+            data.write_ipc(path)
+    return FileSourceConfig(type=kind if kind in ("jsonl", "parquet", "arrow") else "csv", path=str(path))
+
+
+def read(config: FileSourceConfig, size: int = 97, position: Any = None, key: bytes | None = None) -> list[Batch]:
+    source = config.build(SCHEMA)
+    if key is not None:
+        source.recognise(key)
+    if position is not None:
+        source.seek(position)
+    out = []
+    while not source.finished:
+        out.append(source.poll(size, 0.0))
+    source.close()
+    return out
+
+
+def flat(batches: list[Batch]) -> tuple[Any, ...]:
+    subjects = [s for b in batches for s in b.subjects or ()]
+    dead = [(d.position, d.reason, d.column) for b in batches for d in b.dead]
+    return np.concatenate([b.X for b in batches]), np.concatenate([b.y for b in batches]), subjects, dead
+
+
+KINDS = ["csv", "gzip", "zstd", "frames", "jsonl", "parquet", "arrow"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_records_in_every_container(tmp_path: Path, kind: str) -> None:
+    X, y, subjects, dead = flat(read(write(tmp_path, kind)))
+    expected = frame().filter(pl.col("city") != "Rome")
+    assert np.allclose(X[:, 0] * 50 + 50, expected["age"])
+    assert np.array_equal(X[:, 1], expected["city"] == "Lyon")
+    assert np.array_equal(X[:, 2], expected["ok"])
+    assert np.allclose((X[:, 3] + 1) * 11.5, expected["at"].dt.hour())
+    assert y.tolist() == expected["y"].to_list()
+    assert subjects == expected["id"].to_list()
+    header = kind in ("csv", "gzip", "zstd", "frames")
+    assert dead == [(i + 1 + header, "unknown_category", "city") for i in range(7, N, 50)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_position_can_be_resumed(tmp_path: Path, kind: str) -> None:
+    config, key = write(tmp_path, kind), b"k" * 32
+    batches = read(config, key=key)
+    for k in (0, 3, len(batches) - 1):
+        before, after = batches[: k + 1], read(config, 31, batches[k].position, key)
+        together = flat([*before, *after])
+        for a, b in zip(together, flat(batches), strict=True):
+            assert np.array_equal(a, b)
+
+
+def folder(path: Path, counts: list[int]) -> FileSourceConfig:
+    for i, n in enumerate(counts):
+        (path / f"{i}.csv").write_bytes(text(frame(n, seed=i)))
+    (path / "notes.md").write_text("not data")
+    (path / ".hidden.csv").write_text("not data")
+    return FileSourceConfig(type="csv", path=str(path))
+
+
+def test_a_folder_is_its_files_in_order_and_resumes_anywhere(tmp_path: Path) -> None:
+    config = folder(tmp_path, [120, 1, 200])
+    batches = read(config)
+    assert flat(batches)[2] == [
+        s for i, n in enumerate([120, 1, 200]) for s in frame(n, i).filter(pl.col("city") != "Rome")["id"]
+    ]
+    positions = np.concatenate([b.positions for b in batches]).tolist()
+    assert sorted(set(positions)) == positions
+    for batch, k in zip(batches, range(len(batches)), strict=True):
+        rest = read(config, 50, json.loads(json.dumps(batch.position)))
+        assert flat([*batches[: k + 1], *rest])[2:] == flat(batches)[2:]
+    listed = FileSourceConfig(type="csv", path=[str(tmp_path / f"{i}.csv") for i in range(3)])
+    assert flat(read(listed))[2] == flat(batches)[2]
+
+
+def test_files_may_be_added_at_the_end_only(tmp_path: Path) -> None:
+    config = folder(tmp_path, [10, 20])
+    end = read(config)[-1].position
+    (tmp_path / "2.csv").write_bytes(text(frame(5, seed=9)))
+    assert flat(read(config, 50, end))[2] == frame(5, seed=9)["id"].to_list()
+    (tmp_path / "0a.csv").write_bytes(text(frame(5)))
+    with pytest.raises(SourceError, match="the first 2 files have other names"):
+        read(config, 50, end)
+    with pytest.raises(SourceError, match="the position of several files"):
+        read(config, 50, read(FileSourceConfig(path=str(tmp_path / "0.csv")))[0].position)
+
+
+def test_nested_values_by_path(tmp_path: Path) -> None:
+    schema = Schema({"payload.after.age": (0, 100), "kind": {"column": "op.kind", "categories": ["c", "u"]}}, "y")
+    records: list[Any] = [
+        {"payload": {"after": {"age": 75, "more": [1]}}, "op": {"kind": "u"}, "y": 1},
+        {"payload.after.age": 50, "op": {"kind": "c"}, "y": 2},  # a flat key of this name
+        {"payload": {"after": None}, "op": {"kind": "c"}, "y": 3},
+        {"payload": {"after": {"age": {"x": 1}}}, "op": {"kind": "c"}, "y": 4},
+        {"payload": [1], "op": {"kind": "c"}, "y": 5},
+    ]
+    lines = [json.dumps(record) for record in records]
+    lines.append('{"payload": {"after": {"age": 1, "age": 2}}, "op": {"kind": "c"}, "y": 6}')
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    source = FileSourceConfig(type="jsonl", path=str(tmp_path / "d.jsonl"), max_bad_share=None).build(schema)
+    batch = source.poll(100, 0.0)
+    assert batch.X.tolist() == [[0.5, 1.0], [0.0, 0.0]]
+    reasons = [(3, "missing"), (4, "nested"), (5, "missing"), (6, "duplicate_key")]
+    assert [(d.position, d.reason) for d in batch.dead] == reasons
+    good = pl.DataFrame(records[:1])
+    good.write_parquet(tmp_path / "d.parquet")
+    table = FileSourceConfig(type="parquet", path=str(tmp_path / "d.parquet")).build(schema).poll(9, 0.0)
+    assert table.X.tolist() == [[0.5, 1.0]]
+
+
+PACKED = zstandard.compress(text(frame()))
+DAMAGED = PACKED[:20] + b"\xff" * (len(PACKED) - 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("d.csv.zst", b"age,city\n", "is named .zst but is not a Zstandard file"),
+        ("d.csv.zst", PACKED[:-20], "ends in the middle of its Zstandard stream"),
+        ("d.csv.zst", DAMAGED, "its Zstandard stream cannot be unpacked"),
+        ("d.parquet", b"PAR1 no", "is no parquet file, or is damaged"),
+        ("d.arrow", b"ARROW1 no", "is no arrow file, or is damaged"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    kind: Any = name.split(".")[-1] if not name.endswith("zst") else "csv"
+    with pytest.raises(SourceError, match=message):
+        read(FileSourceConfig(type=kind, path=str(tmp_path / name)))
+
+
+def test_a_table_without_a_column_and_an_empty_folder(tmp_path: Path) -> None:
+    frame().rename({"city": "ctiy"}).write_parquet(tmp_path / "d.parquet")
+    with pytest.raises(SchemaError, match=r"lacks the declared 'city'; did you mean 'ctiy'\?"):
+        read(FileSourceConfig(type="parquet", path=str(tmp_path / "d.parquet")))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match=r"has no file that ends in \.parquet"):
+        read(FileSourceConfig(type="parquet", path=str(tmp_path / "empty")))

@@ -1,0 +1,172 @@
+"""Declared rules for gaps, other values and dates: what a record becomes, and that its row keeps its bounds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdp import LDPASGDRegressor
+from streamdp.data.schema import Schema
+from streamdp.errors import SchemaError
+
+RULES: dict[str, Any] = {
+    "age": {"bounds": (0, 100), "typical": (40, 10), "missing": "typical"},
+    "debt": {"bounds": (10, 20), "missing": "zero"},
+    "city": {"categories": ["Paris", "Lyon"], "other": True, "missing": "category"},
+    "sex": {"categories": ["f", "m"], "missing": "zero"},
+    "hour": {"column": "at", "part": "hour", "bounds": (0, 23)},
+    "day": {"column": "at", "part": "weekday", "categories": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]},
+    "ok": {"categories": ["false", "true"]},
+}
+FULL = {"age": "50", "debt": "15", "city": "Lyon", "sex": "m", "at": "2024-01-02T23:30:00Z", "ok": "TRUE"}
+
+
+def encode(**changes: str | None) -> dict[str, float]:
+    return Schema(RULES, "y", missing_values=["NA"]).encode_one(FULL | changes)[0]
+
+
+def test_a_full_record() -> None:
+    x = encode()
+    assert x["age"] == x["debt"] == 0.0
+    assert [name for name, value in x.items() if value == 1.0] == ["city=Lyon", "sex=m", "hour", "day=Tue", "ok=true"]
+
+
+@pytest.mark.parametrize("gap", [None, "", "NA"])
+def test_gaps_have_their_declared_meaning(gap: str | None) -> None:
+    assert encode(age=gap)["age"] == pytest.approx(-0.2)  # 40, the typical centre
+    assert encode(debt=gap)["debt"] == -1.0  # 0, clipped to the bounds
+    x = encode(city=gap, sex=gap)
+    assert (x["city=(missing)"], x["city=(other)"], x["city=Lyon"], x["sex=m"]) == (1.0, 0.0, 0.0, 0.0)
+    with pytest.raises(SchemaError, match="column 'at': missing"):
+        encode(at=gap)
+
+
+def test_other_values_have_one_category() -> None:
+    x = encode(city="Rome")
+    assert (x["city=(other)"], x["city=Lyon"], x["city=(missing)"]) == (1.0, 0.0, 0.0)
+    with pytest.raises(SchemaError, match="column 'sex': unknown_category"):
+        encode(sex="x")
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "value"),
+    [
+        ("year", "2024-02-29", 2024),
+        ("month", "2024-02-29 01:02", 2),
+        ("day", "2024-02-29T01:02:03.5+02:00", 29),
+        ("weekday", "2024-02-29", 4),
+        ("hour", "23:59", 23),
+        ("minute", "2024-02-29 01:02", 2),
+        ("hour", "2024-02-29", None),  # no time
+        ("day", "2023-02-29", None),
+        ("hour", "24:00", None),
+        ("year", "29.02.2024", None),
+        ("year", "2024", None),
+        ("year", "2024-02-29x", None),
+    ],
+)
+def test_parts_of_dates_as_python_reads_them(part: str, text: str, value: int | None) -> None:
+    schema = Schema({"d": {"part": part, "bounds": (0, 4000)}}, "y")
+    frame = pl.DataFrame({"d": [text, "2000-01-01T00:00"], "y": ["1", "1"]})
+    batch = schema.encode(frame, np.arange(2), {})
+    if value is None:
+        assert [(d.position, d.reason) for d in batch.dead] == [(0, "not_a_date")]
+    else:
+        assert not batch.dead
+        assert batch.X[0, 0] == pytest.approx(value / 2000 - 1)
+
+
+def test_formats_of_dates() -> None:
+    when = datetime(2024, 3, 1, 13, 45)
+    for written in ("%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p"):
+        for part in ("year", "month", "day", "hour", "minute"):
+            schema = Schema({"d": {"part": part, "format": written, "bounds": (0, 4000)}}, "y")
+            found = schema.encode_one({"d": when.strftime(written)})[0]["d"]
+            assert found == pytest.approx(getattr(when, part) / 2000 - 1)
+    day = Schema({"d": {"part": "month", "format": "%d.%m.%y", "categories": ["Jan", "Feb", "Mar"]}}, "y")
+    assert day.encode_one({"d": "01.03.24"})[0] == {"d=Feb": 0.0, "d=Mar": 1.0}
+
+
+values = st.one_of(
+    st.none(), st.sampled_from(["", "NA", "Paris", "1e300", "-5", "2024-01-02 10:00"]), st.text(max_size=8)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(FULL, values)), min_size=1, max_size=5))
+def test_rows_are_bounded_and_no_record_depends_on_another(records: list[dict[str, Any]]) -> None:
+    schema = Schema(RULES, "y", missing_values=["NA"])
+    records = [*records, FULL]
+    frame = pl.DataFrame([r | {"y": "1"} for r in records], schema=dict.fromkeys(schema.columns, pl.String))
+    whole = schema.encode(frame, np.arange(len(records)), {})
+    assert len(whole) + len(whole.dead) == len(records)  # a record stays one record
+    assert np.all(np.abs(whole.X) <= 1)
+    levels = [j for j, name in enumerate(schema.feature_names) if name.startswith("city=")]
+    assert np.all(whole.X[:, levels].sum(axis=1) <= 1)
+    alone = [schema.encode(frame[i : i + 1], np.array([i]), {}) for i in range(len(records))]
+    assert np.array_equal(np.concatenate([b.X for b in alone]), whole.X)
+    assert [d for b in alone for d in b.dead] == whole.dead
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"bounds": (0, 1), "missing": "typical"}, "missing: typical needs typical"),
+        ({"bounds": (0, 1), "missing": "category"}, "are for categories"),
+        ({"bounds": (0, 1), "missing": "guess"}, "one of drop, zero, category, typical"),
+        ({"categories": ["a", "b"], "missing": "typical"}, "typical is for numbers"),
+        ({"categories": ["a", "(other)"], "other": True}, "cannot be declared"),
+        ({"categories": ["a", "b"], "bounds": (0, 1)}, "either bounds or categories"),
+        ({"typical": (0, 1)}, "either bounds or categories"),
+        ({"bounds": (0, 1), "part": "second"}, "one of year"),
+        ({"bounds": (0, 1), "format": "%Y"}, "format is for dates"),
+        ({"bounds": (0, 1), "unit": "m"}, "and no unit"),
+    ],
+)
+def test_contradictions_are_refused(declared: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Schema({"x": declared}, "y")
+
+
+def test_one_learner_for_records_frames_and_arrays() -> None:
+    features = {"age": (0, 100), "city": {"categories": ["Paris", "Lyon"], "other": True, "missing": "category"}}
+    ages, cities, y = [10.0, 20.0, 30.0], ["Lyon", None, "Rome"], [1.0, 2.0, 3.0]
+    many = {
+        "pandas": (pd.DataFrame({"age": ages, "city": cities}), pd.Series(y)),
+        "polars": (pl.DataFrame({"age": ages, "city": cities}), pl.Series(y)),
+        "numpy": (np.array(list(zip(ages, cities, strict=True)), dtype=object), np.array(y)),
+    }
+
+    def model() -> LDPASGDRegressor:
+        return LDPASGDRegressor(features=features, target=(0, 5), seed=1)
+
+    one = model()
+    for age, city, target in zip(ages, cities, y, strict=True):
+        one.learn_one({"age": age, "city": city}, target)
+    expected = [one.predict_one({"age": a, "city": c}) for a, c in zip(ages, cities, strict=True)]
+    for kind, (X, targets) in many.items():
+        learner = model()
+        learner.learn_many(X, targets)
+        assert np.array_equal(learner.theta, one.theta), kind
+        predicted = learner.predict_many(X)
+        assert type(predicted).__module__.partition(".")[0] == kind
+        assert list(predicted) == pytest.approx(expected)
+
+
+def test_plain_names_take_the_same_frames() -> None:
+    X, y = np.array([[1.0, 2.0], [3.0, 4.0]]), [0.5, 1.0]
+    learners = [LDPASGDRegressor(features=["a", "b"], seed=1) for _ in range(3)]
+    for learner, rows in zip(
+        learners, (X, pd.DataFrame(X, columns=["a", "b"]), pl.DataFrame(X, ["a", "b"])), strict=True
+    ):
+        learner.learn_many(rows, y)
+        assert np.array_equal(learner.theta, learners[0].theta)
+    with pytest.raises(SchemaError, match=r"expected shape \(n, 2\)"):
+        learners[0].learn_many(X[:, :1], y)
