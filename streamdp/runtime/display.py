@@ -282,7 +282,13 @@ class WorkerDisplay(_Display, Observer):
             self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})
 
     def judged(self, quality: Quality | None) -> None:
-        """After a commit, of the model of all shards."""
+        """After a commit, of the model of all shards.
+
+        Parameters
+        ----------
+        quality
+            As for one job.
+        """
         super().judged(quality)
         if quality is not None:
             self._notes["validation, all shards"] = quality.sentence()
