@@ -30,7 +30,10 @@ class DeadLetterTopic:
     Parameters
     ----------
     topic, bootstrap_servers, options
-        See `TopicWriter`; the options are those that `kafka.KafkaProducer` and `kafka.KafkaConsumer` share.
+        See `TopicWriter`; the options are those that `kafka.KafkaProducer` and `kafka.KafkaConsumer` share. The login
+        needs the rights to write and to read the topic.
+
+    Raises the errors of `TopicWriter`.
     """
 
     def __init__(

@@ -468,10 +468,10 @@ SMALL = [
 ]
 
 
-def test_two_faults_of_each_kind_of_job(tmp_path: Path, servers: Servers) -> None:
-    cells = list(run_cells(tmp_path, servers, SMALL, faults=2, rows=3_000, seed=1))
-    assert sum(sum(cell.done.values()) for cell in cells) >= 6
-    assert sum(cell.commits for cell in cells) >= 20
+def test_a_fault_of_each_kind_of_job(tmp_path: Path, servers: Servers) -> None:
+    cells = list(run_cells(tmp_path, servers, SMALL, faults=1, rows=1_000, seed=1))
+    assert sum(sum(cell.done.values()) for cell in cells) == len(SMALL)
+    assert all(cell.commits for cell in cells)
 
 
 @pytest.mark.campaign

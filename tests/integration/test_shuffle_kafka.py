@@ -383,6 +383,7 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
         assert log.seek(0) == 5
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("command", "which"), [("mix", "messages"), ("learn", "shuffled")])
 def test_a_topic_that_was_deleted_and_created_again_is_refused(
     make: Callable[..., Parties], quick: Any, command: str, which: str

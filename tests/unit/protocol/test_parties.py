@@ -421,3 +421,17 @@ def test_nothing_of_a_message_is_kept_by_the_shuffler(world: Callable[..., World
     for item in one.messages.items:
         assert item.value is not None
         assert item.value[NONCE_BYTES:][:8] not in stored or item.value[NONCE_BYTES:][:8] == bytes(8)
+
+
+@pytest.mark.parametrize("name", ["shuffler", "learner"])
+def test_a_party_refuses_another_topic_of_the_same_name(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(Reader, "id", "the first")
+    one = world(records=2 * PEOPLE).run()
+    assert one.build(name) is not None
+    monkeypatch.setattr(Reader, "id", None)
+    assert one.build(name) is not None, "these brokers give no ids"
+    monkeypatch.setattr(Reader, "id", "the second")
+    with pytest.raises(SourceError, match="deleted and created again"):
+        one.build(name)
