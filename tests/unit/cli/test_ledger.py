@@ -125,7 +125,7 @@ def test_mistakes_with_a_ledger(quick: Quick, tmp_path: Path, data: str) -> None
     for arguments, code, said in (
         (["status", "late.db"], 4, "not a streamdp ledger"),
         (["status", "postgresql://"], 4, "expected a file path"),
-        (["set-cap", "people.db", "mu=1"], 2, "must be PureDP"),
+        (["set-cap", "people.db", "mu=1"], 2, "differ in its amounts only"),
         (["set-cap", "people.db", "none"], 2, "a ledger needs a cap"),
         (["set-cap", "people.db", "much"], 5, "eps="),
     ):
