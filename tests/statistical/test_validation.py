@@ -59,7 +59,7 @@ def test_an_answer_in_place_of_a_gradient_keeps_the_budget() -> None:
     assert found({"share": 0.5}, "eps=2") > 1.5
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_intervals_hold_the_true_errors_of_the_models_that_were_asked_about() -> None:
     """Of 20 intervals of 95 %, at least 12 hold the truth: fewer have a probability below 1e-6. An answer with a bias,
     such as a difference of errors that is cut, has hardly one at epsilon = 4."""
