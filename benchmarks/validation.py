@@ -2,7 +2,7 @@
 
 Each run learns a stream by LDP-ASGD and compares what the answers say with the truth: the errors, over the population,
 of every model that was asked about, weighted by the answers about it. `--write` replaces validation.md
-beside this file. About twenty minutes on one core; no figure is a time.
+beside this file. Two to three hours on one core; no figure is a time.
 """
 
 from __future__ import annotations

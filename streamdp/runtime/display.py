@@ -282,12 +282,12 @@ class WorkerDisplay(_Display, Observer):
             self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})
 
     def judged(self, quality: Quality | None) -> None:
-        """After a commit, of the model of all shards.
+        """See `_Display.judged`; here of the model of all shards.
 
         Parameters
         ----------
         quality
-            As for one job.
+            Of the committed model. None: it has no validation.
         """
         super().judged(quality)
         if quality is not None:

@@ -56,7 +56,7 @@ class Quality:
         "better" than the best constant, if the interval of the recent difference is below 0; "no better", if it lies
         above -5 % of the constant's error; else "not known yet".
     drifts
-        How often the error has risen (see `drift`).
+        How often the error has risen (see `streamdp.validation.drift`).
     last_drift
         How many records had come when it was found last. None: never.
     """

@@ -1,0 +1,31 @@
+"""Reasons to doubt a model at the end of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamdp import L2Ball, LDPASGDClassifier, PanPrivateClassifier
+from streamdp.serving.doubts import doubts
+from streamdp.store.snapshot import Counts
+
+
+def test_a_share_of_dropped_rows_above_a_twentieth_is_told() -> None:
+    model = LDPASGDClassifier(features=["a"])
+    assert doubts(model, Counts(0, 0, 0)) == []
+    assert not any("dropped" in doubt for doubt in doubts(model, Counts(0, 500, 0)))
+    assert "6 of 100 rows (6 %) were dropped" in doubts(LDPASGDClassifier(features=["a"]), Counts(94, 9, 6))[0]
+    assert not any("dropped" in doubt for doubt in doubts(model, Counts(95, 0, 5)))
+
+
+def test_theta_on_its_border_and_weights_without_an_interval_are_told() -> None:
+    X = np.full((3000, 1), 2.0)
+    pan = PanPrivateClassifier(features=["a"], mechanism="none", method="ac-sa", domain=L2Ball(0.01))
+    pan.learn_arrays(X, np.ones(3000))
+    pan.close_batch()
+    assert pan.on_border
+    assert doubts(pan, Counts(3000, 0, 0)) == [
+        "theta sits on the border of its domain: a larger domain may hold a better theta"
+    ]
+    model = LDPASGDClassifier(features=["a"])
+    model.learn_arrays(X[:3], np.ones(3))
+    assert "2 of 2 weights have no interval yet" in doubts(model, Counts(3, 0, 0))[-1]
