@@ -105,8 +105,9 @@ class RecordFile(ABC):
 
     @property
     def share(self) -> float | None:
-        """The share of the file that was read, from 0 to 1; None if that is unknown."""
-        return self._blocks.share
+        """The share of the file that was polled, from 0 to 1; None if that is unknown."""
+        share, rows = self._blocks.share, self._blocks.row
+        return share if share is None or not rows else share * min(1.0, self._row / rows)
 
     @property
     def _row(self) -> int:

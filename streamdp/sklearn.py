@@ -49,7 +49,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         return self._learn(X, y, first=True)
 
     def statement(self) -> str:
-        """Return the guarantee in words. Raises `NotFittedError` before a fit."""
+        """Return the guarantee in words, after a fit."""
         check_is_fitted(self, "model_")
         text: str = self.model_.statement()
         return text

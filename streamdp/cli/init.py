@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +31,7 @@ def init(
     from streamdp.config.draft import draft
     from streamdp.config.file import file_type
     from streamdp.config.peek import ROWS, delimiter_of, peek
+    from streamdp.database.durable import write_durably
 
     if not data or data == "-":
         raise ConfigError(f"{data!r}: expected a data file")
@@ -49,7 +49,7 @@ def init(
         typer.echo(text, nl=False)
         return
     try:
-        Path(output).write_text(text, encoding="utf-8")
+        write_durably(output, text, mode=0o644, replace=False)
     except OSError as error:
         raise ConfigError(f"cannot write {output}: {(error.strerror or type(error).__name__).lower()}") from None
     say(f"wrote {output}; fill in the empty places, then: streamdp check {output}")

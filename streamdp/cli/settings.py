@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamdp.errors import ConfigError
@@ -45,7 +45,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     if isinstance(schema, dict) and not {"target", "features"} <= schema.keys():
         raise ConfigError(f"{what} is not a .yaml job, so --target and at least one --feature must be given")
     settings["source"].setdefault("type", file_type(what))
-    name = Path(what).name
+    name = os.path.basename(os.path.abspath(what))  # also of the folder .
     settings.setdefault("job", "stdin" if what == "-" else name.split(".")[0] or name)
     if isinstance(model := settings.setdefault("model", {}), dict):
         classes = isinstance(schema, dict) and isinstance(schema["target"], dict) and schema["target"].get("classes")

@@ -212,7 +212,7 @@ def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
     if unknown := sorted(declared.keys() - _KEYS):
         raise SchemaError(f"{name!r}: expected {', '.join(sorted(_KEYS))}, and no {unknown[0]}")
     if ("bounds" in declared) == ("categories" in declared):
-        raise SchemaError(f"{name!r}: expected either bounds or categories")
+        raise SchemaError(f"{name!r}: expected bounds or categories, one of the two")
     gap, part = declared.get("missing", "drop"), declared.get("part")
     if gap not in _GAPS:
         raise SchemaError(f"{name!r}: expected missing to be one of {', '.join(_GAPS)}")
