@@ -167,7 +167,8 @@ def prose(path: Path) -> str:
 
 
 ELSEWHERE = frozenset(
-    "tests benchmarks examples README pyproject gz jsonl ndjson csv yaml db cryptography dp_accounting NotFittedError".split()  # noqa: SIM905
+    "tests benchmarks examples README pyproject gz jsonl ndjson csv yaml db "
+    "cryptography dp_accounting NotFittedError".split()
 )
 """Words in backticks that stand outside the two packages: folders, endings of files, libraries used elsewhere."""
 
