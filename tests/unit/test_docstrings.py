@@ -167,8 +167,7 @@ def prose(path: Path) -> str:
 
 
 ELSEWHERE = frozenset(
-    "tests benchmarks examples README pyproject gz jsonl ndjson csv yaml db "
-    "cryptography dp_accounting NotFittedError".split()
+    ["tests", "benchmarks", "examples", "README", "pyproject", "gz", "jsonl", "ndjson", "csv", "yaml", "db", "cryptography", "dp_accounting", "NotFittedError"]
 )
 """Words in backticks that stand outside the two packages: folders, endings of files, libraries used elsewhere."""
 
