@@ -262,9 +262,9 @@ class Validator:
         found
             What `read` returned.
         """
-        self._clock, self._known, self._fixed = found["clock"], found["known"], found["fixed"]
-        self.point, self._total, self._open = found["point"], found["total"], found["open"]
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
+        taken = {f"_{name}": found[name] for name in ("clock", "known", "fixed", "total", "open")}
+        vars(self).update(taken, point=found["point"], _questions=self._questions[:0])  # at once
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:
