@@ -66,6 +66,5 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    """The setting that is most like an unknown one; "" for one that exists elsewhere."""
-    known = set(known)
-    return "" if name in known else suggestion(name, sorted(known))
+    """The setting that is most like an unknown one, which may exist elsewhere."""
+    return suggestion(name, sorted(set(known) - {name}))

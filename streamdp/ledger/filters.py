@@ -34,7 +34,7 @@ def admit(
     caps
         The caps of one or two filters.
     """
-    charged = slots if paid is None else np.where(paid, NOBODY, slots)
+    charged = np.ascontiguousarray(slots if paid is None else np.where(paid, NOBODY, slots))
     if len(caps) == 1:
         return admit_in_order(charged[0], terms, cache.rows, cache.pending, *caps[0])
     places = np.unique(charged[charged != NOBODY])
