@@ -66,5 +66,8 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    """The setting that is most like an unknown one, which may exist elsewhere."""
-    return suggestion(name, sorted(set(known) - {name}))
+    """The setting that is most like an unknown one; "" for one that exists elsewhere, but for its plural."""
+    known = set(known)
+    if name in known:
+        known &= {f"{name}s"}
+    return suggestion(name, sorted(known))
