@@ -18,13 +18,23 @@ BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", USES, flags=re.DOTALL)
 
 
 def test_there_are_five_uses_batches_and_people() -> None:
-    assert [language for language, _ in BLOCKS] == ["sh", "sh", "sh", "python", "python", "sh", "python", "python"]
+    assert [language for language, _ in BLOCKS] == [
+        "sh",
+        "sh",
+        "sh",
+        "python",
+        "python",
+        "python",
+        "sh",
+        "python",
+        "python",
+    ]
 
 
 @pytest.mark.parametrize(
     ("language", "code"),
     BLOCKS,
-    ids=["command line", "Kafka", "shuffler", "River", "randomizer", "service", "batches", "people"],
+    ids=["command line", "Kafka", "shuffler", "River", "validation", "randomizer", "service", "batches", "people"],
 )
 def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
