@@ -50,6 +50,8 @@ def test_a_use_runs_as_it_stands(language: str, code: str, tmp_path: Path, reque
         assert "'learned': 2000, 'refused': 0, 'dead': []" in done.stdout
         assert "'predictions': ['" in done.stdout
         assert "origin=JFK" in done.stdout
+    elif "validation=" in code:
+        assert "the model is better than the best constant" in done.stdout
     elif language == "sh":
         assert '"reason": "done"' in done.stdout
         assert "origin=JFK" in done.stdout
