@@ -9,16 +9,12 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cimport numpy as cnp
 
-from streamdp.optim.curvature_loops cimport check_room, joint_of
-from streamdp.optim.loops cimport Point, gradient_of, point_of
+from streamdp.optim.curvature_loops cimport check_room, vector_of
+from streamdp.optim.loops cimport Records, records_of
 from streamdp.privacy.arrays cimport (
-    Rows,
     byte_matrix,
     byte_vector,
-    copy_row,
-    entry,
     random_words,
-    rows_of,
     scratch,
     vector,
     whole_numbers,
@@ -132,14 +128,14 @@ cdef int _add_counts(
 def count_ones(
     spec,
     theta,
-    cnp.ndarray X not None,
-    cnp.ndarray y not None,
+    X,
+    y,
     double bound,
     int64_t places,
     int64_t noise,
     cnp.ndarray ones not None,
     cnp.ndarray words not None,
-    factor=None,
+    double factor=0.0,
 ):
     """Add the `noisy_counts` of the gradients of all records. Returns the number of finished rows.
 
@@ -158,39 +154,27 @@ def count_ones(
     words
         Random words.
     factor
-        lambda of gradients with their curvature (see `curvature`); None for gradients alone.
+        lambda of gradients with their curvature (see `curvature`); 0 for gradients alone.
 
     Raises `ArithmeticError` if a vector is longer than the bound, and `TypeError` for arrays of another type or shape.
     """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
     cdef int64_t* sums = whole_numbers(ones)
     cdef uint64_t* source = random_words(words)
-    cdef Py_ssize_t p = rows.width, size = len(ones) - 1, end = len(words), i = 0, longest = max(size, at.d + 1)
-    cdef bint joint = factor is not None
-    cdef double weight = factor if joint else 0.0
+    cdef Py_ssize_t p = records.at.p, size = len(ones) - 1, end = len(words), i = 0
     cdef int said = ADDED
-    if joint:
-        check_room(&at, size)
-    elif size != at.d:
-        raise TypeError("the model and its counts differ in size")
-    cdef double* row = scratch(p + longest)
+    check_room(&records.at, factor, size)
+    cdef double* row = scratch(p + size + 1)
     cdef double* room = row + p
     with nogil:
-        while i < rows.n:
-            copy_row(&rows, i, row)
-            if joint:
-                joint_of(&at, row, entry(&targets, i, 0), weight, room, size)
-            else:
-                gradient_of(&at, row, entry(&targets, i, 0), room)
+        while i < records.X.n:
+            vector_of(&records, i, factor, row, room, size)
             said = _add_counts(room, size, bound, places, noise, sums, source, end)
             if said != ADDED:
                 break
             i += 1
-    wipe(row, p + longest)
+    wipe(row, p + size + 1)
     if said == TOO_LONG:
         raise ArithmeticError("a gradient is longer than the loss's bound")
     return i

@@ -82,7 +82,7 @@ class _PanPrivate(BatchedModel):
         Gaussian(self._budget)  # a budget that cannot be served is an error now
 
     def _allocate(self, p: int) -> None:
-        from streamdp.optim import curvature_loops, loops
+        from streamdp.optim.curvature_loops import accumulate
         from streamdp.privacy import samplers
 
         size, bound, sensitivity = self._vectors(p)
@@ -90,9 +90,8 @@ class _PanPrivate(BatchedModel):
         self._cells = 1 / row[samplers.GRID]
         self._scale = float(row[samplers.SCALE] * self._cells) if self._noisy else 0.0
         self._total = np.zeros(size, dtype=np.int64)
-        self._accumulate: Callable[..., None] = loops.accumulate
-        if self._curvature is not None:
-            self._accumulate = partial(curvature_loops.accumulate_joint, self._curvature.factor)
+        factor = 0.0 if self._curvature is None else self._curvature.factor
+        self._accumulate: Callable[..., None] = partial(accumulate, factor=factor)
         super()._allocate(p)
 
     @property

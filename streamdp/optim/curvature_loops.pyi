@@ -15,6 +15,12 @@ def accumulate_averages(
     cells: float,
     total: np.ndarray,
 ) -> None: ...
-def accumulate_joint(
-    factor: float, spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, cells: float, total: np.ndarray
+def accumulate(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    cells: float,
+    total: np.ndarray,
+    factor: float = 0.0,
 ) -> None: ...

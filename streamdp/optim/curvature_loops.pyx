@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t
 
 cimport numpy as cnp
 
-from streamdp.optim.loops cimport HUBER, INTERCEPT, KAPPA, LOSS, SHAPE, point_of
-from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, rows_of, scratch, whole_numbers, wipe
+from streamdp.optim.loops cimport HUBER, INTERCEPT, KAPPA, LOSS, SHAPE, gradient_of, records_of
+from streamdp.privacy.arrays cimport copy_row, entry, matrix, scratch, whole_numbers, wipe
 from streamdp.privacy.samplers cimport HUGE
 
 cnp.import_array()
@@ -62,21 +62,30 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
             place += 1
 
 
-cdef Py_ssize_t _room_for(const Point* at) noexcept:
-    """The size of a record's vector."""
-    cdef Py_ssize_t q = at.p + <Py_ssize_t> at.spec[INTERCEPT]
-    return q + q * (q + 1) // 2 + (2 if at.spec[LOSS] == HUBER else 0)
-
-
-cdef int check_room(const Point* at, Py_ssize_t size) except -1:
-    if size != _room_for(at) or at.d < at.p + <Py_ssize_t> at.spec[INTERCEPT] + (at.spec[LOSS] == HUBER):
+cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
+    """Raise `TypeError` unless the vectors of `vector_of` have this size."""
+    cdef Py_ssize_t q = at.p + <Py_ssize_t> at.spec[INTERCEPT], scales = at.spec[LOSS] == HUBER
+    cdef Py_ssize_t needed = q + q * (q + 1) // 2 + 2 * scales if factor else at.d
+    if size != needed or at.d < q + scales:
         raise TypeError("the model and the room for its vectors differ in size")
     return 0
 
 
-def joint_of_rows(
-    spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, double factor, cnp.ndarray G not None
-):
+cdef void vector_of(
+    const Records* records, Py_ssize_t i, double factor, double* row, double* out, Py_ssize_t size
+) noexcept nogil:
+    """Write the vector of record i into out: its gradient, and with a factor above 0 its curvature (see `joint_of`).
+
+    `row` has room for p numbers, and `out` for one more than `size`.
+    """
+    copy_row(&records.X, i, row)
+    if factor:
+        joint_of(&records.at, row, entry(&records.y, i, 0), factor, out, size)
+    else:
+        gradient_of(&records.at, row, entry(&records.y, i, 0), out)
+
+
+def joint_of_rows(spec, theta, X, y, double factor, cnp.ndarray G not None):
     """Write the vectors of all rows at one theta into G.
 
     Parameters
@@ -94,107 +103,85 @@ def joint_of_rows(
 
     Raises `TypeError` for arrays of another type or shape.
     """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
     cdef double* out = matrix(G)
     cdef Py_ssize_t size = G.shape[1], i
-    check_room(&at, size)
-    cdef double* room = scratch(rows.width)
+    check_room(&records.at, factor, size)
+    cdef double* row = scratch(records.at.p)
     with nogil:
-        for i in range(rows.n):
-            copy_row(&rows, i, room)
-            joint_of(&at, room, entry(&targets, i, 0), factor, out + i * size, size)
-    wipe(room, rows.width)
+        for i in range(records.X.n):
+            copy_row(&records.X, i, row)
+            joint_of(&records.at, row, entry(&records.y, i, 0), factor, out + i * size, size)
+    wipe(row, records.at.p)
 
 
 def accumulate_averages(
-    double factor,
-    spec,
-    theta,
-    cnp.ndarray X not None,
-    cnp.ndarray y not None,
-    cnp.ndarray starts not None,
-    double cells,
-    cnp.ndarray total not None,
+    double factor, spec, theta, X, y, cnp.ndarray starts not None, double cells, cnp.ndarray total not None
 ):
     """Add the average vector of each user to a sum.
 
     Parameters
     ----------
     factor, spec, theta, X, y, cells, total
-        As for `accumulate_joint`, with the records of all users.
+        As for `accumulate`, with the records of all users; the factor is above 0.
     starts
         (users + 1,) int64: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
 
     Raises `TypeError` for arrays of another type or shape.
     """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
     cdef int64_t* out = whole_numbers(total)
     cdef int64_t* first = whole_numbers(starts)
-    cdef Py_ssize_t size = len(total), users = len(starts) - 1, p = rows.width, u, i, j
-    check_room(&at, size)
-    cdef double* row = scratch(p + 2 * size)
+    cdef Py_ssize_t size = len(total), users = len(starts) - 1, p = records.at.p, u, i, j
+    check_room(&records.at, factor, size)
+    cdef double* row = scratch(p + 2 * size + 1)
     cdef double* room = row + p
-    cdef double* mean = room + size
+    cdef double* mean = room + size + 1
     cdef double share
     with nogil:
         for u in range(users):
             for j in range(size):
                 mean[j] = 0.0
             for i in range(first[u], first[u + 1]):
-                copy_row(&rows, i, row)
-                joint_of(&at, row, entry(&targets, i, 0), factor, room, size)
+                vector_of(&records, i, factor, row, room, size)
                 for j in range(size):
                     mean[j] += room[j]
             share = cells / (first[u + 1] - first[u])
             for j in range(size):
                 out[j] += <int64_t> rint(mean[j] * share)
-    wipe(row, p + 2 * size)
+    wipe(row, p + 2 * size + 1)
 
 
-def accumulate_joint(
-    double factor,
-    spec,
-    theta,
-    cnp.ndarray X not None,
-    cnp.ndarray y not None,
-    double cells,
-    cnp.ndarray total not None,
-):
-    """As `loops.accumulate`, for vectors of gradient and curvature.
+def accumulate(spec, theta, X, y, double cells, cnp.ndarray total not None, double factor=0.0):
+    """Add the vectors of all rows at theta, rounded to multiples of 1 / cells, to a total.
+
+    No vector of a single record stays in memory.
 
     Parameters
     ----------
-    factor, spec, theta, X, y
-        As for `joint_of_rows`.
+    spec, theta, X, y
+        As for `joint_of_rows`, and for any loss if the factor is 0.
     cells
         Grid cells for each unit of a vector.
     total
         (size,) int64, in cells.
+    factor
+        lambda, by which the curvature is multiplied; 0 for gradients alone.
 
     Raises `TypeError` for arrays of another type or shape.
     """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
     cdef int64_t* out = whole_numbers(total)
-    cdef Py_ssize_t size = len(total), p = rows.width, i, j
-    check_room(&at, size)
-    cdef double* row = scratch(p + size)
+    cdef Py_ssize_t size = len(total), p = records.at.p, i, j
+    check_room(&records.at, factor, size)
+    cdef double* row = scratch(p + size + 1)
     cdef double* room = row + p
     with nogil:
-        for i in range(rows.n):
-            copy_row(&rows, i, row)
-            joint_of(&at, row, entry(&targets, i, 0), factor, room, size)
+        for i in range(records.X.n):
+            vector_of(&records, i, factor, row, room, size)
             for j in range(size):
                 out[j] += <int64_t> rint(room[j] * cells)
-    wipe(row, p + size)
+    wipe(row, p + size + 1)

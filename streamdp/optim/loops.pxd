@@ -46,5 +46,12 @@ cdef struct Point:
     Py_ssize_t p
 
 
+cdef struct Records:
+    # A model at a point, and records.
+    Point at
+    Rows X
+    Rows y
+
+
 cdef void gradient_of(const Point* at, const double* x, double y, double* g) noexcept nogil
-cdef int point_of(spec, theta, const Rows* X, Point* out) except -1
+cdef int records_of(spec, theta, X, y, Records* out) except -1

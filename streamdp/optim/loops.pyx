@@ -4,12 +4,11 @@ A model is described by `spec`, (`SPEC`,) numbers: the loss, and the settings of
 (`local_learning`).
 """
 
-from libc.math cimport INFINITY, exp, fabs, rint, sqrt
-from libc.stdint cimport int64_t
+from libc.math cimport INFINITY, exp, fabs, sqrt
 
 cimport numpy as cnp
 
-from streamdp.privacy.arrays cimport copy_row, entry, matrix, rows_of, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.arrays cimport copy_row, entry, matrix, rows_of, scratch, vector, wipe
 from streamdp.privacy.samplers cimport HUGE, TINY
 
 cnp.import_array()
@@ -131,17 +130,19 @@ cdef void gradient_of(const Point* at, const double* x, double y, double* g) noe
         _of_one(at, x, y, g)
 
 
-cdef int point_of(spec, theta, const Rows* X, Point* out) except -1:
-    """Describe a model and its parameters. Raises `TypeError` if their sizes do not fit X."""
-    out.spec, out.theta = vector(spec), vector(theta)
-    out.d, out.p = len(theta), X.width
-    q = out.p + <Py_ssize_t> out.spec[INTERCEPT]
-    if len(spec) != SPEC or q < 1 or out.d < q:
-        raise TypeError("the model and the records differ in their numbers of columns")
+cdef int records_of(spec, theta, X, y, Records* out) except -1:
+    """Describe a model, its parameters and records. Raises `TypeError` if their sizes do not fit each other."""
+    rows_of(X, &out.X)
+    rows_of(y, &out.y)
+    out.at.spec, out.at.theta = vector(spec), vector(theta)
+    out.at.d, out.at.p = len(theta), out.X.width
+    q = out.at.p + <Py_ssize_t> out.at.spec[INTERCEPT]
+    if len(spec) != SPEC or q < 1 or out.at.d < q or out.y.n < out.X.n:
+        raise TypeError("the model and the records differ in size")
     return 0
 
 
-def gradient(spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, Py_ssize_t i, cnp.ndarray g not None):
+def gradient(spec, theta, X, y, Py_ssize_t i, cnp.ndarray g not None):
     """Write the bounded gradient of record i into g.
 
     For all X and y, ||g|| is at most the bound of the loss: by its weight, or by clipping to spec[CLIP]. If the
@@ -162,22 +163,19 @@ def gradient(spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, Py_ssi
 
     Raises `TypeError` for arrays of another type or shape.
     """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
     cdef double* out = vector(g)
-    cdef double* room = scratch(rows.width + at.d + 1)
-    cdef Py_ssize_t j
-    copy_row(&rows, i, room)
-    gradient_of(&at, room, entry(&targets, i, 0), room + rows.width)
-    for j in range(min(<Py_ssize_t> len(g), at.d + 1)):
-        out[j] = room[rows.width + j]
-    wipe(room, rows.width + at.d + 1)
+    cdef Py_ssize_t p = records.at.p, d = records.at.d, j
+    cdef double* room = scratch(p + d + 1)
+    copy_row(&records.X, i, room)
+    gradient_of(&records.at, room, entry(&records.y, i, 0), room + p)
+    for j in range(min(<Py_ssize_t> len(g), d + 1)):
+        out[j] = room[p + j]
+    wipe(room, p + d + 1)
 
 
-def gradients(spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, cnp.ndarray G not None):
+def gradients(spec, theta, X, y, cnp.ndarray G not None):
     """Write the gradients of all rows at one theta into G.
 
     Parameters
@@ -189,53 +187,15 @@ def gradients(spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, cnp.n
 
     Raises `TypeError` for arrays of another type or shape.
     """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
     cdef double* out = matrix(G)
-    cdef Py_ssize_t p = rows.width, d = at.d, i, j
+    cdef Py_ssize_t p = records.at.p, d = records.at.d, i, j
     cdef double* room = scratch(p + d + 1)
     with nogil:
-        for i in range(rows.n):
-            copy_row(&rows, i, room)
-            gradient_of(&at, room, entry(&targets, i, 0), room + p)
+        for i in range(records.X.n):
+            copy_row(&records.X, i, room)
+            gradient_of(&records.at, room, entry(&records.y, i, 0), room + p)
             for j in range(d):
                 out[i * d + j] = room[p + j]
     wipe(room, p + d + 1)
-
-
-def accumulate(
-    spec, theta, cnp.ndarray X not None, cnp.ndarray y not None, double cells, cnp.ndarray total not None
-):
-    """Add the gradients of all rows at theta, rounded to multiples of 1 / cells, to a total.
-
-    No gradient of a single record stays in memory.
-
-    Parameters
-    ----------
-    spec, theta, X, y
-        As for `gradient`.
-    cells
-        Grid cells for each unit of the gradient.
-    total
-        (d,) int64, in cells.
-
-    Raises `TypeError` for arrays of another type or shape.
-    """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
-    cdef int64_t* out = whole_numbers(total)
-    cdef Py_ssize_t p = rows.width, d = len(total), i, j
-    cdef double* room = scratch(p + at.d + 1)
-    with nogil:
-        for i in range(rows.n):
-            copy_row(&rows, i, room)
-            gradient_of(&at, room, entry(&targets, i, 0), room + p)
-            for j in range(d):
-                out[j] += <int64_t> rint(room[p + j] * cells)
-    wipe(room, p + at.d + 1)

@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t
 
 cimport numpy as cnp
 
-from streamdp.optim.loops cimport Point, gradient_of, point_of
-from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, rows_of, scratch, whole_numbers, wipe
+from streamdp.optim.loops cimport Records, gradient_of, records_of
+from streamdp.privacy.arrays cimport copy_row, entry, matrix, scratch, whole_numbers, wipe
 
 cnp.import_array()
 
@@ -13,8 +13,8 @@ cnp.import_array()
 def average_gradients(
     spec,
     theta,
-    cnp.ndarray X not None,
-    cnp.ndarray y not None,
+    X,
+    y,
     cnp.ndarray starts not None,
     cnp.ndarray users not None,
     cnp.ndarray out not None,
@@ -36,15 +36,12 @@ def average_gradients(
 
     Raises `TypeError` for arrays of another type or shape.
     """
-    cdef Rows rows, targets
-    cdef Point at
-    rows_of(X, &rows)
-    rows_of(y, &targets)
-    point_of(spec, theta, &rows, &at)
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
     cdef double* means = matrix(out)
     cdef int64_t* first = whole_numbers(starts)
     cdef int64_t* chosen = whole_numbers(users)
-    cdef Py_ssize_t p = rows.width, d = at.d, count = len(users), k, i, j
+    cdef Py_ssize_t p = records.at.p, d = records.at.d, count = len(users), k, i, j
     cdef double* mean
     cdef double* room = scratch(p + d + 1)
     with nogil:
@@ -53,8 +50,8 @@ def average_gradients(
             for j in range(d):
                 mean[j] = 0.0
             for i in range(first[chosen[k]], first[chosen[k] + 1]):
-                copy_row(&rows, i, room)
-                gradient_of(&at, room, entry(&targets, i, 0), room + p)
+                copy_row(&records.X, i, room)
+                gradient_of(&records.at, room, entry(&records.y, i, 0), room + p)
                 for j in range(d):
                     mean[j] += room[p + j]
             for j in range(d):

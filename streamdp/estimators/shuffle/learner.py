@@ -89,7 +89,7 @@ class ShuffleLearner(BatchedModel):
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         params, rng, point = self._params, self._rng, self._middle
         spec, bound, places, noise, ones = self._spec, params.bound, params.g, params.b, self._ones
-        factor = None if self._curvature is None else self._curvature.factor
+        factor = 0.0 if self._curvature is None else self._curvature.factor
         while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words, factor)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]

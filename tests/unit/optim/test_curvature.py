@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from streamdp import Hinge, Huber, Logistic, Quantile, Softmax, Squared
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature, has_curvature
-from streamdp.optim.curvature_loops import accumulate_joint
+from streamdp.optim.curvature_loops import accumulate
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Loss
 
@@ -184,7 +184,7 @@ def test_sums_do_not_depend_on_order() -> None:
         for rows in (slice(None), slice(None, None, -1)):
             total = np.zeros(curvature.size, dtype=np.int64)
             at = np.ascontiguousarray(X[rows]), np.ascontiguousarray(y[rows])
-            accumulate_joint(curvature.factor, spec, theta, *at, 2.0**20, total)
+            accumulate(spec, theta, *at, 2.0**20, total, curvature.factor)
             sums.append(total)
         assert np.array_equal(*sums)
         exact = np.rint(curvature.vectors(spec, theta, X, y) * 2.0**20).sum(axis=0)
