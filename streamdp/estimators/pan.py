@@ -90,8 +90,9 @@ class _PanPrivate(BatchedModel):
         self._cells = 1 / row[samplers.GRID]
         self._scale = float(row[samplers.SCALE] * self._cells) if self._noisy else 0.0
         self._total = np.zeros(size, dtype=np.int64)
-        factor = 0.0 if self._curvature is None else self._curvature.factor
-        self._accumulate: Callable[..., None] = partial(accumulate, factor=factor)
+        self._accumulate: Callable[..., None] = accumulate
+        if self._curvature is not None:
+            self._accumulate = partial(accumulate, factor=self._curvature.factor)
         super()._allocate(p)
 
     @property

@@ -108,6 +108,7 @@ def test_learning_follows_the_paper_step_by_step(alpha):
     np.testing.assert_allclose(model.theta, np.mean(path, axis=0), atol=1e-9)
 
 
+@pytest.mark.campaign
 def test_second_order_prediction_reduces_to_the_central_limit_theorem():
     """Exact numbers, no Monte Carlo: the linear recursion tends to 1, the curvature leaves 4 eta^2 B^2 / V behind."""
     noise = gaussian_noise(3)

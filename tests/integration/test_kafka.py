@@ -697,7 +697,7 @@ def test_a_member_without_a_partition_says_that_others_have_them(
         assert not any(reader.settled for reader in readers)
         for reader in readers:
             reader.subscribe(Nobody())
-        wait_until(told)
+        wait_until(told, 120)
         assert all(reader.settled for reader in readers)
 
 
