@@ -124,6 +124,7 @@ class WithoutPrivacy:
     """`fitted` on the same records, as `Holdout.measure` takes it."""
 
     probabilistic = False
+    loss = None
 
     def __init__(self, config: JobConfig, batches: list[Batch]) -> None:
         X, y = np.concatenate([b.X for b in batches]), np.concatenate([b.y for b in batches])
