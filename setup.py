@@ -17,7 +17,8 @@ from setuptools import Extension, setup
 REORDERED = {"streamdp.privacy.privunit", "streamdp.optim.loops", "streamdp.optim.local_learning"}
 """Modules whose sums over coordinates may be reordered, to use vector instructions.
 
-No other module may be: the rounding of additive noise and of a ledger's sums is part of a proof.
+No other module may be: the rounding of additive noise and of a ledger's sums is part of a proof. That of PrivUnit is
+covered by its argument (`entropy`).
 """
 EXACT = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-unused-function"]
 REORDERING = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
