@@ -114,7 +114,7 @@ def compiled() -> None:
         results = {}
         for name, (loop, _) in loops.items():
             results[name] = np.zeros(10), np.zeros(10)
-            loop(X[:few], y[:few], Z[:few], *results[name])  # compiles
+            loop(X[:few], y[:few], Z[:few], *results[name])  # for the comparison below
         assert all(np.allclose(mean, next(iter(results.values()))[1]) for _, mean in results.values())
         contenders: dict[str, Callable[[], object]] = {
             name: lambda loop=loop, n=n: loop(X[:n], y[:n], Z[:n], np.zeros(10), np.zeros(10))

@@ -80,7 +80,7 @@ def measure(subjects: int, spends: int, commit: int, folder: Path, shared: bool 
     tenths, seconds, busy, largest_file = [], 0.0, 0.0, 0
     batch = min(POLL_RECORDS, commit)
     with (shared_ledger if shared else own_ledger)(cap, folder) as (ledger, write):
-        ledger.admit_many(["nobody", "else"] * 10, GaussianDP(mu))  # loads or compiles
+        ledger.admit_many(["nobody", "else"] * 10, GaussianDP(mu))  # loads what it needs
         write()
         waiting, last = 0, 0.0
         for done in range(0, spends, batch):

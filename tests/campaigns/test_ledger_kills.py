@@ -94,7 +94,7 @@ def check(path: Path, replay: Replay, least: int, most: int | None = None) -> in
 def kill_many(path: Path, kills: int, seed: int) -> None:
     small()
     rng, replay = random.Random(seed), Replay()
-    with Store(path.with_name("first.db"), "kills", "print", cap=PureDP(CAP)) as store:  # loads or compiles
+    with Store(path.with_name("first.db"), "kills", "print", cap=PureDP(CAP)) as store:  # loads what it needs
         for _ in range(9):
             assert store.ledger is not None
             store.ledger.admit_many([f"p{i}" for i in range(RECORDS)], PureDP(0.1))

@@ -18,13 +18,12 @@ from typing import Any
 import pytest
 
 from streamdp.data.subjects import Dated
-from streamdp.errors import LedgerConflictError
 from streamdp.ledger import paging, sqlite_pages
 from streamdp.ledger.periods import RenewingCap
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
-from tests.support.kills import Fork
+from tests.support.kills import Fork, repeat
 
 LENGTH, START = 3600, 1_760_000_400
 MOST, TOTAL, SUBJECTS = 3, 12, 60
@@ -75,12 +74,7 @@ def learn_until_killed(places: tuple[str, str | None], job: str, tell: Callable[
     small()
     rng = random.Random()
     with open_store(places, job) as store:
-        while True:
-            try:
-                learn(store, rng)
-            except LedgerConflictError:
-                continue
-            tell()
+        repeat(partial(learn, store, rng), tell)
 
 
 def small() -> None:
@@ -137,7 +131,7 @@ def kill_many(places: tuple[str, str | None], kills: int, seed: int, monkeypatch
         monkeypatch.setattr(module, name, getattr(module, name))  # undone after the test
     small()
     rng, jobs = random.Random(seed), ("alone",) if places[1] is None else ("late", "delay")
-    for job in jobs:  # loads or compiles
+    for job in jobs:  # loads what it needs
         with open_store(places, job) as store:
             learn(store, rng)
     for _ in range(0, kills, len(jobs)):

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from streamdp.errors import LedgerConflictError
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
-from tests.support.kills import Fork
+from tests.support.kills import Fork, repeat
 
 JOBS = ("late", "delay")
 CAP, SUBJECTS, BLOCK = 4, 2000, 400
@@ -58,18 +57,13 @@ def learn(store: Store, rng: random.Random) -> None:
 def learn_until_killed(places: tuple[str, str], job: str, tell: Callable[[], None]) -> None:
     rng = random.Random()
     with open_store(places, job) as store:
-        while True:
-            try:
-                learn(store, rng)
-            except LedgerConflictError:
-                continue
-            tell()
+        repeat(partial(learn, store, rng), tell)
 
 
 def kill_many(places: tuple[str, str], kills: int, seed: int) -> None:
     rng = random.Random(seed)
     positions = dict.fromkeys(JOBS, 0)
-    for job in JOBS:  # loads or compiles
+    for job in JOBS:  # loads what it needs
         with open_store(places, job) as store:
             learn(store, rng)
     for _ in range(0, kills, len(JOBS)):

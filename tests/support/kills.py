@@ -7,6 +7,18 @@ import signal
 import time
 from collections.abc import Callable
 
+from streamdp.errors import LedgerConflictError
+
+
+def repeat(learn: Callable[[], None], tell: Callable[[], None]) -> None:
+    """Learn and commit without end, and tell each commit; a span that conflicts with another job's is learned again."""
+    while True:
+        try:
+            learn()
+        except LedgerConflictError:
+            continue
+        tell()
+
 
 class Fork:
     """A child that works at once, and tells each of its commits.

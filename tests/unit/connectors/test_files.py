@@ -366,7 +366,7 @@ def test_follow_waits_for_whole_records_until_closed(tmp_path, kind):
     writer = threading.Thread(target=grow)
     writer.start()
     batches = []
-    deadline = time.monotonic() + 300  # it may have to compile first
+    deadline = time.monotonic() + 300  # the machine may be busy
     while sum(map(len, batches)) < 40 and time.monotonic() < deadline:
         batches.append(source.poll(7, 0.2))
         if len(batches) % 3 == 0:
@@ -426,7 +426,7 @@ def test_gzip_on_standard_input_in_pieces(monkeypatch):
     writer = threading.Thread(target=grow)
     writer.start()
     batches = []
-    deadline = time.monotonic() + 300  # it may have to compile first
+    deadline = time.monotonic() + 300  # the machine may be busy
     while sum(map(len, batches)) < 300 and time.monotonic() < deadline:
         batches.append(source.poll(1000, 0.05))
     writer.join()

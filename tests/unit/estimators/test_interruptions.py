@@ -350,7 +350,7 @@ def check(kind: type[Watched], call: str, most: int) -> int:
     """Interrupt a call at each of its lines, or at `most` of them; return how many interruptions there were."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WindowWarning)
-        kind().prepare(call)()  # imports and compiles
+        kind().prepare(call)()  # imports
         lines = lines_of(kind().prepare(call))
         assert lines
         at = range(lines) if lines <= most else sorted(np.random.default_rng(lines).choice(lines, most, replace=False))

@@ -344,7 +344,7 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(paging, "LOGGED_ROWS", most_logged)
     files = {ledger_module.__file__, paging.__file__, row_cache.__file__}
     old, new = [f"p{i}" for i in range(40)], [f"p{i}" for i in range(1200)]
-    Ledger("eps=1").admit_many(new, PureDP(0.5))  # compiles
+    Ledger("eps=1").admit_many(new, PureDP(0.5))  # loads what it needs
     at, done = 0, False
     while not done:
         ledger = Ledger("eps=1")
