@@ -31,10 +31,14 @@ LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier. PostgreSQL cuts a longer one, and two jobs could get the same name."""
 
 CONNECT_TIMEOUT_S = 5
+LOCK_TIMEOUT_MS = 5_000
+"""The server releases a lock a moment after its holder has closed the connection or was killed."""
+
 ANSWER_TIMEOUT_MS = 15_000
 """A server that has not acknowledged data for this long is treated as unreachable."""
 
-_LOCKED = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
+_LOCK_TIMEOUT = "55P03"
+_LOCKED = ("40001", "40P01", _LOCK_TIMEOUT)  # serialization failure, deadlock, lock not available
 # Connection exception, shutdown, too many connections, a read-only standby, a name that another process just created.
 _UNAVAILABLE = ("08", "57", "53", "25006", "23505")
 # What the server says to a connection that it will refuse again; it gives no code then.
@@ -61,20 +65,23 @@ class PostgresLock:
     shared
         Whether other holders that ask for a shared lock are allowed.
 
-    Raises `StoreBusyError` if another holder excludes this one.
+    Raises `StoreBusyError` if another holder still excludes this one after `LOCK_TIMEOUT_MS`.
     """
 
     def __init__(self, engine: Engine, schema: str, name: str, shared: bool) -> None:
         self._connection = engine.connect()
-        function = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
+        function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
         try:
-            got = self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": schema})
-            if not got.scalar():
-                raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
+            self._connection.execute(text(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}"))
+            self._connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": schema})
             self._connection.commit()
-        except BaseException:
+        except BaseException as error:
             self.release()
-            raise
+            if not isinstance(error, OperationalError) or getattr(error.orig, "sqlstate", None) != _LOCK_TIMEOUT:
+                raise
+        else:
+            return
+        raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
 
     def release(self) -> None:
         """See `Lock.release`."""

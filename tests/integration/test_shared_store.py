@@ -19,7 +19,6 @@ from streamdp.errors import (
     BudgetError,
     FencedError,
     LedgerConflictError,
-    StoreBusyError,
     StoreError,
     StoreUnavailableError,
 )
@@ -27,6 +26,7 @@ from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
 
 CAP = PureDP(3)
@@ -206,14 +206,12 @@ def test_history_is_pruned_for_each_shard(place: str, monkeypatch: pytest.Monkey
     assert [(c.shard.partition, c.seq) for c in Store.history(place, job="job")] == [(1, 1), (0, 3), (0, 4), (0, 5)]
 
 
-def test_a_shared_and_an_exclusive_store_exclude_each_other(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdp.database.sqlite.BUSY_TIMEOUT_S", 0.2)  # how long a shared opening waits for a file
+def test_a_shared_and_an_exclusive_store_exclude_each_other(place: str) -> None:
     with shared(place):
         shared(place).close()
-        with pytest.raises(StoreBusyError):
+        with refused_as_busy():
             Store(place, "job", "print", cap=CAP)
-    time.sleep(0.2)  # a server releases locks shortly after a connection ends
-    with Store(place, "job", "print", cap=CAP), pytest.raises(StoreBusyError):
+    with Store(place, "job", "print", cap=CAP), refused_as_busy():
         shared(place)
 
 
