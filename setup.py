@@ -20,7 +20,7 @@ REORDERED = {"streamdp.privacy.privunit", "streamdp.optim.loops", "streamdp.opti
 No other module may be: the rounding of additive noise and of a ledger's sums is part of a proof. That of PrivUnit is
 covered by its argument (`entropy`).
 """
-EXACT = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-unused-function"]
+EXACT = ["-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-Wno-unused-function"]
 REORDERING = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
 DIRECTIVES = {
     "language_level": 3,

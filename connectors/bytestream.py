@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import select
 import sys
 import time
-import zlib
 from typing import Any
 
+from connectors.unpacking import DamagedError, Gzip, Unpacker, Zstandard
 from streamdp.errors import SourceError
 
-_GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_ZSTD_PIECE = 512  # packed bytes that are unpacked at once; they become 16 MiB at most
-_GZIP_HEADER = 10  # bytes
+_MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd"}
+_ENDING = {"gzip": ".gz", "Zstandard": ".zst"}
+_PIECE = 1 << 16  # packed bytes that are read at once
 _FOLLOW_SLEEP_S = 0.05
 
 
@@ -37,35 +36,41 @@ class ByteStream:
         self.name = "standard input" if path == "-" else path
         """What messages call the file."""
         self._follow = follow
-        self._unpacked: Any = None  # None until the first bytes are there
+        self._head: bytes | None = b""  # the first bytes, until they tell what the file is
+        self._first = b""  # those of a plain file, which are not given yet
+        self._unpacker: Unpacker | None = None
         self._file: io.BufferedReader
         if path == "-":
             stdin: Any = sys.stdin.buffer
-            self._file = stdin if hasattr(stdin, "peek") else io.BufferedReader(stdin)
+            self._file = stdin if hasattr(stdin, "read1") else io.BufferedReader(stdin)
             return
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - `close` closes it
-            self._begin()
+            while self._head is not None:
+                self._begin(self._file.read1(len(_MAGIC["Zstandard"])))
         except OSError as error:
             raise SourceError(f"cannot open {path}: {_why(error)}") from None
 
-    def _begin(self) -> None:
-        head = self._file.peek(len(_ZSTD_MAGIC))
-        kinds = {"gzip": (_GZIP_MAGIC, ".gz"), "Zstandard": (_ZSTD_MAGIC, ".zst")}
-        packed = next((kind for kind, (magic, _) in kinds.items() if head.startswith(magic)), None)
-        if packed and self._follow:
+    def _begin(self, piece: bytes) -> None:
+        """Take the next of the first bytes; b"" is the end of the file."""
+        head = (self._head or b"") + piece
+        kind = next((kind for kind, magic in _MAGIC.items() if head.startswith(magic)), None)
+        if kind is None and piece and any(magic.startswith(head) for magic in _MAGIC.values()):
+            self._head = head
+            return
+        self._head, self._kind = None, kind
+        if kind and self._follow:
             self.close()
-            raise SourceError(f"cannot follow {self.name}: it is a {packed} file, and follow needs a plain one")
-        for kind, (_, ending) in kinds.items():
-            if self._path.endswith(ending) and head and packed != kind:
+            raise SourceError(f"cannot follow {self.name}: it is a {kind} file, and follow needs a plain one")
+        for named, ending in _ENDING.items():
+            if self._path.endswith(ending) and head and kind != named:
                 self.close()
-                raise SourceError(f"{self.name} is named {ending} but is not a {kind} file")
-        self._packed = packed
-        if packed == "gzip":
-            source: Any = _Packed(self._file)
-            self._unpacked = gzip.GzipFile(fileobj=source)
+                raise SourceError(f"{self.name} is named {ending} but is not a {named} file")
+        if kind is None:
+            self._first = head
         else:
-            self._unpacked = _Zstandard(self._file) if packed else self._file
+            self._unpacker = Gzip() if kind == "gzip" else Zstandard()
+            self._unpacker.feed(head)
 
     def read(self, size: int, timeout_s: float) -> bytes | None:
         """Read the next bytes.
@@ -82,20 +87,30 @@ class ByteStream:
         try:
             if self._follow:
                 return self._read_growing(size, timeout_s)
-            if self._path == "-" and not self._wait(timeout_s):
-                return None
-            if self._unpacked is None:
-                self._begin()
-            data: bytes = self._unpacked.read1(size)
+            deadline = time.monotonic() + timeout_s
+            while (data := self._take(size)) is None:
+                if self._path == "-" and not self._wait(max(0.0, deadline - time.monotonic())):
+                    return None
+                if self._head is not None:
+                    self._begin(self._file.read1(_PIECE))
+                elif self._unpacker is not None:
+                    self._unpacker.feed(self._file.read1(_PIECE))
+                else:
+                    return self._file.read1(size)
             return data
         except EOFError:
-            raise SourceError(
-                f"{self.name} ends in the middle of its {self._packed} stream: it was cut short"
-            ) from None
-        except (gzip.BadGzipFile, zlib.error, _DamagedError):
-            raise SourceError(f"{self.name} is damaged: its {self._packed} stream cannot be unpacked") from None
+            raise SourceError(f"{self.name} ends in the middle of its {self._kind} stream: it was cut short") from None
+        except DamagedError:
+            raise SourceError(f"{self.name} is damaged: its {self._kind} stream cannot be unpacked") from None
         except OSError as error:
             raise SourceError(f"cannot read {self.name}: {_why(error)}") from None
+
+    def _take(self, size: int) -> bytes | None:
+        """What is there without reading the file; None if nothing is."""
+        if self._unpacker is not None:
+            return self._unpacker.take(size)
+        data, self._first = self._first[:size], self._first[size:]
+        return data or None
 
     @property
     def share(self) -> float | None:
@@ -120,7 +135,7 @@ class ByteStream:
 
     def _read_growing(self, size: int, timeout_s: float) -> bytes | None:
         deadline = time.monotonic() + timeout_s
-        while not (data := self._file.read1(size)):
+        while not (data := self._take(size) or self._file.read1(size)):
             if os.fstat(self._file.fileno()).st_size < self._file.tell() or not self._same_file():
                 raise SourceError(f"{self.name} was cut or replaced while it was followed")
             if (left := deadline - time.monotonic()) <= 0:
@@ -133,60 +148,6 @@ class ByteStream:
             return os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno()))
         except FileNotFoundError:
             return False
-
-
-class _Packed:
-    """What `gzip` reads: parts of headers whole, other bytes as they come, without waiting to fill a buffer."""
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        return self._file.read(size) if size <= _GZIP_HEADER else self._file.read1(size)
-
-
-class _DamagedError(Exception):
-    """A stream of Zstandard that cannot be unpacked."""
-
-
-class _Zstandard:
-    """The unpacked bytes of a file of one or more Zstandard frames.
-
-    Parameters
-    ----------
-    file
-        The packed file.
-    """
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        from zstandard import ZstdDecompressor
-
-        self._file = file
-        self._new = ZstdDecompressor().decompressobj
-        self._frame: Any = None  # None between two frames
-        self._packed = b""
-        self._unpacked = b""
-
-    def read1(self, size: int) -> bytes:
-        """At most `size` bytes; b"" at the end. Raises EOFError if the file ends within a frame."""
-        from zstandard import ZstdError
-
-        while not self._unpacked:
-            piece = self._packed or self._file.read1(_ZSTD_PIECE)
-            if not piece:
-                if self._frame is not None:
-                    raise EOFError
-                return b""
-            self._frame = self._frame or self._new()
-            try:
-                self._unpacked = self._frame.decompress(piece)
-            except ZstdError:
-                raise _DamagedError from None
-            self._packed = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame = None
-        data, self._unpacked = self._unpacked[:size], self._unpacked[size:]
-        return data
 
 
 def _why(error: OSError) -> str:

@@ -21,6 +21,11 @@ from tests.support.commands import Quick
 from tests.support.servers import RunningBroker, RunningPostgres
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a quarter of the time, tests wait for servers and processes."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | RunningBroker]:
     """A Kafka cluster with a `.bootstrap`: that of STREAMDP_KAFKA (host:port), or one of our own."""

@@ -12,6 +12,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -433,6 +434,27 @@ def test_gzip_on_standard_input_in_pieces(monkeypatch):
     assert not source.finished
     os.close(writing)
     assert len(outcome([*batches, *read_all(source)])[0]) == 300
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_packed_records_of_an_open_pipe_are_there_before_its_next_byte(monkeypatch, pack):
+    """The end of a packed stream may come alone, and a piece may hold much."""
+    packed = pack(as_bytes("csv", rows(3000)))
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading, "r"))
+    source = CSVSource("-", SCHEMA)
+    batches = []
+    for piece, learned in ((packed[:-8], 2000), (packed[-8:], 3000)):
+        os.write(writing, piece)
+        for _ in range(300):
+            batches.append(source.poll(1000, 0.05))
+            if sum(map(len, batches)) >= learned:
+                break
+    assert not source.poll(1000, 0.05)
+    assert sum(map(len, batches)) == 3000
+    os.close(writing)
+    assert not outcome(read_all(source))[0]
 
 
 def test_a_gzip_file_that_unpacks_to_much_takes_a_block_of_memory_at_a_time(tmp_path):
