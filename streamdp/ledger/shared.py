@@ -325,19 +325,18 @@ class SharedLedger:
                     prepaid = add_charges(prepaid, self._rows.cache.keys[slots], terms)
                 noted = {"seq": span.seq, "prepaid": prepaid}
             self._update(connection, shard, charges=span.charges + 1, remaining=remaining, **noted)
-        now = self.ledger.begin_commit(_charged_at(connection))
-        self._rows.write_at(connection, before)
-        if journal:
-            every = self._rows.records
-            epsilon, delta, mu_squared, _ = every.sum(axis=0).tolist()
-            added = {
-                "records": JOBS.c.records + len(every),
-                "epsilon": JOBS.c.epsilon + epsilon,
-                "delta": JOBS.c.delta + delta,
-                "mu_squared": JOBS.c.mu_squared + mu_squared,
-                "charged_at": now,
-            }
-            connection.execute(update(JOBS).where(JOBS.c.job == self._job).values(**added))
+        now, oldest = self.ledger.begin_commit(_charged_at(connection))
+        self._rows.write_at(connection, before, oldest)
+        every = self._rows.records
+        epsilon, delta, mu_squared, _ = every.sum(axis=0).tolist()
+        added = {
+            "records": JOBS.c.records + len(every),
+            "epsilon": JOBS.c.epsilon + epsilon,
+            "delta": JOBS.c.delta + delta,
+            "mu_squared": JOBS.c.mu_squared + mu_squared,
+            "charged_at": now,  # also without a charge, because old periods may have been deleted
+        }
+        connection.execute(update(JOBS).where(JOBS.c.job == self._job).values(**added))
         self._written = _Written(before, before + 1, shards)
 
     def _mark_written(self) -> None:

@@ -314,7 +314,7 @@ class Store:
         shared = self._shared
         with contextlib.nullcontext() if self._ledger is None else self._ledger.lock:
             own = self._ledger if shared is None else None
-            now = time.time() if own is None else own.begin_commit(own.moments.committed_at)
+            now, oldest = (time.time(), 0) if own is None else own.begin_commit(own.moments.committed_at)
             committed = {
                 shard: (claim.seq + 1, part.position)
                 for shard, part in parts.items()
@@ -327,7 +327,7 @@ class Store:
                 if shared is not None:
                     shared.within_commit(self._connection, committed, all(repeated))
                 elif own is not None and not all(repeated):
-                    own.write_pending(self._connection)
+                    own.write_pending(self._connection, oldest)
                 if within is not None and not all(repeated):
                     within(self._connection, 1 + max(self._claims[shard].seq for shard in parts))
             if shared is not None:
