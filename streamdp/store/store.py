@@ -252,7 +252,8 @@ class Store:
                 job = read_job(self._connection, self._database.name)
                 out[shard] = read_snapshot(row, job, self._database.name)
             if self._shared is not None:
-                self._shared.claim({shard: self._claims[shard].seq for shard in out})
+                mine = {shard: self._claims[shard] for shard in out}
+                self._shared.claim({shard: (claim.epoch, claim.seq) for shard, claim in mine.items()})
         return out
 
     def load(self, shard: Shard = WHOLE) -> Snapshot | None:
