@@ -148,9 +148,7 @@ class Ledger:
         total; and the other errors of `admit_many`.
         """
         if self.several_jobs:
-            raise StoreError(
-                "several jobs share this ledger: use Store.set_caps, or the command streamdp ledger set-cap"
-            )
+            raise StoreError("several jobs share this ledger: use Store.set_caps, or streamdp ledger set-cap")
         numbers = own_cap_numbers(cap, for_all_time(self.cap))
         with self.lock:
             self._commit_if_large(1)
@@ -236,21 +234,23 @@ class Ledger:
         admitted[timely] = self._rows.admit(slots, each, self.shard)
         return admitted
 
-    def begin_commit(self, committed_at: float) -> float:
-        """Return the time of the commit that comes now, in seconds since 1970 (UTC). It may delete old periods.
+    def begin_commit(self, committed_at: float) -> tuple[float, int]:
+        """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
 
         Parameters
         ----------
         committed_at
-            The time of the last commit.
+            The time of the last commit, also of another job.
+
+        Raises `LedgerConflictError` if a record was admitted in a period of which that commit may have deleted the row.
         """
-        now, self._rows.oldest = self.moments.commit(committed_at)
-        return now
+        found = self.moments.commit(committed_at)
+        if isinstance(self.cap, RenewingCap):
+            self._rows.check_kept(self.cap.oldest(committed_at))
+        return found
 
     def prepare(self, subjects: Sequence[Subject | None]) -> None:
-        """Read the spends of some subjects, so that admitting them next cannot fail because of the database.
-
-        They may be admitted in one call or in several.
+        """Read some spends, so that admitting next, in one or several calls, cannot fail because of the database.
 
         Parameters
         ----------
@@ -282,10 +282,7 @@ class Ledger:
 
     @property
     def n_subjects(self) -> int:
-        """How many subjects have spent something or have their own cap; with a cap that renews, how many rows.
-
-        The database counts them.
-        """
+        """How many subjects have spent something or have their own cap; with a cap that renews, how many rows."""
         return self._rows.n_subjects
 
     @property
@@ -333,18 +330,20 @@ class Ledger:
                 self.write_pending(connection)
             self.mark_committed()
 
-    def write_pending(self, connection: Connection) -> None:
+    def write_pending(self, connection: Connection, oldest: int = 0) -> None:
         """Write what has changed since the last commit, inside the caller's transaction.
 
         Parameters
         ----------
         connection
             The database of the ledger.
+        oldest
+            From `begin_commit`: rows of periods before this one are deleted. 0: none.
 
         Raises `LedgerConflictError` if a subject's row is no longer what it was when it was read: another worker of the
         same job spent from it, and both spends together may exceed the cap.
         """
-        self._rows.write_pending(connection)
+        self._rows.write_pending(connection, oldest)
 
     def mark_committed(self, at: float = 0.0) -> None:
         """Note that the transaction of `write_pending` is on disk: nothing is pending any more.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text, inspect
 
 from streamdp.database.interface import Format
 from streamdp.ledger.spends import add_caps
@@ -46,6 +46,7 @@ SPANS = Table(  # of each shard of a job: who may charge, and what is prepaid af
     Column("position", Text, nullable=False),
     Column("prepaid", LargeBinary, nullable=False),
     Column("remaining", LargeBinary, nullable=False),
+    Column("epoch", BigInteger, nullable=False),  # since format 4: that of the claim in the store; 0: not known
 )
 _SHARING = (VERSION, CAPS, JOBS, SPANS)
 
@@ -68,4 +69,10 @@ def _add_sharing(connection: Connection) -> None:
     first_version(connection)
 
 
-LEDGER_FORMAT = Format("ledger", 0x7344506C, 3, _metadata, {1: add_caps, 2: _add_sharing})
+def _add_epochs(connection: Connection) -> None:
+    """From format 3, which did not know the epochs of stores."""
+    if all(column["name"] != "epoch" for column in inspect(connection).get_columns("spans")):  # the table may be new
+        connection.exec_driver_sql("ALTER TABLE spans ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0")
+
+
+LEDGER_FORMAT = Format("ledger", 0x7344506C, 4, _metadata, {1: add_caps, 2: _add_sharing, 3: _add_epochs})

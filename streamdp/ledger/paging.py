@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.data.records import Shard
-from streamdp.errors import StoreError
+from streamdp.errors import LedgerConflictError, StoreError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.check_words import update_checks
@@ -24,6 +24,7 @@ from streamdp.ledger.periods import filters as filters_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import Expected
 from streamdp.ledger.spends import spends_in
+from streamdp.ledger.subject_key import period_of
 
 KEPT_SUBJECTS = 4_000_000
 """Rows that stay in memory after a commit (about 400 MB), so that the next batch need not read them again.
@@ -53,8 +54,6 @@ class PagedRows:
     ----------
     cache
         The rows in memory. It changes with `find`, `mark_committed` and `rollback`.
-    oldest
-        The next commit deletes the rows of periods before this one (see `periods`). 0: it deletes none.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class PagedRows:
         self._process = os.getpid()
         self._limits = filters_of(cap)
         self._caps = [cap_numbers(limit) for limit in self._limits]
-        self.oldest = 0
+        self._deleted = 0  # the last `write_pending` deleted the rows of periods before this one
         self._spends = spends_in(connection)
         self._log = None if shared else self._spends.log
         self._logged_rows = 0
@@ -166,7 +165,7 @@ class PagedRows:
     @property
     def is_full(self) -> bool:
         """Whether the next commit will write all rows to the table and remove them from memory."""
-        return self.cache.n > KEPT_SUBJECTS or self.oldest > 0
+        return self.cache.n > KEPT_SUBJECTS or self._deleted > 0
 
     @property
     def n_subjects(self) -> int:
@@ -181,24 +180,41 @@ class PagedRows:
         """The number of rows that the next commit writes."""
         return int(np.count_nonzero(self.cache.pending))
 
-    def write_pending(self, connection: Connection) -> None:
+    def check_kept(self, oldest: int) -> None:
+        """Raise `LedgerConflictError` if a row that the next commit writes is of a period that may be deleted already.
+
+        Parameters
+        ----------
+        oldest
+            The oldest period that is kept, with a cap that renews.
+        """
+        periods = period_of(self.cache.keys[self.cache.pending])
+        if np.any((periods > 0) & (periods < oldest)):
+            raise LedgerConflictError(
+                "another job or worker, by a later clock, has deleted the spends of a period in which a record was"
+                " admitted: roll back to the last commit and learn again"
+            )
+
+    def write_pending(self, connection: Connection, oldest: int = 0) -> None:
         """Write the rows that have changed since the last commit, inside the caller's transaction.
 
         Parameters
         ----------
         connection
             The database.
+        oldest
+            Delete the rows of periods before this one (see `periods`). 0: delete none.
 
         Raises `LedgerConflictError` if a row is no longer what it was when it was read.
         """
-        cache = self.cache
+        cache, self._deleted = self.cache, oldest
         changed = np.flatnonzero(cache.pending[: cache.n])
         has_room = self._logged_rows + len(changed) <= max(LOGGED_ROWS, 2 * cache.n)
         self._to_log = self._log is not None and has_room and not self.is_full
         if cache.n:
             self._write(connection, changed)
-        if self.oldest:
-            self._spends.delete_before(connection, self.oldest)
+        if oldest:
+            self._spends.delete_before(connection, oldest)
 
     def _write(self, connection: Connection, changed: np.ndarray) -> None:
         cache = self.cache
@@ -220,7 +236,7 @@ class PagedRows:
             return
         self._logged_rows = 0
         if self.is_full:
-            self.cache, self.oldest = RowCache(), 0
+            self.cache, self._deleted = RowCache(), 0
             return
         changed = np.flatnonzero((cache.pending | cache.logged)[: cache.n])
         update_checks(changed, cache.keys, cache.rows.view(np.uint64), cache.checks)
@@ -228,4 +244,4 @@ class PagedRows:
 
     def rollback(self) -> None:
         """Discard all rows in memory. The next `find` reads from the database."""
-        self.cache, self._log_is_cached, self.oldest = RowCache(), False, 0
+        self.cache, self._log_is_cached, self._deleted = RowCache(), False, 0

@@ -43,7 +43,7 @@ class JobSpends:
     epsilon, delta, mu_squared
         Sums over them, as in `Spend`.
     charged_at
-        The last charge, in seconds since 1970 (UTC); 0 before the first.
+        The last transaction of the job's charges, in seconds since 1970 (UTC); 0 before the first.
     shards
         By the name of the shard: the number of the last commit that the ledger knows, and the position after it, as
         JSON text.

@@ -108,7 +108,7 @@ class SharedRows(PagedRows):
         """The terms (n, 4) of the n records that were charged since the last write, each once."""
         return np.concatenate([np.empty((0, RECORDS)), *self._records])
 
-    def write_at(self, connection: Connection, version: int) -> None:
+    def write_at(self, connection: Connection, version: int, oldest: int) -> None:
         """Write the rows that have changed, inside the caller's transaction.
 
         Parameters
@@ -117,12 +117,14 @@ class SharedRows(PagedRows):
             The database, locked against other writers.
         version
             The version of the ledger before this write.
+        oldest
+            See `PagedRows.write_pending`.
 
         Raises `LedgerConflictError` if a subject would be over its cap because of what others have written.
         """
         if version != self._version:
             self._add_to_others(connection)
-        super().write_pending(connection)
+        super().write_pending(connection, oldest)
 
     def _add_to_others(self, connection: Connection) -> None:
         """Replace the rows that have changed by those of the database with the pending charges added."""

@@ -252,7 +252,8 @@ class Store:
                 job = read_job(self._connection, self._database.name)
                 out[shard] = read_snapshot(row, job, self._database.name)
             if self._shared is not None:
-                self._shared.claim({shard: self._claims[shard].seq for shard in out})
+                mine = {shard: self._claims[shard] for shard in out}
+                self._shared.claim({shard: (claim.epoch, claim.seq) for shard, claim in mine.items()})
         return out
 
     def load(self, shard: Shard = WHOLE) -> Snapshot | None:
@@ -314,7 +315,7 @@ class Store:
         shared = self._shared
         with contextlib.nullcontext() if self._ledger is None else self._ledger.lock:
             own = self._ledger if shared is None else None
-            now = time.time() if own is None else own.begin_commit(own.moments.committed_at)
+            now, oldest = (time.time(), 0) if own is None else own.begin_commit(own.moments.committed_at)
             committed = {
                 shard: (claim.seq + 1, part.position)
                 for shard, part in parts.items()
@@ -327,7 +328,7 @@ class Store:
                 if shared is not None:
                     shared.within_commit(self._connection, committed, all(repeated))
                 elif own is not None and not all(repeated):
-                    own.write_pending(self._connection)
+                    own.write_pending(self._connection, oldest)
                 if within is not None and not all(repeated):
                     within(self._connection, 1 + max(self._claims[shard].seq for shard in parts))
             if shared is not None:

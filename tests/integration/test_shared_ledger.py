@@ -1,11 +1,16 @@
-"""Two jobs that read one topic of a real broker at the same time, with one ledger in PostgreSQL."""
+"""Two jobs that read one topic of a real broker at the same time, with one ledger in PostgreSQL.
+
+In one layout the cap renews, by the times of the records. What is learned is counted from the input alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from streamdp.cli.kafka_job import produce
-from streamdp.ledger.report import ledger_status
+from streamdp.ledger.report import export_rows, ledger_status
 from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Command, Quick
 from tests.support.kafka_job import counts
@@ -25,31 +30,76 @@ schema:
   features: {{delay: [-30, 60]}}
   target: {{column: late, classes: ["False", "True"]}}
   subject: tail
+  time: {{column: at, unit: iso}}
 model: {{estimator: LDPASGDClassifier, budget: eps=1}}
-cap: eps=20
+cap: {cap}
 commit: {{seconds: 0.2}}
 store: {store}
 ledger: {ledger}
 """
-PEOPLE, CAP = 40, 20
+NAMES, TOTAL, IN_A_DAY, DAY = 211, 20, 4, 86_400
+PLAIN = f"eps={TOTAL}"
+RENEWING = f"eps={IN_A_DAY} per 1 day, late 9 days, total eps={TOTAL}"
+PROMISE = {
+    PLAIN: f"the person's total over all jobs of its ledger would pass eps={TOTAL}",
+    RENEWING: f"jobs of its ledger in one period of 1 day would pass eps={IN_A_DAY}, or over all time eps={TOTAL}",
+}
+
+
+def most(cap: str, days: Counter[int]) -> int:
+    """How many records of a person two jobs learn together, who has so many of a day for each."""
+    return min(TOTAL, sum(min(IN_A_DAY, 2 * n) if cap == RENEWING else 2 * n for n in days.values()))
+
+
+def day_of(i: int) -> int:
+    """How many days ago record i was. A few are too old, and a few are to come."""
+    return 30 if i % 70 == 3 else -2 if i % 70 == 5 else 1 + (i // 7) % 7
+
+
+def written(days: int) -> str:
+    """A time at noon, with the offset of one of several zones."""
+    noon = datetime.fromtimestamp(time.time() // DAY * DAY + DAY / 2, UTC) - timedelta(days=days)
+    return noon.astimezone(timezone(timedelta(hours=days % 5 - 2))).isoformat()
 
 
 @pytest.mark.parametrize(
-    "stores", ["on the server of the ledger", pytest.param("in files", marks=pytest.mark.campaign)]
+    ("stores", "cap"),
+    [
+        ("on the server of the ledger", RENEWING),
+        pytest.param("in files", RENEWING, marks=pytest.mark.campaign),
+        pytest.param("in files", PLAIN, marks=pytest.mark.campaign),
+    ],
 )
 def test_two_jobs_on_one_topic_share_the_cap(
-    tmp_path: Path, broker: Any, make_topic: Callable[..., str], server_database: str, quick: Quick, stores: str
+    tmp_path: Path,
+    broker: Any,
+    make_topic: Callable[..., str],
+    server_database: str,
+    quick: Quick,
+    stores: str,
+    cap: str,
 ) -> None:
     topic = make_topic(2)
-    tails = [f"t{(i * i) % PEOPLE}" for i in range(1500)]
-    rows = [f"{i % 90 - 30},{i % 3 == 0},{tail}" for i, tail in enumerate(tails)]
-    (tmp_path / "data.csv").write_text("\n".join(["delay,late,tail", *rows]) + "\n")
+    tails = [f"person{(i * i) % NAMES}" for i in range(1500)]
+    days = [day_of(i) for i in range(1500)]
+    rows = [
+        f"{i % 90 - 30},{i % 3 == 0},{tail},{'' if i % 70 == 7 else written(day)}"
+        for i, (tail, day) in enumerate(zip(tails, days, strict=True))
+    ]
+    there: dict[str, Counter[int]] = {tail: Counter() for tail in tails}
+    dead: Counter[str] = Counter()
+    for i, (tail, day) in enumerate(zip(tails, days, strict=True)):
+        if i % 70 == 7 or (cap == RENEWING and day not in range(1, 8)):
+            dead["missing" if i % 70 == 7 else "too_late" if day > 0 else "too_early"] += 1
+        else:
+            there[tail][day] += 1
+    (tmp_path / "data.csv").write_text("\n".join(["delay,late,tail,at", *rows]) + "\n")
     assert produce(str(tmp_path / "data.csv"), topic, broker.bootstrap, "tail") == len(rows)
     database = make_url(server_database)
     places = {job: server_database if "server" in stores else str(tmp_path / f"{job}.db") for job in ("late", "slow")}
     with contextlib.ExitStack() as stack:
         for job, store in places.items():
-            text = JOB.format(job=job, topic=topic, store=store, ledger=server_database)
+            text = JOB.format(job=job, topic=topic, store=store, ledger=server_database, cap=cap)
             (tmp_path / f"{job}.yaml").write_text(text)
         key = {ENVIRONMENT: "5a" * 32}
         arguments = ("--idle-seconds", "3")
@@ -59,18 +109,23 @@ def test_two_jobs_on_one_topic_share_the_cap(
         ]
         assert [worker.end() for worker in workers] == [0, 0], [worker.errors for worker in workers]
     found = {job: counts(store, job) for job, store in places.items()}
-    assert all(count.learned + count.refused == len(rows) for count in found.values())
-    there = Counter(tails)
-    assert sum(count.learned for count in found.values()) == sum(min(CAP, 2 * n) for n in there.values())
+    assert all(count.dead == dead.total() for count in found.values())
+    assert all(count.learned + count.refused + count.dead == len(rows) for count in found.values())
+    learned = sum(count.learned for count in found.values())
+    assert learned == sum(most(cap, of_days) for of_days in there.values())
+    assert learned > 500
     status = ledger_status(server_database)
     assert {job.job: job.records for job in status.jobs} == {job: count.learned for job, count in found.items()}
-    assert (status.people, status.own_caps) == (len(there), 0)
+    _, *spends = export_rows(server_database)
+    in_days, over_all = ([row[1] for row in spends if (row[-1] != "") == dated] for dated in (True, False))
+    assert (sum(over_all), max(over_all), len(over_all)) == (learned, TOTAL, sum(n.total() > 0 for n in there.values()))
+    assert (sum(in_days), max(in_days)) == (learned, IN_A_DAY) if cap == RENEWING else in_days == []
     assert [set(job.shards) for job in status.jobs] == [{f"{topic}/0", f"{topic}/1"}] * 2
     shown = quick("statement", places["late"], "--job", "late")[1]
-    assert "the person's total over all jobs of its ledger would pass eps=20" in shown
+    assert PROMISE[cap] in shown
     code, out, _ = quick("ledger", "status", server_database)
     assert code == 0
     assert f"{topic}/1: commit" in out
     for text in (out, json.dumps([w.events for w in workers]), *(e for w in workers for e in w.errors)):
         assert not database.password or database.password not in text
-        assert "t39" not in text
+        assert "person" not in text

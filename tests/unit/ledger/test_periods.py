@@ -515,6 +515,46 @@ def test_random_crashes_charge_what_was_learned_at_least(tmp_path: Path) -> None
             assert sum(n for (who, _), n in learned.items() if who == person) <= ledger.spent(person).records <= 8
 
 
+@pytest.mark.parametrize("places", ["files", "one server"], indirect=True)
+def test_a_clock_that_was_ahead_opens_no_deleted_period(
+    places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose clock is ahead deletes the periods of a shared ledger, and charges nothing itself."""
+    cap = "eps=2 per 10 minutes, late 20 minutes"
+    with open_job(places, "b", cap, NOW) as b:
+        assert admit(b, "ann", "ann") == [True, True]
+        commit(b, 2)
+    with open_job(places, "a", cap, NOW) as a:
+        assert admit(a, "bob") == [True]
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "_write", crash)
+            with pytest.raises(Crashed):
+                commit(a, 1)
+    with open_job(places, "a", cap, NOW + 9 * LENGTH) as a:
+        assert admit(a, Dated("bob", NOW)) == [False]
+        commit(a, 1)
+    with open_job(places, "b", cap, NOW) as b:
+        assert admit(b, Dated("ann", NOW)) == [False]
+
+
+@pytest.mark.parametrize("places", ["files"], indirect=True)
+def test_a_running_job_charges_no_period_that_a_later_clock_has_deleted(places: tuple[str, str]) -> None:
+    """Before: the two records of ann were learned twice under a cap of two."""
+    cap = "eps=2 per 10 minutes, late 20 minutes"
+    with open_job(places, "a", cap, NOW) as a, open_job(places, "b", cap, NOW) as b:
+        assert admit(a, "ann", "ann") == [True, True]
+        commit(a, 2)
+        with open_job(places, "late", cap, NOW + 9 * LENGTH) as later:
+            assert admit(later, "eve") == [True]
+            commit(later, 1)
+        assert admit(b, Dated("ann", NOW)) == [True]  # its row is gone
+        with pytest.raises(LedgerConflictError, match="by a later clock, has deleted"):
+            commit(b, 1)
+        b.rollback()
+        assert admit(b, Dated("ann", NOW), "ann") == [False, True]  # too late now; counted by the later clock
+        commit(b, 1)
+
+
 def test_set_cap_keeps_the_periods(tmp_path: Path) -> None:
     places = (f"{tmp_path}/%s.db", f"{tmp_path}/people.db")
     with open_job(places, "a", CAP, NOW) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -404,6 +405,72 @@ def test_an_old_copy_of_a_store_is_told_and_charges_again(people: str, tmp_path:
     with pytest.warns(PrivacyWarning, match="old copy, and the records after its last commit are learned and charged"):
         run(2)
     assert spent(people, "ann") == [3]
+
+
+def test_a_copy_from_before_the_last_start_is_told_also_after_a_crash(people: str, tmp_path: Path) -> None:
+    """One commit old, and the ledger does not know of that commit: what it has charged must not pay once more."""
+    stores = f"{tmp_path}/%s.db"
+    with open_store(stores, "late", people) as store:
+        admit(store, "ann")
+        commit(store, 1)
+    copies = {path: path.read_bytes() for path in tmp_path.glob("late.db*")}
+    with open_store(stores, "late", people) as store, pytest.MonkeyPatch.context() as patch:
+        break_at(patch, "after the commit")
+        admit(store, "ann")
+        with pytest.raises(Crashed):
+            commit(store, 2)
+    for path, content in copies.items():
+        path.write_bytes(content)
+    with pytest.warns(PrivacyWarning, match="old copy, and the records after its last commit are learned and charged"):
+        store = open_store(stores, "late", people)
+    with store:
+        assert admit(store, "ann", "ann") == [True, False]
+        commit(store, 2)
+    assert spent(people, "ann") == [3]
+
+
+def test_a_ledger_of_format_3_is_migrated(people: str, tmp_path: Path) -> None:
+    stores = f"{tmp_path}/%s.db"
+    with open_store(stores, "late", people) as store:
+        admit(store, "ann")
+        commit(store, 1)
+    if "://" in people:
+        with psycopg.connect(people) as server:
+            server.execute('ALTER TABLE "streamdp_:ledger".spans DROP COLUMN epoch')
+            server.execute('UPDATE "streamdp_:ledger".format SET version = 3')
+    else:
+        with contextlib.closing(sqlite3.connect(people)) as file:
+            file.execute("ALTER TABLE spans DROP COLUMN epoch")
+            file.execute("PRAGMA user_version = 3")
+            file.commit()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (2, 3):
+            with open_store(stores, "late", people) as store:
+                admit(store, "ann")
+                commit(store, n)
+    assert spent(people, "ann") == [3]
+
+
+def test_a_claim_that_fails_in_the_store_loses_no_balance(people: str, tmp_path: Path) -> None:
+    stores = f"{tmp_path}/%s.db"
+    with open_store(stores, "late", people) as store, pytest.MonkeyPatch.context() as patch:
+        break_at(patch, "after the charge")
+        admit(store, "ann")
+        with pytest.raises(Crashed):
+            commit(store, 1)
+    real = shared_module.SharedLedger.claim
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared_module.SharedLedger, "claim", lambda *a: (real(*a), crash()))
+            with pytest.raises(Crashed):
+                open_store(stores, "late", people)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with open_store(stores, "late", people) as store:
+            assert admit(store, "ann") == [True]
+            commit(store, 1)
+    assert spent(people, "ann") == [1]
 
 
 def test_one_cap_for_all_jobs(people: str, tmp_path: Path) -> None:

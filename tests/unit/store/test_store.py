@@ -535,7 +535,7 @@ def test_a_server_that_was_killed_loses_no_commit(
             fragile.kill()
         else:
             write = store.ledger.write_pending
-            monkeypatch.setattr(store.ledger, "write_pending", lambda c: (write(c), fragile.kill()))
+            monkeypatch.setattr(store.ledger, "write_pending", lambda *c: (write(*c), fragile.kill()))
         with pytest.raises(StoreUnavailableError):
             store.commit_parts({WHOLE: part})
         with pytest.raises(StoreUnavailableError):
