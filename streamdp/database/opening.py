@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.errors import StoreError
+
+_SEVERAL_HOSTS = re.compile(r"^(postgresql[^:]*://(?:[^/@]*@)?)([^/@]*,[^/@]*)(/[^?]*)\??")
+"""User, hosts and database of a URL with several hosts."""
 
 
 def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Database:
@@ -18,7 +22,9 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     Parameters
     ----------
     url_or_path
-        A file path, `sqlite:///PATH` or `postgresql://HOST/DATABASE`.
+        A file path, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. Several hosts, such as a primary and its standby,
+        stand as PostgreSQL's own clients have it: `postgresql://USER@A:5432,B:5432/DATABASE`, or `host=A:5432,B:5432`
+        among the parameters.
     job
         The name of the job. PostgreSQL needs it, because one database may hold many jobs.
 
@@ -28,7 +34,9 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     if "://" not in place:
         return SQLiteFile(place)
     try:
-        url = make_url(place)
+        url = _with_hosts(make_url(_SEVERAL_HOSTS.sub(r"\1\3?host=\2&", place)))
+        if "@" in (url.host or ""):
+            raise ValueError("a part of the password")
     except (ArgumentError, ValueError):  # the error may contain the password; ValueError is for a port
         raise StoreError("expected a file path, sqlite:///PATH or postgresql://..., got a malformed URL") from None
     kind = url.get_backend_name()
@@ -41,3 +49,11 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     from streamdp.database.postgres import PostgresNamespace  # here, because few jobs need it
 
     return PostgresNamespace(url, job)
+
+
+def _with_hosts(url: URL) -> URL:
+    """The URL with one parameter for each of several hosts, as SQLAlchemy wants them."""
+    hosts = url.query.get("host")
+    if "port" in url.query or not isinstance(hosts, str):
+        return url
+    return url.update_query_dict({"host": hosts.split(",")})

@@ -110,13 +110,18 @@ class PostgresNamespace:
         if len(self._schema.encode()) > LONGEST_NAME or "\0" in job:
             raise ConfigError(f"job: in PostgreSQL a name has at most {LONGEST_NAME - len(PREFIX)} bytes")
         self._quoted = '"' + self._schema.replace('"', '""') + '"'
-        self.name = f"{url.host or 'localhost'}/{url.database} ({self._schema})"
+        hosts = url.query.get("host") or (url.host or "localhost",)
+        hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
+        self.name = f"{hosts}/{url.database} ({self._schema})"
+        # Of several hosts, only the primary can be written. A URL may say otherwise, for readers.
+        primary = {"target_session_attrs": "read-write"} if "," in hosts else {}
         try:
             self._engine = create_engine(
                 url.set(drivername="postgresql+psycopg"),
                 poolclass=NullPool,
                 hide_parameters=True,  # otherwise the text of an error contains states, settings and spends
                 connect_args={
+                    **{name: value for name, value in primary.items() if name not in url.query},
                     "connect_timeout": CONNECT_TIMEOUT_S,
                     "tcp_user_timeout": ANSWER_TIMEOUT_MS,
                     "keepalives_idle": 5,

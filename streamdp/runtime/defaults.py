@@ -9,3 +9,7 @@ COMMIT_SECONDS = 5.0
 
 POLL_TIMEOUT_S = 0.2
 """The longest wait of one poll, in seconds. Between two polls the loop checks the clock and the stop signals."""
+
+REPORT_AFTER_S = 30.0
+"""A worker that waits, for a shard or for the end of a call of the store, says so after this time in seconds, and then
+every time it has passed again."""

@@ -178,7 +178,8 @@ class Observer:
         Parameters
         ----------
         kind
-            `fenced`, `conflict`, `store`, `source`, `publish`, or `waiting`: the worker has no shard for long.
+            `fenced`, `conflict`, `store`, `source`, `publish`, or `waiting`: the worker has no shard, or no
+            answer to a call of the store, for long.
         message
             The text of the error, or what the worker waits for. It shows no value of a record.
         """

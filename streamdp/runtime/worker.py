@@ -33,7 +33,7 @@ from streamdp.errors import (
     StoreUnavailableError,
 )
 from streamdp.runtime.bad_records import BadRecords
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, REPORT_AFTER_S
 from streamdp.runtime.learning import learn
 from streamdp.runtime.protocols import DeadLetters, Estimator, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
@@ -48,8 +48,6 @@ LAST_BATCH_S = 2.0
 """How long a rebalance waits for the current batch."""
 RECLAIM_AFTER_S = 3.0
 """After this time, a shard that another worker has claimed is claimed again if the source still assigns it here."""
-REPORT_AFTER_S = 30.0
-"""A worker without shards says so after this time, and then every time it has passed again."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -120,8 +118,7 @@ class Worker:
         self._randomness = randomness
         self._shards = ShardTable(build)
         self._bad_records = BadRecords(max_bad_in_a_row, max_bad_share)
-        retried = partial(self._tell, "store")
-        self._thread = StoreThread(source, self._stay, retried, clock, sleep, wait, randomness)
+        self._thread = StoreThread(source, self._stay, self._retried, clock, sleep, wait, randomness)
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
         self._done = 0
@@ -218,9 +215,14 @@ class Worker:
         """Tell the observers, from time to time, that this worker has no shard, and what it waits for."""
         if len(self._shards):
             self._reported_at = self._clock()
-        elif self._clock() - self._reported_at >= REPORT_AFTER_S:
-            self._reported_at = self._clock()
+        elif self._report_is_due():
             self._tell("waiting", f"this worker has no shard; it waits for {self._source.awaited()}")
+
+    def _report_is_due(self) -> bool:
+        due = self._clock() - self._reported_at >= REPORT_AFTER_S
+        if due:
+            self._reported_at = self._clock()
+        return due
 
     def _commit_is_due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
@@ -238,8 +240,18 @@ class Worker:
     def _stay(self) -> None:
         """Poll the paused source, which keeps this worker in the group."""
         self._heard = self._clock()
+        if self._report_is_due():
+            self._tell(
+                "waiting",
+                f"a call has not returned for {REPORT_AFTER_S:g} s: the database does not end it, or a batch takes so"
+                " long to learn",
+            )
         if self._poll(1, 0.0):
             self._shards.stale = True  # a paused source should return nothing; if it does, read it again
+
+    def _retried(self, error: BaseException) -> None:
+        self._reported_at = self._clock()
+        self._tell("store", error)
 
     def _learn_all(self, polled: Sequence[tuple[Lane | None, Shard, Sequence[Any]]]) -> None:
         for lane, shard, raw in polled:

@@ -67,7 +67,8 @@ class Store:
     Parameters
     ----------
     url_or_path
-        A file, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. On a server, each job has its own namespace.
+        A file, `sqlite:///PATH` or `postgresql://HOST/DATABASE`. On a server, each job has its own namespace. Several
+        hosts are a primary and its standbys: `postgresql://A:5432,B:5432/DATABASE`.
     job
         The name of the job.
     fingerprint

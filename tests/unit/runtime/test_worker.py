@@ -22,10 +22,11 @@ from streamdp.errors import (
     StoreUnavailableError,
     TooManyBadRecordsError,
 )
+from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
 from streamdp.runtime.store_thread import GIVE_UP_S
-from streamdp.runtime.worker import RECLAIM_AFTER_S, REPORT_AFTER_S, Worker
+from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.shards import (
@@ -520,6 +521,32 @@ def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_pa
     assert [moment for moment, _, _ in told] == pytest.approx(expected, abs=0.5)
     message = "this worker has no shard; it waits for a call of `rebalance`"
     assert {(kind, said) for _, kind, said in told} == {("waiting", message)}
+    check_exact(path, given)
+
+
+def test_a_call_of_the_store_that_does_not_return_is_told(tmp_path: Path) -> None:
+    """A commit waits in the database, for a standby that is away or for a lock: there is no error to tell."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source, answer, told = Paused(given), threading.Event(), list[tuple[str, str]]()
+
+    class Listener(Watcher):
+        def on_retry(self, kind: str, message: str) -> None:
+            told.append((kind, message))
+
+    began = list[float]()
+
+    def poll(number: int) -> None:
+        began.append(source.clock())
+        source.clock.sleep(0.2)
+        if source.clock() - began[0] > 2.5 * REPORT_AFTER_S:
+            answer.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        store.before = lambda number: assert_set(answer)  # type: ignore[method-assign]
+        watched(source, store, wait=soon, observers=[Listener(source.clock)])
+    assert [kind for kind, _ in told] == ["waiting", "waiting"]
+    assert all("a call has not returned for 30 s: the database does not end it" in message for _, message in told)
     check_exact(path, given)
 
 

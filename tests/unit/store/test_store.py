@@ -277,11 +277,21 @@ def test_a_file_of_another_job_is_refused_and_names_no_subject(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://host/database", "postgresql://host", "sqlite://", "://", "postgresql://host:port/database"]
+    "url",
+    [
+        "mysql://host/database",
+        "postgresql://host",
+        "sqlite://",
+        "://",
+        "postgresql://host:port/database",
+        "postgresql://me:p@hush@host/database",
+        "postgresql://me:p@hush@host,other/database",
+    ],
 )
 def test_other_databases_are_refused(url: str) -> None:
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError) as caught:
         Store(url, "trips", "print")
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
@@ -348,6 +358,25 @@ def test_a_server_with_a_newer_format_or_another_content_is_refused(place: str) 
         refuses(place, kind)
         with pytest.raises(kind):
             Store.snapshot(place, "trips")
+
+
+@on_a_server
+@pytest.mark.parametrize(
+    "form",
+    ["postgresql://{u}@{a},{b}/{d}", "postgresql://{u}@/{d}?host={a},{b}", "postgresql://{u}@/{d}?host={a}&host={b}"],
+)
+def test_a_server_with_several_hosts_is_used_at_the_one_that_can_be_written(place: str, form: str) -> None:
+    url = make_url(place)
+    hosts = {"a": "127.0.0.1:1", "b": f"127.0.0.1:{url.port or 5432}"}
+    several = form.format(u=url.username, d=url.database, **hosts)
+    make(several)
+    assert [snapshot.position for snapshot in Store.snapshots(several, "trips")] == [{"row": 1}]
+    with Store(several, "trips", "print", cap=CAP) as store:
+        assert store._database.name == f"{hosts['a']},{hosts['b']}/{url.database} (streamdp_trips)"
+    with psycopg.connect(place, autocommit=True) as connection:
+        connection.execute(f'ALTER DATABASE "{url.database}" SET default_transaction_read_only TO on')
+    with pytest.raises(StoreUnavailableError):  # as a standby
+        Store(several, "trips", "print", cap=CAP)
 
 
 @on_a_server
