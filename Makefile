@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level soak campaign campaign-kills kafka clean
+.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level soak campaign campaign-kills kafka device-js clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -29,6 +29,12 @@ demo-kafka: $(STAMP)
 # The service with a job of the flights, which are sent to it. It prints its address.
 serve: $(STAMP)
 	$(BIN)/python -m examples.flights_service
+
+# The minified device that the service serves. npm brings the minifier.
+JS := streamdp/service/static/streamdp
+device-js:
+	npx --yes esbuild@0.25.12 $(JS).js --minify --format=esm --legal-comments=none --outfile=$(JS).min.js \
+	  --banner:js="// streamdp.js, by make device-js from the source with SHA-256 $$(sha256sum $(JS).js | cut -d' ' -f1)"
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --durations=10

@@ -1,4 +1,5 @@
 // The test vectors of local reports, and what a device must refuse: node --test clients/js
+// STREAMDP_DEVICE=./streamdp.min.js tests the minified module.
 import assert from "node:assert/strict";
 import { createHash, webcrypto } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -6,7 +7,7 @@ import { test } from "node:test";
 
 globalThis.crypto ??= webcrypto;
 const { Device, Randomizer, RefusedError, SchemaError, ServiceError, StreamDPError, calibrate, parseBudget, storedNotes } =
-  await import("./streamdp.js");
+  await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js");
 const vectors = JSON.parse(readFileSync(new URL("../vectors/reports-1.json", import.meta.url)));
 
 const near = (found, expected, relative, what) =>
@@ -28,7 +29,7 @@ const given = (job, n) => {
 for (const { job, document, x, y, columns, target, truth, reports } of vectors.cases)
   test(`${job}, version ${document.version}`, async () => {
     const randomizer = await Randomizer.of(document, document.agreement);
-    const { encode } = await import("./streamdp.js");
+    const { encode } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js");
     const record = encode(document.schema, x, y);
     assert.deepEqual(record.columns, columns);
     assert.equal(record.target, target);
@@ -78,7 +79,7 @@ test("a device refuses another agreement", async () => {
 });
 
 test("a device refuses constants that do not follow from the agreement, also at first sight", async () => {
-  const { digest } = await import("./streamdp.js");
+  const { digest } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js");
   for (const [job, path, value] of [
     ["huber", "loss.bound", 0.1], ["huber", "loss.sensitivity", 0.1], ["huber", "loss.parameters.c", 50], ["privunit", "mechanism", "none"],
     ["privunit", "budget", "eps=1e9"], ["privunit", "budget", "mu=1"], ["privunit", "loss.name", "cube"], ["squared", "loss.parameters.radius", null],
@@ -166,7 +167,7 @@ test("a device keeps to the first agreement, and asks with the tag of its docume
   await device.report(x, y);
   assert.deepEqual([seen.documents, seen.reports.length], [2, 2]);
   assert.notDeepEqual(seen.reports[0].gradient, seen.reports[1].gradient);
-  const { digest } = await import("./streamdp.js"), lie = changed(document, "budget", "eps=8");
+  const { digest } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js"), lie = changed(document, "budget", "eps=8");
   lie.agreement = await digest(lie);
   await assert.rejects(new Device("http://x", "privunit", { fetch: service(lie, []).fetch, agreement: device.agreement }).report(x, y), RefusedError);
   await assert.rejects(new Device("http://x", "other", { fetch }).report(x, y), RefusedError);

@@ -167,6 +167,11 @@ class JobConfig(Definition):
         """The path of the store's file, `<job>.db` by default, or the URL of its database."""
         return f"{self.job}.db" if self.store is None else self.store
 
+    @property
+    def store_on_server(self) -> bool:
+        """Whether the store is a database on a server, which several machines may use."""
+        return "://" in self.store_path and not self.store_path.startswith("sqlite:")
+
     def open_store(self, accepted: Accepted, *, shared: bool = False) -> Store:
         """Open the store of the job, or create it.
 

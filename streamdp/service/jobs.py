@@ -11,15 +11,10 @@ from typing import Any
 
 from connectors.jsoncalls import Cut
 from streamdp.config.job import JobConfig
-from streamdp.errors import StoreError, StoreMismatchError, StreamDPError
 from streamdp.service.features import FeatureReader
-from streamdp.serving.holdout import Holdout
-from streamdp.serving.snapshots import Model, combined, restore
+from streamdp.service.following import FOLLOW_S, Follower, Found
+from streamdp.serving.snapshots import Model, restore
 from streamdp.store.snapshot import Counts, Snapshot
-from streamdp.store.store import Store
-
-FOLLOW_S = 0.5
-"""The time between two looks at the store of a job that learns elsewhere, in seconds."""
 
 Listener = Callable[[Snapshot, dict[str, Any] | None], None]
 
@@ -83,10 +78,27 @@ class Job:
         for listener in tuple(self.listeners):
             listener(snapshot, measures)
 
+    def show(self, found: Found) -> None:
+        """Show what another process has committed.
+
+        Parameters
+        ----------
+        found
+            What a look at the store found.
+        """
+        self.trouble = found.trouble
+        if found.snapshot is not None:
+            self.take(found.snapshot, found.measures)
+
     @property
     def waiting(self) -> int:
         """How many records wait for their commit."""
         return 0
+
+    @property
+    def learning(self) -> bool:
+        """Whether this service learns the job now."""
+        return False
 
     def notes(self) -> list[str]:
         """Notes for the privacy statement: what waits in memory."""
@@ -119,7 +131,7 @@ class FollowedJob(Job):
 
     def __init__(self, config: JobConfig) -> None:
         super().__init__(config)
-        self._holdout = None if config.holdout is None else Holdout(config)
+        self._follower = Follower(config)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -136,29 +148,7 @@ class FollowedJob(Job):
 
     async def refresh(self) -> None:
         """Read the store, and show what was committed since."""
-        try:
-            snapshot, measures = await asyncio.to_thread(self._read)
-        except StoreError as error:
-            self.trouble = f"the store cannot be read: {type(error).__name__}"
-        except StreamDPError as error:
-            self.trouble = f"the store does not fit the job: {type(error).__name__}"
-        else:
-            self.trouble = None
-            if snapshot is not None:
-                self.take(snapshot, measures)
-
-    def _read(self) -> tuple[Snapshot | None, dict[str, Any] | None]:
-        """The snapshot of the store if it is another one, and its measures."""
-        snapshots = Store.snapshots(self.config.store_path, self.name)
-        if not snapshots or sum(s.seq for s in snapshots) == self.snapshot.seq:
-            return None, None
-        snapshot = combined(snapshots)
-        terms = self.config.continued(snapshot.config, snapshot.counts.learned, accept=True)
-        if terms.fingerprint != snapshot.fingerprint:
-            raise StoreMismatchError("the store belongs to another configuration of the job")
-        if self._holdout is None:
-            return snapshot, None
-        return snapshot, self._holdout.measure(restore(snapshot).estimator)
+        self.show(await asyncio.to_thread(self._follower.look, self.snapshot.seq))
 
     async def _follow(self) -> None:
         while True:

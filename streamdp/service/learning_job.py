@@ -1,4 +1,10 @@
-"""A job that learns from requests: its learner runs in a thread of its own, and commits many calls together."""
+"""A job that learns from requests: its learner runs in a thread of its own, and commits many calls together.
+
+Several services may share a job whose store is on a server. One holds the store and learns. The others stand by: they
+show what it commits, refuse calls that learn, and try to take the store. The database gives it to one of them when the
+session of the holder ends. A holder that lost its session without noticing cannot commit, because the next holder has
+claimed the next epoch. What the store has answered is in the store, so a retry counts once at any of them.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +26,9 @@ from streamdp.config.job import Accepted, JobConfig
 from streamdp.config.schema import SubjectConfig
 from streamdp.data.records import Position
 from streamdp.data.schema import Schema
-from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableError
+from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableError, StoreBusyError
 from streamdp.runtime.runner import Runner
+from streamdp.service.following import FOLLOW_S, Follower
 from streamdp.service.jobs import Job
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.waiting import Waiting
@@ -35,6 +42,9 @@ STOP_S = 3.0
 """How long the last commit may take after the answers to open requests, in seconds."""
 RETRY_S = 1.0
 """The time between a failed commit and the next attempt to use the store, in seconds."""
+
+_NOT_OPEN = "the store is not open yet"
+_STANDS_BY = "another service learns this job, and this one stands by; repeat the call there, with the same key"
 
 _log = logging.getLogger("streamdp.service.learning")
 
@@ -63,7 +73,9 @@ class LearningJob(Job):
         self._stopping = threading.Event()
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
-        self.trouble = "the store is not open yet"
+        self._follower = Follower(config)
+        self.trouble = _NOT_OPEN
+        self._refusal: str | None = _NOT_OPEN  # why calls are not learned here now; None if they are
 
     # -- in the thread of the event loop ------------------------------------------------------------------------
 
@@ -72,8 +84,13 @@ class LearningJob(Job):
         """See `Job.waiting`."""
         return 0 if self._source is None else self._source.waiting
 
+    @property
+    def learning(self) -> bool:
+        """See `Job.learning`."""
+        return self._refusal is None
+
     async def start(self) -> None:
-        """Open the store and begin to learn. Raises the errors of the store."""
+        """Open the store and begin to learn, or to stand by. Raises the errors of the store."""
         self._loop = asyncio.get_running_loop()
         opened: Future[None] = Future()
         # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
@@ -108,7 +125,7 @@ class LearningJob(Job):
     def digest(self, kind: bytes, text: bytes) -> bytes:
         """See `Answers.digest`. Raises `ProblemError` 503 before the store was opened."""
         if self._answers is None:
-            raise busy("the store is not open yet")
+            raise busy(self._refusal or _NOT_OPEN)
         return self._answers.digest(kind, text)
 
     async def submit(self, call: Call) -> dict[str, Any]:
@@ -122,8 +139,8 @@ class LearningJob(Job):
         Raises `ProblemError`: 422 for a key that was used with another body, 429 for a full queue, and 503 if the
         commit failed.
         """
-        if self._source is None or self.trouble is not None:
-            raise busy(self.trouble or "the store is not open yet")
+        if self._source is None or self._refusal is not None:
+            raise busy(self._refusal or _NOT_OPEN)
         try:
             answered = await asyncio.wrap_future(self._source.submit(call))
         except QueueFullError as error:
@@ -226,16 +243,32 @@ class LearningJob(Job):
                     self._learn(store, answers, self._source)
                 return
             except Exception as error:  # noqa: BLE001 - the callers are told, and the next attempt begins at the last commit
+                if self._source is not None:
+                    self._source.fail()
+                if isinstance(error, StoreBusyError) and self.config.store_on_server:
+                    self._stand_by()
+                    if not opened.done():
+                        opened.set_result(None)
+                    continue
                 if not opened.done():
                     opened.set_exception(error)
                     return
                 _log.error("job %r: %s; going back to the last commit", self.name, type(error).__name__)
                 self._tell(f"the store or the learner failed: {type(error).__name__}")
-                if self._source is not None:
-                    self._source.fail()
                 self._stopping.wait(RETRY_S)
         if self._source is not None:
             self._source.fail()
+
+    def _stand_by(self) -> None:
+        """Show what the service that holds the store has committed, and wait until the next attempt to take it."""
+        found = self._follower.look(self.snapshot.seq)
+
+        def note() -> None:
+            self._refusal = _STANDS_BY
+            self.show(found)
+
+        self._in_loop(note)
+        self._stopping.wait(FOLLOW_S)
 
     @contextlib.contextmanager
     def _store(self) -> Iterator[tuple[Store, Answers]]:
@@ -269,7 +302,7 @@ class LearningJob(Job):
 
     def _tell(self, trouble: str | None) -> None:
         def note() -> None:
-            self.trouble = trouble
+            self.trouble = self._refusal = trouble
 
         self._in_loop(note)
 

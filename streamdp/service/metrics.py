@@ -57,6 +57,7 @@ class Metrics(Collector):
         commits = CounterMetricFamily("streamdp_commits", "Commits", labels=("job",))
         waiting = GaugeMetricFamily("streamdp_waiting", "Records that wait for their commit", labels=("job",))
         ready = GaugeMetricFamily("streamdp_ready", "Whether the store can be used", labels=("job",))
+        learning = GaugeMetricFamily("streamdp_learning", "Whether this service learns the job", labels=("job",))
         for name, job in self._jobs.items():
             counts = job.snapshot.counts
             for outcome in ("learned", "refused", "dead"):
@@ -64,7 +65,9 @@ class Metrics(Collector):
             commits.add_metric((name,), job.snapshot.seq)
             waiting.add_metric((name,), job.waiting)
             ready.add_metric((name,), float(job.trouble is None))
-        yield from (records, commits, waiting, ready)
+            if job.learns:
+                learning.add_metric((name,), float(job.learning))
+        yield from (records, commits, waiting, ready, learning)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

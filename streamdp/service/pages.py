@@ -83,8 +83,8 @@ async def join(request: Request, job: JobName) -> Response:
 
 @router.get("/device.js")
 async def device(request: Request) -> Response:
-    """The device as one ES module: clients/js/streamdp.js."""
-    return _file(request, "streamdp.js", _SCRIPT)
+    """The device as one ES module: clients/js/streamdp.min.js."""
+    return _file(request, "streamdp.min.js", _SCRIPT)
 
 
 @router.get("/static/{name}")

@@ -62,7 +62,8 @@ def busy(detail: str) -> ProblemError:
     detail
         Why it is refused now.
     """
-    return ProblemError(503, "unavailable", detail, headers={"Retry-After": "1"})
+    # The next call comes on another connection, which a balancer may give to another service.
+    return ProblemError(503, "unavailable", detail, headers={"Retry-After": "1", "Connection": "close"})
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -152,8 +152,8 @@ def test_a_store_that_another_process_holds_is_refused(tmp_path: Path, quick: An
     assert SECRET not in errors
 
 
-def test_one_service_learns_into_postgresql_and_a_second_is_refused(place: str) -> None:
-    config = job(Path(), store=place)
+def test_a_second_service_of_a_file_is_refused_and_one_after_it_remembers(tmp_path: Path) -> None:
+    config = job(tmp_path)
     with client(config) as http:
         first = http.post("/v1/models/late/learn", json={"records": [record(1)]}, headers={"Idempotency-Key": "k"})
         assert first.json()["learned"] == 1
@@ -162,5 +162,5 @@ def test_one_service_learns_into_postgresql_and_a_second_is_refused(place: str) 
     with client(config) as http:
         again = http.post("/v1/models/late/learn", json={"records": [record(1)]}, headers={"Idempotency-Key": "k"})
         assert again.json() == first.json()
-    (snapshot,) = Store.snapshots(place, "late")
+    (snapshot,) = Store.snapshots(config.store_path, "late")
     assert snapshot.counts.learned == 1

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server, which cuts its connections at a given word of the client."""
+"""A TCP proxy in front of servers, which cuts connections at a given word of the client."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import contextlib
 import socket
 import struct
 import threading
+from collections import deque
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: the close is a reset."""
 
 
 class Proxy:
-    """Passes connections on to a port of this machine.
+    """Passes connections on to ports of this machine, to each in turn; a server that is down is left out.
 
     Parameters
     ----------
-    port
-        The server's port on 127.0.0.1.
+    ports
+        The servers' ports on 127.0.0.1.
 
     Attributes
     ----------
@@ -27,8 +28,8 @@ class Proxy:
         How many connections were cut at a word.
     """
 
-    def __init__(self, port: int) -> None:
-        self._upstream = port
+    def __init__(self, *ports: int) -> None:
+        self._upstreams = deque(ports)
         self._word: bytes | None = None
         self._forward = False
         self._lock = threading.Lock()
@@ -67,15 +68,20 @@ class Proxy:
         with contextlib.suppress(OSError):  # until `close`
             while True:
                 client, _ = self._listening.accept()
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._upstream), timeout=10)
-                except OSError:
+                if (server := self._connected()) is None:
                     _reset(client)
                     continue
                 server.settimeout(None)
                 self._pairs = [p for p in self._pairs if p[0].fileno() >= 0] + [(client, server)]
                 for source, target, watched in ((client, server, True), (server, client, False)):
                     threading.Thread(target=self._pass, args=(source, target, watched), daemon=True).start()
+
+    def _connected(self) -> socket.socket | None:
+        for _ in range(len(self._upstreams)):
+            self._upstreams.rotate()
+            with contextlib.suppress(OSError):
+                return socket.create_connection(("127.0.0.1", self._upstreams[0]), timeout=10)
+        return None
 
     def _pass(self, source: socket.socket, target: socket.socket, watched: bool) -> None:
         with contextlib.suppress(OSError):

@@ -6,6 +6,8 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tests.support.paths import ROOT
 from tests.support.vectors import PATH, rare, tail, tail_ratio, vectors
 
 MODULE = ROOT / "clients" / "js" / "streamdp.js"
+MINIFIED = MODULE.with_suffix(".min.js")
 
 
 def differences(found: Any, stored: Any, path: str = "") -> Iterator[str]:
@@ -61,8 +64,9 @@ def test_the_vectors_reach_the_rare_cases_of_both_samplers() -> None:
 
 
 @pytest.mark.slow
-def test_javascript_reproduces_the_vectors_and_refuses_what_a_device_must() -> None:
-    ran = node("--test", "clients/js/")
+@pytest.mark.parametrize("module", [MODULE, MINIFIED], ids=lambda path: path.name)
+def test_javascript_reproduces_the_vectors_and_refuses_what_a_device_must(module: Path) -> None:
+    ran = node("--test", "clients/js/", STREAMDP_DEVICE=f"./{module.name}")
     told = ran.stdout.decode()
     assert ran.returncode == 0, told + ran.stderr.decode()
     counted = re.search(r"pass (\d+)\n", told)
@@ -70,8 +74,15 @@ def test_javascript_reproduces_the_vectors_and_refuses_what_a_device_must() -> N
     assert int(counted[1]) >= 40
 
 
-def test_the_javascript_module_is_alone_and_has_no_other_randomness() -> None:
-    text = MODULE.read_text(encoding="utf-8")
+def test_the_minified_module_is_small_and_of_the_present_source() -> None:
+    assert MINIFIED.stat().st_size < 20_000
+    head = MINIFIED.read_text(encoding="utf-8").partition("\n")[0]
+    assert head.endswith(sha256(MODULE.read_bytes()).hexdigest()), "the source has changed: make device-js"
+
+
+@pytest.mark.parametrize("module", [MODULE, MINIFIED], ids=lambda path: path.name)
+def test_the_javascript_module_is_alone_and_has_no_other_randomness(module: Path) -> None:
+    text = module.read_text(encoding="utf-8")
     assert not re.search(r"^\s*import\b|\bimport\(|\brequire\(|Math\.random", text, flags=re.MULTILINE)
 
 

@@ -1,0 +1,337 @@
+"""Eight callers of a service, while services are killed, the database is killed and the disk is full.
+
+Four callers send records and three send reports, and repeat each call until it is answered; one sends records and never
+repeats a call. The callers count the answers. At the end the store has counted what they counted: every answered record
+once, no other record twice, and no person over the cap. On PostgreSQL two services share the job behind a balancer.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from servers.postgres import Postgres
+from servers.process import free_ports
+from streamdp.config.job import load_config
+from streamdp.protocol.local_half import LocalHalf
+from streamdp.serving.snapshots import restore
+from streamdp.store.store import Store
+from tests.support.commands import environment
+from tests.support.proxy import Proxy
+from tests.support.service import record
+from tests.support.zygote import Forked
+
+MARK = "marked"
+"""A part of every subject. Neither logs nor the database may show it."""
+KEY = "5a" * 32
+PATIENCE_S = 600.0  # no wait is so long unless something is wrong
+OF_A_CALL = 20
+OF_A_PERSON = 3
+CAP = 2
+
+JOB = """job: late
+source: {{type: http}}
+schema:
+  features: {{dep_delay: [-30, 60], origin: [EWR, JFK, LGA]}}
+  target: {{column: late, classes: ["False", "True"]}}
+  subject: tailnum
+model: {{estimator: LDPASGDClassifier, budget: eps=1}}
+cap: eps=2
+store: {store}
+"""
+DISK_FULL = """CREATE FUNCTION streamdp_late.no_space() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER no_space BEFORE UPDATE ON streamdp_late.shards EXECUTE FUNCTION streamdp_late.no_space()"""
+DISK_FREE = "DROP TRIGGER no_space ON streamdp_late.shards; DROP FUNCTION streamdp_late.no_space()"
+
+
+class Callers:
+    """The callers, and what they were told.
+
+    Attributes
+    ----------
+    told
+        The sums of the answers: of those who repeat, and of the one who does not, under `once`.
+    answered, refused
+        How many calls were answered, and how many attempts were not.
+    people
+        Of each caller.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.people: list[set[str]] = [set() for _ in range(8)]
+        self._finish = False
+        self._lock = threading.Condition()
+        self.told: Counter[str] = Counter()
+        self.answered = self.refused = 0
+        self._gone = False
+        self._pool = ThreadPoolExecutor(8)
+        work = [self.learner] * 4 + [self.device] * 3 + [self.once]
+        self._running = [self._pool.submit(work, caller) for caller, work in enumerate(work)]
+
+    def calls(self, caller: int, of_a_person: int) -> Iterator[tuple[int, list[str]]]:
+        """The number of each call, and its people: everybody is in so many calls, one after the other."""
+        call = 0
+        while call % of_a_person or not self._finish:
+            people = [f"{MARK}-{caller}-{call // of_a_person * OF_A_CALL + i}" for i in range(OF_A_CALL)]
+            self.people[caller].update(people)
+            yield call, people
+            call += 1
+
+    def learner(self, caller: int) -> None:
+        with httpx.Client(base_url=self._address, timeout=60) as http:
+            for call, people in self.calls(caller, OF_A_PERSON):
+                self._hear("", self._until_answered(http, "learn", records(people), f"{caller}-{call}"))
+
+    def once(self, caller: int) -> None:
+        with httpx.Client(base_url=self._address, timeout=60) as http:
+            for _, people in self.calls(caller, 1):
+                if (answer := self._attempt(http, "learn", records(people), None)) is not None:
+                    self._hear("once ", answer)
+                else:
+                    time.sleep(0.1)
+
+    def device(self, caller: int) -> None:
+        with httpx.Client(base_url=self._address, timeout=60) as http:
+            for call, people in self.calls(caller, OF_A_PERSON):
+                half = self._document(http)
+                x = {"dep_delay": 3.0, "origin": "JFK"}
+                reports = [
+                    half.report(x, "True", f"{caller}-{call}-{i}", subject=person) for i, person in enumerate(people)
+                ]
+                body = json.dumps({"reports": reports}).encode()
+                self._hear("", self._until_answered(http, "reports", body, f"{caller}-{call}"))
+
+    def _document(self, http: httpx.Client) -> LocalHalf:
+        while not self._gone:
+            try:
+                response = http.get("/v1/models/late/randomizer")
+                if response.status_code == 200:
+                    return LocalHalf(response.content, None)
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError("the test has failed")
+
+    def _until_answered(self, http: httpx.Client, path: str, body: bytes, key: str) -> dict[str, Any]:
+        while (answer := self._attempt(http, path, body, key)) is None:
+            assert not self._gone
+            time.sleep(0.05)
+        return answer
+
+    def _attempt(self, http: httpx.Client, path: str, body: bytes, key: str | None) -> dict[str, Any] | None:
+        headers = {"Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": key})
+        try:
+            response = http.post(f"/v1/models/late/{path}", content=body, headers=headers)
+        except httpx.HTTPError:
+            response = None
+        if response is not None and response.status_code == 200:
+            found: dict[str, Any] = response.json()
+            return found
+        assert response is None or response.status_code in (429, 503), response.text
+        with self._lock:
+            self.refused += 1
+            self._lock.notify_all()
+        return None
+
+    def _hear(self, kind: str, answer: dict[str, Any]) -> None:
+        with self._lock:
+            self.told.update({kind + "learned": answer["learned"], kind + "refused": answer["refused"]})
+            self.told[kind + "dead"] += len(answer["dead"])
+            self.answered += 1
+            self._lock.notify_all()
+
+    def wait(self, answered: int = 0, refused: int = 0) -> None:
+        """Wait for so many more answers, and attempts without one."""
+        with self._lock:
+            until = self.answered + answered, self.refused + refused
+            assert self._lock.wait_for(lambda: self.answered >= until[0] and self.refused >= until[1], PATIENCE_S)
+
+    def end(self) -> None:
+        """Begin no more people, and wait until all calls are answered."""
+        self._finish = True
+        for running in self._running:
+            running.result(PATIENCE_S)
+
+    def __enter__(self) -> Callers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gone = self._finish = True
+        self._pool.shutdown()
+
+
+class Services:
+    """One service, or two that share a job on PostgreSQL."""
+
+    def __init__(self, folder: Path, postgres: Postgres | None) -> None:
+        self.folder, self.postgres = folder, postgres
+        self.ports = list(free_ports(folder, ("first", "second") if postgres else ("first",)).values())
+        (folder / "late.yaml").write_text(JOB.format(store=postgres.url if postgres else "late.db"))
+        self._processes: dict[int, Forked] = {}
+        for port in self.ports:
+            self.start(port)
+
+    def start(self, port: int, **more: str) -> None:
+        """Start a service, and wait until it answers."""
+        if self.postgres is not None:
+            more["STREAMDP_SUBJECT_KEY"] = KEY
+        with open(self.folder / f"log-{port}", "ab") as log, open(self.folder / f"out-{port}", "wb") as out:
+            command = ["serve", "late.yaml", "--port", str(port)]
+            process = Forked(command, cwd=self.folder, env=environment(None, **more), stdout=out, stderr=log)
+        self._processes[port] = process
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.folder / f"out-{port}").read_text().endswith("\n"):
+            log_text = (self.folder / f"log-{port}").read_text()
+            assert process.poll() is None and time.monotonic() < deadline, log_text
+            time.sleep(0.02)
+
+    def kill(self, port: int, how: int = signal.SIGKILL) -> None:
+        self._processes[port].send_signal(how)
+        code = self._processes[port].wait(PATIENCE_S)
+        assert code == (0 if how == signal.SIGTERM else -how)
+
+    def end(self) -> None:
+        for port in self.ports:
+            self.kill(port, signal.SIGTERM)
+
+    def __enter__(self) -> Services:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.kill()
+
+    def sql(self, text: str) -> None:
+        assert self.postgres is not None
+        with psycopg.connect(self.postgres.url, autocommit=True) as admin:
+            admin.execute(text)
+
+
+def records(people: list[str]) -> bytes:
+    return json.dumps({"records": [record(i, subject=person) for i, person in enumerate(people)]}).encode()
+
+
+def run(folder: Path, postgres: Postgres | None, *, calls: int, faults: list[str], seed: int) -> Counter[str]:
+    """Let faults happen within about so many calls, and check the counts; returns what the callers were told."""
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        services = stack.enter_context(Services(folder, postgres))
+        proxy = stack.enter_context(Proxy(*services.ports))
+        callers = stack.enter_context(Callers(f"http://127.0.0.1:{proxy.port}"))
+        for fault in faults:
+            callers.wait(answered=rng.randrange(1, 1 + 2 * calls // len(faults)))
+            time.sleep(rng.uniform(0, 0.1))  # another instant of a commit; nothing depends on it
+            strike(services, callers, fault, rng)
+        callers.wait(answered=max(1, calls - callers.answered))
+        callers.end()
+        services.end()
+    check(services, callers)
+    return callers.told
+
+
+def strike(services: Services, callers: Callers, fault: str, rng: random.Random) -> None:
+    """Let one fault happen, and end it."""
+    port = rng.choice(services.ports)
+    match fault:
+        case "kill" | "stop":
+            services.kill(port, signal.SIGKILL if fault == "kill" else signal.SIGTERM)
+            services.start(port)
+        case "database":
+            assert services.postgres is not None
+            services.postgres.kill()
+            services.postgres.start()
+        case "disk" if services.postgres is not None:
+            services.sql(DISK_FULL)
+            callers.wait(refused=8)
+            services.sql(DISK_FREE)
+        case "disk":
+            services.kill(port)
+            sizes = [path.stat().st_size for path in services.folder.iterdir()]
+            services.start(port, TESTS_FILE_BYTES=str(max(sizes) + 100_000))
+            callers.wait(refused=8)
+            services.kill(port)
+            services.start(port)
+
+
+def check(services: Services, callers: Callers) -> None:
+    """The store has what the callers were told, and nobody is over the cap."""
+    config = load_config(services.folder / "late.yaml").located(services.folder)
+    (snapshot,) = Store.snapshots(config.store_path, "late")
+    learned, refused, dead = snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
+    told = callers.told
+    with pytest.MonkeyPatch.context() as patch:
+        if services.postgres is not None:
+            patch.setenv("STREAMDP_SUBJECT_KEY", KEY)
+        with Store(
+            config.store_path, "late", config.fingerprint(), cap=config.cap_budget, config=config.text()
+        ) as store:
+            assert store.ledger is not None
+            spent = [Counter({who: store.ledger.spent(who).records for who in group}) for group in callers.people]
+    for caller in range(4):
+        assert set(spent[caller].values()) == {CAP}
+    assert all(max(group.values()) <= CAP for group in spent)
+    assert max(spent[7].values()) <= 1
+    assert told["once learned"] <= spent[7].total()
+    assert (told["once refused"], told["once dead"]) == (0, 0)
+    assert learned == sum(group.total() for group in spent) == told["learned"] + spent[7].total()
+    assert (refused, dead) == (told["refused"], told["dead"])
+    sent = OF_A_PERSON * sum(len(group) for group in callers.people[:7])
+    assert told["learned"] + told["refused"] + told["dead"] == sent
+    assert sum(spent[caller].total() for caller in (4, 5, 6)) > 0
+    assert restore(snapshot).estimator.n_seen == learned
+    for text in shown(services):
+        assert MARK.encode() not in text and MARK.encode().hex().encode() not in text
+
+
+def shown(services: Services) -> Iterator[bytes]:
+    """The logs, and all that is in the database."""
+    yield from (path.read_bytes() for path in services.folder.iterdir())
+    if services.postgres is not None:
+        with psycopg.connect(services.postgres.url) as reader:
+            tables = reader.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'streamdp_late'").fetchall()
+            assert len(tables) >= 4
+            for (table,) in tables:
+                with reader.cursor().copy(f'COPY streamdp_late."{table}" TO STDOUT') as rows:
+                    yield b"".join(bytes(part) for part in rows)
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
+    """A server that the test kills."""
+    with Postgres(tmp_path / "server") as server:
+        yield server
+
+
+def test_a_service_is_killed_and_its_disk_is_full(tmp_path: Path) -> None:
+    run(tmp_path, None, calls=40, faults=["kill", "disk"], seed=1)
+
+
+def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres: Postgres) -> None:
+    (folder := tmp_path / "services").mkdir()
+    run(folder, own_postgres, calls=40, faults=["kill", "database", "disk", "kill"], seed=2)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_fifty_kills(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    faults = ["kill"] * 45 + ["stop"] * 5 + ["disk"] + ["database"] * (5 if kind == "postgresql" else 0)
+    random.Random(3).shuffle(faults)
+    server = request.getfixturevalue("own_postgres") if kind == "postgresql" else None
+    (folder := tmp_path / "services").mkdir()
+    told = run(folder, server, calls=5100, faults=faults, seed=3)
+    assert told.total() >= 100_000
