@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.errors import StoreError
@@ -27,6 +24,9 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     place = os.fspath(url_or_path)
     if "://" not in place:
         return SQLiteFile(place)
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
         url = make_url(place)
     except (ArgumentError, ValueError):  # the error may contain the password; ValueError is for a port
