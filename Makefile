@@ -81,7 +81,6 @@ bench-service: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed --write
-	$(BIN)/python -m benchmarks.batched_speed --write
 
 theory: $(STAMP)
 	$(BIN)/python -m benchmarks.theory --write

@@ -1,23 +1,26 @@
-"""How fast streamdp is and how much memory it takes. Run with `python -m benchmarks.speed [--write]`; Linux only.
+"""How fast streamdp is and how much memory it takes, on Linux: `python -m benchmarks.speed [PART ...] [--write]`.
 
-Ten features, cryptographic noise, one run. Contenders take turns, so that a busy machine slows all of them, and the
-best of several rounds counts, for whatever else runs can only add time. `--write` puts the table into README.md beside
-this file.
+Ten features, cryptographic noise, one run of less than 15 minutes. Contenders take turns, so that a busy machine slows
+all of them, and the best of several rounds counts, for whatever else runs can only add time. A row that misses its goal
+says in which functions the time is spent, by Python's profiler; what compiled loops take is that of their callers.
+`--write` puts the table into README.md beside this file.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import importlib.metadata
 import itertools
 import math
 import os
 import platform
+import pstats
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +28,16 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from river import linear_model, stream
+from river import evaluate, linear_model, metrics, preprocessing, stream
 
-from streamdp import LDPASGDClassifier, LDPASGDRegressor
+import streamdp
+from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
+from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
+from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.config.job import JobConfig, make_config
+from streamdp.data.preprocessing import BoundsScaler
+from streamdp.optim.losses import Logistic
+from streamdp.privacy.guarantees import ApproxDP
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import Publisher
@@ -39,9 +48,11 @@ BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 
 FEATURES = [f"x{j}" for j in range(10)]
 SUBJECTS = 100_000
-CSV_ROWS, RIVER_ROWS = 1_000_000, 100_000
+FILE_ROWS, RIVER_ROWS = 1_000_000, 100_000
 MEMORY_ROWS = (100_000, 10_000_000)
 MIB = 1 << 20
+TURN_S = 25.0
+"""For how long the contenders of a part take turns, at least three each."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +64,33 @@ class Row:
     beside: str = ""
     goal: str = ""
     met: bool | None = None
+    where: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        verdict = {None: "", True: "yes", False: "**no**"}[self.met]
-        return self.what, self.measured, self.beside, self.goal, verdict
+        verdict = {None: "", True: "yes", False: "**missed**"}[self.met]
+        return self.what, self.measured, self.beside, self.goal, f"{verdict} {self.where}".strip()
+
+
+@dataclass(frozen=True)
+class Work:
+    """A contender: what one call does, how many records it has, and which part of a rival's rate it should reach."""
+
+    run: Callable[[], object]
+    records: int
+    rival: str = ""
+    goal: float | None = None
+    least: float | None = None
+    """Records a second, as a goal."""
 
 
 def best_seconds(
     contenders: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """The least time of each contender by `clock`; they take turns."""
-    best = dict.fromkeys(contenders, math.inf)
-    for _ in range(rounds):
+    """The least time of each contender by `clock`; they take turns, at most for `TURN_S`."""
+    best, began = dict.fromkeys(contenders, math.inf), time.perf_counter()
+    for done in range(rounds):
+        if done >= 3 and time.perf_counter() - began > TURN_S:
+            break
         for name, contend in contenders.items():
             started = clock()
             contend()
@@ -83,55 +109,142 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def make_arrays(rows: int) -> tuple[np.ndarray, np.ndarray]:
+def compared(works: Mapping[str, Work], *, whole_machine: bool = False) -> list[Row]:
+    """Measure contenders in turns, each beside its rival."""
+    runs = {name: work.run for name, work in works.items()}
+    if whole_machine:
+        seconds = best_seconds(runs, 5)
+    else:
+        with one_core():
+            seconds = best_seconds(runs, 1000, time.process_time)
+    rates = {name: work.records / seconds[name] for name, work in works.items()}
+    rows = []
+    for name, work in works.items():
+        beside, goals, met = "", [], []
+        if work.rival:
+            ratio = rates[name] / rates[work.rival]
+            beside = f"{ratio:.2f} of the rate of {work.rival}"
+            if work.goal is not None:
+                goals.append(f"{work.goal:g} of it")
+                met.append(ratio >= work.goal)
+        if work.least is not None:
+            goals.append(f"{rate_text(work.least)}")
+            met.append(rates[name] >= work.least)
+        good = all(met) if met else None
+        where = time_goes(work.run) if good is False else ""
+        rows.append(Row(name, rate_text(rates[name]), beside, ", ".join(goals), good, where))
+    return rows
+
+
+def rate_text(rate: float) -> str:
+    """Records a second; with the time of one if that is a long time for a computer."""
+    return f"{rate / 1e6:.2f} M/s" if rate >= 2e6 else f"{rate / 1e3:.3g} k/s, {1e6 / rate:.3g} µs each"
+
+
+def time_goes(run: Callable[[], object]) -> str:
+    """The functions with the most time of their own, by Python's profiler."""
+    profile = cProfile.Profile()
+    profile.runcall(run)
+    stats: Any = pstats.Stats(profile)
+    own = sorted(((entry[2], name[2]) for name, entry in stats.stats.items()), reverse=True)[:3]
+    whole = stats.total_tt or math.inf
+    return "(" + ", ".join(f"`{name.strip('<>')}` {100 * spent / whole:.0f} %" for spent, name in own) + ")"
+
+
+def make_arrays(rows: int, d: int = 10) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (rows, len(FEATURES)))
-    return X, X @ np.linspace(-1, 1, len(FEATURES)) + rng.normal(0, 0.5, rows)
+    X = rng.uniform(-1, 1, (rows, d))
+    return X, X @ np.linspace(-1, 1, d) + rng.normal(0, 0.5, rows)
 
 
 # -- one record at a time ------------------------------------------------------------------------------------------
 
+Pair = tuple[dict[str, float], Any]
+LINEAR, LOGISTIC = "River's LinearRegression", "River's LogisticRegression"
 
-def one_by_one() -> list[Row]:
-    X, y = make_arrays(2_000)
-    records = [
-        (dict(zip(FEATURES, values, strict=True)), target)
-        for values, target in zip(X.tolist(), y.tolist(), strict=True)
-    ]
-    labelled = [(x, target > 0) for x, target in records]
 
-    def learn(model: Any, pairs: list[tuple[dict[str, float], Any]]) -> Callable[[], None]:
-        def loop() -> None:
-            for x, target in pairs:
-                model.learn_one(x, target)
+def records_of(n: int, d: int = 10) -> list[Pair]:
+    X, y = make_arrays(n, d)
+    names = [f"x{j}" for j in range(d)]
+    return [(dict(zip(names, row, strict=True)), t) for row, t in zip(X.tolist(), y.tolist(), strict=True)]
 
-        return loop
 
-    river = "River LinearRegression, no privacy"
-    river_classes = "River LogisticRegression, no privacy"
-    contenders = {
-        river: learn(linear_model.LinearRegression(), records),
-        "LDPASGDRegressor, mu=1, Gaussian": learn(LDPASGDRegressor(budget="mu=1", features=FEATURES), records),
-        "LDPASGDRegressor, eps=1, Laplace": learn(
-            LDPASGDRegressor(budget="eps=1", mechanism="laplace", features=FEATURES), records
-        ),
-        "LDPASGDRegressor, eps=1, PrivUnit": learn(LDPASGDRegressor(budget="eps=1", features=FEATURES), records),
-        river_classes: learn(linear_model.LogisticRegression(), labelled),
-        "LDPASGDClassifier, mu=1, Gaussian": learn(LDPASGDClassifier(budget="mu=1", features=FEATURES), labelled),
-        "LDPASGDClassifier, eps=1, PrivUnit": learn(LDPASGDClassifier(budget="eps=1", features=FEATURES), labelled),
+def learning(model: Any, pairs: Sequence[Pair]) -> Callable[[], None]:
+    def loop() -> None:
+        for x, target in pairs:
+            model.learn_one(x, target)
+
+    return loop
+
+
+def predicting(model: Any, pairs: Sequence[Pair], method: str = "predict_one") -> Callable[[], None]:
+    learning(model, pairs)()
+    predict = getattr(model, method)
+
+    def loop() -> None:
+        for x, _ in pairs:
+            predict(x)
+
+    return loop
+
+
+def single_predictions() -> list[Row]:
+    pairs = records_of(2_000)
+    labelled = [(x, y > 0) for x, y in pairs]
+    n, found = len(pairs), {}
+    found[f"`predict_one`, {LINEAR}"] = Work(predicting(linear_model.LinearRegression(), pairs), n)
+    for kind in (LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor):
+        run = predicting(kind(features=FEATURES), pairs)
+        found[f"`predict_one`, {kind.__name__}"] = Work(run, n, f"`predict_one`, {LINEAR}", 1.0)
+    for method in ("predict_one", "predict_proba_one"):
+        rival = f"`{method}`, {LOGISTIC}"
+        found[rival] = Work(predicting(linear_model.LogisticRegression(), labelled, method), n)
+        run = predicting(LDPASGDClassifier(features=FEATURES), labelled, method)
+        found[f"`{method}`, LDPASGDClassifier"] = Work(run, n, rival, 1.0)
+    return compared(found)
+
+
+def single_records() -> list[Row]:
+    pairs = records_of(2_000)
+    labelled = [(x, y > 0) for x, y in pairs]
+    n = len(pairs)
+    bounds = dict.fromkeys(FEATURES, (-1, 1))
+    scaler = BoundsScaler(bounds)
+    scaled = "River's StandardScaler and LinearRegression"
+    river: dict[str, tuple[Any, Sequence[Pair]]] = {
+        LINEAR: (linear_model.LinearRegression(), pairs),
+        LOGISTIC: (linear_model.LogisticRegression(), labelled),
+        scaled: (preprocessing.StandardScaler() | linear_model.LinearRegression(), pairs),
     }
-    with one_core():
-        seconds = best_seconds(contenders, 100, time.process_time)
-    rows = []
-    for name in contenders:
-        if name in (river, river_classes):
-            continue
-        other = river_classes if "Classifier" in name else river
-        ratio = seconds[other] / seconds[name]
-        measured, theirs = (f"{seconds[k] / len(records) * 1e6:.1f} µs" for k in (name, other))
-        beside = f"{other}: {theirs}; {ratio:.2f} times as fast"
-        rows.append(Row(f"`learn_one`, {name}", measured, beside, "1 (2 wished)", ratio >= 1))
-    return rows
+    ours: dict[str, tuple[str, Any, Sequence[Pair]]] = {
+        "LDPASGDRegressor, Gaussian": (LINEAR, LDPASGDRegressor(budget="mu=1", features=FEATURES), pairs),
+        "LDPASGDRegressor, Laplace": (LINEAR, LDPASGDRegressor(mechanism="laplace", features=FEATURES), pairs),
+        "LDPASGDRegressor, PrivUnit": (LINEAR, LDPASGDRegressor(features=FEATURES), pairs),
+        "LDPASGDClassifier, Gaussian": (LOGISTIC, LDPASGDClassifier(budget="mu=1", features=FEATURES), labelled),
+        "LDPASGDRegressor, raw records with bounds": (LINEAR, LDPASGDRegressor(features=bounds, target=(-9, 9)), pairs),
+        "BoundsScaler and LDPASGDRegressor": (scaled, scaler | LDPASGDRegressor(features=FEATURES), pairs),
+        "PanPrivateRegressor": (LINEAR, PanPrivateRegressor(features=FEATURES), pairs),
+        "ShuffleRegressor": (LINEAR, ShuffleRegressor(features=FEATURES), pairs),
+    }
+    found = {f"`learn_one`, {name}": Work(learning(model, given), n) for name, (model, given) in river.items()}
+    for name, (rival, model, given) in ours.items():
+        found[f"`learn_one`, {name}"] = Work(learning(model, given), n, f"`learn_one`, {rival}", 2.0)
+    return compared(found)
+
+
+def progressive() -> list[Row]:
+    pairs, rival = records_of(5_000), f"`progressive_val_score`, {LINEAR}"
+
+    def score(model: Any) -> Callable[[], object]:
+        return lambda: evaluate.progressive_val_score(pairs, model.clone(), metrics.MAE())
+
+    ours = score(LDPASGDRegressor(budget="mu=1", features=FEATURES))
+    return compared(
+        {
+            rival: Work(score(linear_model.LinearRegression()), len(pairs)),
+            "`progressive_val_score`, LDPASGDRegressor": Work(ours, len(pairs), rival, 1.0),
+        }
+    )
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------
@@ -140,38 +253,111 @@ def one_by_one() -> list[Row]:
 def in_arrays() -> list[Row]:
     X, y = make_arrays(50_000)
     budgets = np.random.default_rng(1).uniform(0.5, 2, len(y))
-    models = {
-        "mu=1, Gaussian": ("mu=1", "gaussian"),
-        "eps=1, Laplace": ("eps=1", "laplace"),
-        "eps=1, PrivUnit": ("eps=1", "privunit"),
-        "no noise": ("eps=1", "none"),
-    }
-    contenders: dict[str, Callable[[], object]] = {}
-    for name, (budget, mechanism) in models.items():
-        model = LDPASGDRegressor(budget=budget, mechanism=mechanism, features=FEATURES)
-        contenders[name] = lambda model=model: model.learn_arrays(X, y)
-        if mechanism != "none":
-            contenders[f"{name}, a budget for each record"] = lambda model=model: model.learn_arrays(X, y, budgets)
-    with one_core():
-        seconds = best_seconds(contenders, 60, time.process_time)
-    rows = []
-    for name, time_s in seconds.items():
-        rate = len(y) / time_s
-        beside = f"{seconds['no noise'] / time_s:.2f} of the rate without noise" if name != "no noise" else ""
-        rows.append(Row(f"`learn_arrays` on one core, {name}", f"{rate / 1e6:.1f} M/s", beside, "5 M/s", rate >= 5e6))
-    return rows
+    floor = "`learn_arrays`, no noise"
+    found = {floor: arrays_of(LDPASGDRegressor(mechanism="none", features=FEATURES), X, y)}
+    for name, budget in (("gaussian", "mu=1"), ("laplace", "eps=1"), ("privunit", "eps=1")):
+        model = LDPASGDRegressor(budget=budget, mechanism=name, features=FEATURES)
+        found[f"`learn_arrays`, {name}"] = arrays_of(model, X, y, None, floor, 0.6, 5e6)
+        found[f"`learn_arrays`, {name}, a budget for each"] = arrays_of(model, X, y, budgets, floor, 0.6, 5e6)
+    found["`learn_arrays`, PanPrivateRegressor"] = arrays_of(PanPrivateRegressor(features=FEATURES), X, y, least=5e6)
+    found["`learn_arrays`, ShuffleRegressor"] = arrays_of(ShuffleRegressor(features=FEATURES), X, y)
+    model, w = LDPASGDRegressor(budget="mu=1", features=FEATURES), np.linspace(-1, 1, 10)
+    model.learn_arrays(X, y)
+    found["numpy's `X @ w`"] = Work(lambda: X @ w, len(y))
+    found["`predict_arrays`"] = Work(lambda: model.predict_arrays(X), len(y), "numpy's `X @ w`", 0.5)
+    return compared(found)
+
+
+def arrays_of(
+    model: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    budgets: np.ndarray | None = None,
+    rival: str = "",
+    goal: float | None = None,
+    least: float | None = None,
+) -> Work:
+    given = () if budgets is None else (budgets,)
+    return Work(lambda: model.learn_arrays(X, y, *given), len(y), rival, goal, least)
+
+
+def sizes() -> list[Row]:
+    """Ten times the features, or ten classes, may take ten times as long, beside River."""
+    found: dict[str, Work] = {}
+    for d in (10, 100, 1_000):
+        names, n = [f"x{j}" for j in range(d)], max(20, 20_000 // d)
+        pairs, (X, y) = records_of(n, d), make_arrays(10 * n, d)
+        river, ours = f"`learn_one`, d = {d:,}, {LINEAR}", LDPASGDRegressor(budget="mu=1", features=names)
+        found[river] = Work(learning(linear_model.LinearRegression(), pairs), n)
+        found[f"`learn_one`, d = {d:,}"] = Work(learning(ours, pairs), n, river, 1.0)
+        found[f"`learn_arrays`, d = {d:,}"] = arrays_of(ours, X, y)
+        if d > 10:
+            before = f"`learn_arrays`, d = {d // 10:,}"
+            found[f"`learn_arrays`, d = {d:,}"] = arrays_of(ours, X, y, None, before, 0.1)
+    labels = list(range(10))
+    pairs = [(x, i % 10) for i, (x, _) in enumerate(records_of(500))]
+    rival = "`learn_one`, River's SoftmaxRegression, 10 classes"
+    softmax = LDPASGDClassifier(loss="softmax", classes=labels, budget="mu=1", features=FEATURES)
+    found[rival] = Work(learning(linear_model.SoftmaxRegression(), pairs), len(pairs))
+    found["`learn_one`, softmax, 10 classes"] = Work(learning(softmax, pairs), len(pairs), rival, 1.0)
+    return compared(found)
+
+
+# -- batches, windows and users -------------------------------------------------------------------------------------
+
+
+def batches() -> list[Row]:
+    """What is done with all people of a batch: figures of commit 466d1ff times three are the goals that are known."""
+    users, items = 10_000, 16
+    X, y = make_arrays(users * items)
+    people = [b"%d" % (i // items) for i in range(users * items)]
+    budget = "eps=1,delta=1e-6"
+
+    def window() -> None:
+        model = streamdp.WindowedRegressor(features=FEATURES, budget=budget, items_per_user=items, window=len(people))
+        model.learn_arrays(X, y, subjects=people)
+
+    few, several = 1_000, people[: 1_000 * items]
+    user = streamdp.UserLevelLDPRegressor(features=FEATURES, items_per_user=items, window=len(several))
+
+    loss = Logistic()
+    params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, len(FEATURES), "tight", loss.sensitivity)
+    vectors = np.random.default_rng(0).normal(size=(users, len(FEATURES)))
+    vectors *= loss.bound / np.linalg.norm(vectors, axis=1, keepdims=True)
+    messages = LocalRandomizer(params).messages(vectors)
+
+    def mix() -> None:
+        shuffler = Shuffler(params)
+        shuffler.collect(messages)
+        shuffler.forward()
+
+    bits = users * params.bits_per_user
+    return compared(
+        {
+            f"window of {users:,} users with {items} records each, learned and released: records": Work(
+                window, len(people)
+            ),
+            f"reports of users with {items} records each: reports": Work(
+                lambda: user.learn_arrays(X[: len(several)], y[: len(several)], subjects=several), few
+            ),
+            "shuffler, collect and forward: bits": Work(mix, bits, least=3 * 152e6),
+        }
+    )
 
 
 # -- from a file to a committed model --------------------------------------------------------------------------------
 
 
-def write_csv(path: Path, rows: int, *, people: bool = False) -> None:
+def write_file(path: Path, rows: int, *, people: bool = False) -> None:
     X, y = make_arrays(rows)
     frame = pl.DataFrame({name: X[:, j] for j, name in enumerate(FEATURES)} | {"y": y})
     if people:
         numbers = np.random.default_rng(2).integers(0, SUBJECTS, rows)
         frame = frame.with_columns(person=pl.format("person-{}", pl.Series(numbers)))
-    frame.write_csv(path, float_precision=12)
+    if path.suffix == ".csv":
+        frame.write_csv(path, float_precision=12)
+    else:
+        frame.write_parquet(path)
 
 
 def job(folder: Path, path: str, budget: str = "mu=1", cap: str | None = None, records: int = 10_000) -> JobConfig:
@@ -218,38 +404,23 @@ def river_csv(path: Path) -> None:
         model.learn_one(x, y)
 
 
-def from_csv(folder: Path) -> list[Row]:
-    path, with_people = folder / "rows.csv", folder / "people.csv"
-    write_csv(path, CSV_ROWS)
-    write_csv(with_people, CSV_ROWS, people=True)
-    ledgers = f"{SUBJECTS:,} subjects under a cap, commits every"
-    jobs = {
-        "commits every 10,000, mu=1": job(folder, str(path)),
-        "commits every 100,000, mu=1": job(folder, str(path), records=100_000),
-        "commits every 10,000, eps=1 (PrivUnit)": job(folder, str(path), budget="eps=1"),
-        f"{ledgers} 10,000, mu=1": job(folder, str(with_people), cap="mu=10"),
-        f"{ledgers} 100,000, mu=1": job(folder, str(with_people), cap="mu=10", records=100_000),
-    }
-    contenders: dict[str, Callable[[], object]] = {
-        name: lambda config=config: run_job(config, CSV_ROWS) for name, config in jobs.items()
-    }
-    floor, river = "polars alone", "River"
-    contenders[floor] = lambda: pl.read_csv(path)
-    contenders[river] = lambda: river_csv(path)
-    seconds = best_seconds(contenders, 4)
-    rates = {name: CSV_ROWS / seconds[name] for name in (*jobs, floor)}
-    slow = RIVER_ROWS / seconds[river]
-    rows = []
-    for name in jobs:
-        beside = (
-            f"River `iter_csv` and LinearRegression, first {RIVER_ROWS:,} rows, no commits: {slow / 1e6:.3f} M rows/s; "
-            f"{rates[name] / slow:.1f} times as fast"
-        )
-        met = rates[name] >= 1e6 and rates[name] >= 5 * slow
-        goal = ("", None) if ledgers in name else ("1 M rows/s, 5 times River", met)
-        rows.append(Row(f"CSV to committed model, {name}", f"{rates[name] / 1e6:.2f} M rows/s", beside, *goal))
-    rows.append(Row("the same file, only read, by `polars.read_csv`", f"{rates[floor] / 1e6:.2f} M rows/s"))
-    return rows
+def from_files(folder: Path) -> list[Row]:
+    found: dict[str, Work] = {}
+    for ending, read in (("csv", pl.read_csv), ("parquet", pl.read_parquet)):
+        for people, goal in ((False, 0.4), (True, 0.25)):
+            path = folder / f"{people}.{ending}"
+            write_file(path, FILE_ROWS, people=people)
+            what = f"{SUBJECTS:,} subjects under a cap" if people else "plain"
+            rival = f"polars' read of this {ending} file, {what}"
+            found[rival] = Work(lambda path=path, read=read: read(path), FILE_ROWS)  # type: ignore[misc]
+            for records in (10_000, 100_000):
+                config = job(folder, str(path), cap="mu=10" if people else None, records=records)
+                name = f"{ending} to committed model, {what}, commits every {records:,}"
+                found[name] = Work(lambda config=config: run_job(config, FILE_ROWS), FILE_ROWS, rival, goal)  # type: ignore[misc]
+    found["River's `iter_csv` and LinearRegression, no commits"] = Work(
+        lambda: river_csv(folder / "False.csv"), RIVER_ROWS
+    )
+    return compared(found, whole_machine=True)
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
@@ -294,7 +465,7 @@ def peak_bytes(folder: Path, block: bytes, header: bytes, blocks: int) -> int:
 def memory(folder: Path) -> list[Row]:
     few, many = MEMORY_ROWS
     path = folder / "block.csv"
-    write_csv(path, few)
+    write_file(path, few)
     header, newline, block = path.read_bytes().partition(b"\n")
     small, large = (peak_bytes(folder, block, header + newline, rows // few) for rows in (few, many))
     more = (large - small) / MIB
@@ -326,14 +497,37 @@ def python(code: str, **more: str) -> str:
 
 
 def start(folder: Path) -> list[Row]:
-    seconds = best_seconds({"bare": lambda: python("pass"), "import": lambda: python("import streamdp")}, 7)
-    load = seconds["import"] - seconds["bare"]
-    first = min(float(python(FIRST)) for _ in range(5))
-    bare = f"the bare interpreter, not counted: {seconds['bare'] * 1000:.0f} ms"
-    return [
-        Row("`import streamdp`", f"{load * 1000:.0f} ms", bare, "500 ms", load < 0.5),
-        Row("import and first `learn_one`", f"{first:.2f} s", "also after installing", "1.5 s", first < 1.5),
-    ]
+    """Seconds by the clock on the wall, of processes whose modules are compiled and in the page cache."""
+    data, store = folder / "thousand.csv", str(folder / "thousand.db")
+    write_file(data, 1_000)
+    bounds = [argument for name in FEATURES for argument in ("--feature", f"{name}=-1:1")]
+    run = ["run", str(data), "--target", "y", "--target-bounds", "-10:10", *bounds, "--store", store]
+
+    def command(*arguments: str) -> Callable[[], object]:
+        line = [sys.executable, "-m", "streamdp", *arguments]
+        return lambda: subprocess.run(line, env=environment(), check=True, capture_output=True)
+
+    def learn() -> None:
+        for old in folder.glob("thousand.db*"):
+            old.unlink()
+        command(*run)()
+
+    found: dict[str, tuple[float, Callable[[], object]]] = {
+        "the bare interpreter": (math.inf, lambda: python("pass")),
+        "numpy's import": (math.inf, lambda: python("import numpy")),
+        "`import streamdp`": (0.3, lambda: python("import streamdp")),
+        "import and first `learn_one`": (1.5, lambda: python(FIRST)),
+        "`streamdp --help`": (0.3, command("--help")),
+        "`streamdp run` of 1,000 rows": (1.2, learn),
+        "`streamdp status`": (0.5, command("status", store)),
+        "`streamdp weights`": (0.5, command("weights", store)),
+    }
+    seconds = best_seconds({name: run for name, (_, run) in found.items()}, 7)
+    rows = []
+    for name, (goal, _) in found.items():
+        text, met = (f"{goal:g} s", seconds[name] <= goal) if goal < math.inf else ("", None)
+        rows.append(Row(name, f"{seconds[name]:.2f} s", "", text, met))
+    return rows
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -376,27 +570,33 @@ def write_between(file: Path, begin: str, end: str, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description="Measure speed and memory.")
     parser.add_argument("--write", action="store_true", help=f"put the table into {README.name}")
-    arguments = parser.parse_args()
-    about = machine()
-    print(about, flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        parts = [
-            one_by_one,
-            in_arrays,
-            lambda: from_csv(folder),
-            lambda: memory(folder),
-            lambda: start(folder),
-        ]
+        parts: dict[str, Callable[[], list[Row]]] = {
+            "predict": single_predictions,
+            "learn": single_records,
+            "progressive": progressive,
+            "arrays": in_arrays,
+            "sizes": sizes,
+            "batches": batches,
+            "files": lambda: from_files(folder),
+            "start": lambda: start(folder),
+            "memory": lambda: memory(folder),
+        }
+        parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; default: all")
+        arguments = parser.parse_args()
+        if arguments.write and arguments.parts:
+            parser.error("--write is for the whole table")
+        about = machine()
+        print(about, flush=True)
         rows = []
-        for measure in parts:
-            found = measure()
+        for part in arguments.parts or parts:
+            found = parts[part]()
             for row in found:
                 print(" | ".join(row.cells()), flush=True)
             rows += found
-    text = f"{about}\n\n{table(rows)}"
     if arguments.write:
-        write_between(README, BEGIN, END, text)
+        write_between(README, BEGIN, END, f"{about}\n\n{table(rows)}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ def status(
     from datetime import UTC, datetime
 
     from streamdp.serving.publish import committed
-    from streamdp.store.store import Store
 
     model = committed(store, job)
     snapshot = model.snapshot
@@ -45,8 +44,9 @@ def status(
         rows["validation"] = quality.document() if as_json else quality.sentence()
     if kafka is not None:
         from streamdp.cli.kafka_job import lags
+        from streamdp.store.reading import snapshots
 
-        found = lags(kafka, {}, {s.shard: s.position for s in Store.snapshots(store, job)})
+        found = lags(kafka, {}, {s.shard: s.position for s in snapshots(store, job)})
         rows["lag"] = {str(shard): lag for shard, lag in found.items()}
     if as_json:
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})

@@ -18,11 +18,11 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.base import StreamEstimator
 from streamdp.ledger.periods import Cap, RenewingCap, allows_more, parse_cap, same_kind
 from streamdp.privacy.guarantees import Budget, parse_budget, with_amount
-from streamdp.store.identity import Terms
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
+    from streamdp.store.identity import Terms
     from streamdp.validation.quality import Quality
 
 
@@ -184,6 +184,8 @@ class Definition(Settings):
 
         Raises `ConfigError` for a larger budget or cap that is not accepted.
         """
+        from streamdp.store.identity import Terms
+
         mine = Terms(self.fingerprint(), self.text())
         now = StoredDefinition.model_validate_json(self.text()).model_copy(update={"losses": losses or None})
         if not stored:
@@ -293,6 +295,9 @@ class StoredDefinition(Definition):
             return super().fingerprint()
         first = {"cap": self.earlier[0].cap, "earlier": ()}
         return self.model_copy(update=first).fingerprint()
+
+    def _check_cap(self, spent: Budget) -> None:
+        """A store has it, so it was checked."""
 
     def notes(self) -> list[str]:
         """Notes for a statement: which subjects are one person, what was lost, and what was promised before."""

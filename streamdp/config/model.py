@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from streamdp.optim.domains import Domain
     from streamdp.optim.losses import Loss
 
-ESTIMATORS: dict[str, type[StreamEstimator]] = {
-    name: kind for name in estimators.__all__ if issubclass(kind := getattr(estimators, name), StreamEstimator)
-}
+ESTIMATORS = tuple(name for name in estimators.__all__ if name.endswith(("Classifier", "Regressor")))
 
 
 def _budget_text(value: Any) -> str:
@@ -77,7 +75,7 @@ class ModelConfig(Settings):
         For tests only: a model with a seed is not private.
     """
 
-    estimator: Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]
+    estimator: Literal[ESTIMATORS]  # type: ignore[valid-type]
     loss: str | dict[str, Any] | None = None
     budget: BudgetText = ""  # `_default_budget` sets it
     mechanism: Literal["auto", "laplace", "gaussian", "privunit", "none"] | None = None
@@ -104,7 +102,8 @@ class ModelConfig(Settings):
     @classmethod
     def _default_budget(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("budget") is None:
-            kind = ESTIMATORS.get(str(value.get("estimator")), StreamEstimator)
+            name = value.get("estimator")
+            kind = getattr(estimators, name) if name in ESTIMATORS else StreamEstimator
             return value | {"budget": "eps=1" if kind.per_record_budgets else "eps=1,delta=1e-6"}
         return value
 
@@ -118,7 +117,8 @@ class ModelConfig(Settings):
     @property
     def kind(self) -> type[StreamEstimator]:
         """The class of the estimator."""
-        return ESTIMATORS[self.estimator]
+        kind: type[StreamEstimator] = getattr(estimators, self.estimator)
+        return kind
 
 
 def build_loss(choice: str | Mapping[str, Any]) -> Loss:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from datetime import date, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
+from streamdp.data.late import Late
 from streamdp.errors import SchemaError
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = Late("polars")
 
 
 class Faults:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, cast
 
 from streamdp.data.columns import Faults, blank
 from streamdp.data.dates import NAMES, PARTS, part_of
+from streamdp.data.late import Late
 from streamdp.errors import SchemaError
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = Late("polars")
 
 Bounds = tuple[float, float]
 """The least and the largest value of a number."""

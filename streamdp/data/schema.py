@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import polars as pl
 
 from streamdp.data.columns import Faults, blank, codes, numbers, scale_to_bounds, text_series, whole_numbers
 from streamdp.data.declaration import (
@@ -23,10 +22,16 @@ from streamdp.data.declaration import (
     spellings,
     without_blanks,
 )
+from streamdp.data.late import Late
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = Late("polars")
 
 
 class Schema:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from streamdp.data.columns import Faults, blank
+from streamdp.data.late import Late
 from streamdp.errors import SchemaError
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = Late("polars")
 
 UNITS = ("iso", "seconds", "milliseconds")
 """Text in ISO 8601, or numbers since 1970 (UTC)."""

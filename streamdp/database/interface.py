@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
-
-from sqlalchemy import Connection, MetaData
+from typing import TYPE_CHECKING, Protocol
 
 from streamdp.errors import StoreDamagedError, StoreVersionError
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, MetaData
+
 
 @dataclass(frozen=True)
-class Format:
-    """The format of a database: its tables, its version and the migrations from older versions.
+class Header:
+    """What tells a database from others: enough to read it.
 
     Parameters
     ----------
@@ -23,33 +24,15 @@ class Format:
     application_id
         The number in the header of an SQLite file that tells this kind from others.
     version
-        The version that this program writes, from 1.
-    tables
-        The tables. One whose `info` has the entry `only` is created in databases of that dialect alone.
-    migrations
-        `migrations[v]` takes version v to v + 1, inside the one transaction that takes the database to `version`.
+        The version that this program writes, from 1. Every older version can be read.
     """
 
     name: str
     application_id: int
     version: int
-    tables: MetaData
-    migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
-
-    def create_tables(self, connection: Connection) -> None:
-        """Create the tables of the connection's dialect.
-
-        Parameters
-        ----------
-        connection
-            A connection to an empty database.
-        """
-        here = connection.dialect.name
-        tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
-        self.tables.create_all(connection, tables)
 
     def check_version(self, name: str, version: int) -> None:
-        """Refuse a database of another version, unless it can be migrated.
+        """Refuse a database of another version, unless it can be read.
 
         Parameters
         ----------
@@ -65,8 +48,38 @@ class Format:
                 f"{name} has format {version}, but this program knows formats up to {self.version}; use a newer"
                 " streamdp"
             )
-        if any(step not in self.migrations for step in range(version, self.version)):
+        if version < 1:
             raise StoreDamagedError(f"{name} says format {version}, which does not exist")
+
+
+@dataclass(frozen=True)
+class Format(Header):
+    """The format of a database: its tables, its version and the migrations from older versions.
+
+    Parameters
+    ----------
+    name, application_id, version
+        See `Header`.
+    tables
+        The tables. One whose `info` has the entry `only` is created in databases of that dialect alone.
+    migrations
+        `migrations[v]` takes version v to v + 1, inside the one transaction that takes the database to `version`.
+    """
+
+    tables: MetaData
+    migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
+
+    def create_tables(self, connection: Connection) -> None:
+        """Create the tables of the connection's dialect.
+
+        Parameters
+        ----------
+        connection
+            A connection to an empty database.
+        """
+        here = connection.dialect.name
+        tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
+        self.tables.create_all(connection, tables)
 
     def migrate(self, connection: Connection, version: int) -> None:
         """Take the tables to this format's version, inside the caller's transaction.

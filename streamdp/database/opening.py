@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from typing import TYPE_CHECKING
 
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.errors import StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 _SEVERAL_HOSTS = re.compile(r"^(postgresql[^:]*://(?:[^/@]*@)?)([^/@]*,[^/@]*)(/[^?]*)\??")
 """User, hosts and database of a URL with several hosts."""
@@ -33,6 +34,9 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     place = os.fspath(url_or_path)
     if "://" not in place:
         return SQLiteFile(place)
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
         url = _with_hosts(make_url(_SEVERAL_HOSTS.sub(r"\1\3?host=\2&", place)))
         if "@" in (url.host or ""):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
-
-from sqlalchemy import Connection, inspect
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import TYPE_CHECKING
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Format
+from streamdp.database.interface import Format, Header
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
-from streamdp.database.sqlite_connection import BUSY_TIMEOUT_S, close, connect, pragma, store_errors
+from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
 from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 CHECKPOINT_PAGES = 8192
 """Pages in SQLite's write-ahead log before a checkpoint: 32 MB.
@@ -133,6 +135,8 @@ class SQLiteFile:
         return self.name + ".new"
 
     def _create(self, form: Format, fill: Callable[[Connection], object]) -> None:
+        from streamdp.database.sqlite_connection import close, connect, driver_of
+
         # Not `durable.write_durably`: SQLite writes the draft itself, flushes it to disk and has files beside it.
         draft = self._draft
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
@@ -147,7 +151,7 @@ class SQLiteFile:
                 fill(connection)
                 connection.exec_driver_sql(f"PRAGMA application_id = {form.application_id}")
                 connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
-            pragma(connection, "journal_mode = WAL")
+            pragma(driver_of(connection), "journal_mode = WAL")
         finally:
             close(connection)
         os.replace(draft, self.name)
@@ -156,25 +160,49 @@ class SQLiteFile:
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
         """See `Database.reading`."""
+        from streamdp.database.sqlite_connection import close, over
+
+        with self._opened(form) as (driver, last):
+            connection = over(driver)
+            try:
+                with connection.begin():
+                    self._check_complete(driver, last)
+                    yield connection
+            finally:
+                close(connection)
+
+    @contextmanager
+    def plain_reading(self, form: Header) -> Iterator[sqlite3.Connection]:
+        """As `reading`, without SQLAlchemy.
+
+        Parameters
+        ----------
+        form
+            The format that the database must have, in this version or an older one.
+        """
+        with self._opened(form) as (driver, last):
+            driver.execute("BEGIN")
+            self._check_complete(driver, last)
+            yield driver
+
+    @contextmanager
+    def _opened(self, form: Header) -> Iterator[tuple[sqlite3.Connection, LastCommit | None]]:
+        """The driver's connection for readers, and the last commit by the file beside the database."""
         if not os.path.exists(self.name):
             raise StoreError(f"cannot read {self.name}: No such file or directory")
         with self.errors():
             last = self._last()  # before the database, because it is written after each commit
             at_rest = _at_rest(self.name)
-            connection = connect(self.name, mode="ro&immutable=1" if at_rest else "ro")
-            try:
-                _check_header(connection, self.name, form, at_rest)
-                with connection.begin():
-                    self._check_complete(connection, last)
-                    yield connection
-            finally:
-                close(connection)
+            with closing(open_file(self.name, "ro&immutable=1" if at_rest else "ro")) as driver:
+                _check_header(driver, self.name, form, at_rest)
+                yield driver, last
 
-    def _check_complete(self, connection: Connection, last: LastCommit | None) -> None:
+    def _check_complete(self, driver: sqlite3.Connection, last: LastCommit | None) -> None:
         """Raise `StoreLostError` if the database is older than the file that holds its last commit."""
         found = LastCommit()
-        if inspect(connection).has_table("last_commit"):  # older versions of this program did not make it
-            rows = connection.exec_driver_sql("SELECT number, losses FROM last_commit").all()
+        made = "SELECT * FROM sqlite_master WHERE type = 'table' AND name = 'last_commit'"
+        if driver.execute(made).fetchall():  # older versions of this program did not make it
+            rows = driver.execute("SELECT number, losses FROM last_commit").fetchall()
             if len(rows) != 1 or not all(isinstance(value, int) for value in rows[0]):
                 raise StoreDamagedError(f"{self.name} is damaged: its last commit has no number")
             found = LastCommit(*rows[0])
@@ -188,7 +216,9 @@ class SQLiteFile:
 
     def check(self, connection: Connection) -> None:
         """See `Database.check`. SQLite reads the whole file."""
-        if pragma(connection, "quick_check(1)") != "ok":
+        from streamdp.database.sqlite_connection import driver_of
+
+        if pragma(driver_of(connection), "quick_check(1)") != "ok":
             raise StoreDamagedError(
                 f"{self.name} is damaged; restore the newest copy (after an older copy, records are learned and spent"
                 " twice)"
@@ -196,15 +226,17 @@ class SQLiteFile:
 
     def open_for_writing(self, form: Format) -> Connection:
         """See `Database.open_for_writing`."""
+        from streamdp.database.sqlite_connection import close, connect, driver_of
+
         with self.errors():
             connection = connect(self.name, factory=CountingConnection)
             try:
-                pragma(connection, "synchronous = FULL")
-                pragma(connection, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
-                driver: Any = connection.connection.driver_connection
+                driver = driver_of(connection)
+                pragma(driver, "synchronous = FULL")
+                pragma(driver, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 driver.count_commits(self._file, self._known)
                 with connection.begin():
-                    version = pragma(connection, "user_version")
+                    version = pragma(driver, "user_version")
                     form.migrate(connection, version)
                     if version < form.version:
                         connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
@@ -222,6 +254,8 @@ class SQLiteFile:
 
     def close(self, connection: Connection) -> None:
         """See `Database.close`."""
+        from streamdp.database.sqlite_connection import close
+
         close(connection)
 
 
@@ -232,7 +266,7 @@ def _at_rest(path: str) -> bool:
     return empty and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
 
 
-def _check_header(connection: Connection, path: str, form: Format, at_rest: bool = False) -> None:
+def _check_header(driver: sqlite3.Connection, path: str, form: Header, at_rest: bool) -> None:
     """Refuse a file that is not a database of this format.
 
     The file is read by SQLite alone: if this process opened and closed it in another way, POSIX would drop the locks of
@@ -240,8 +274,8 @@ def _check_header(connection: Connection, path: str, form: Format, at_rest: bool
     (https://www.sqlite.org/howtocorrupt.html, section 2.2). Without the log, SQLite does not say which mode a file has.
     Raises `StoreDamagedError` or `StoreVersionError`.
     """
-    if pragma(connection, "application_id") != form.application_id:
+    if pragma(driver, "application_id") != form.application_id:
         raise StoreDamagedError(f"{path} is an SQLite database but not a streamdp {form.name}")
-    if not at_rest and pragma(connection, "journal_mode") != "wal":  # it would be read without its newest commits
+    if not at_rest and pragma(driver, "journal_mode") != "wal":  # it would be read without its newest commits
         raise StoreDamagedError(f"{path} is no longer in write-ahead mode")
-    form.check_version(path, pragma(connection, "user_version"))
+    form.check_version(path, pragma(driver, "user_version"))

@@ -1,18 +1,45 @@
 """Private online estimators, each for River and for arrays: one folder or module for each kind of trust."""
 
-from streamdp.estimators.ldp.estimators import (
-    LDPASGDClassifier,
-    LDPASGDRegressor,
-    LDPSGDClassifier,
-    LDPSGDRegressor,
-)
-from streamdp.estimators.ldp.randomizer import Randomizer, Report
-from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
-from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
-from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
-from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
-from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
-from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamdp.estimators.ldp.estimators import (
+        LDPASGDClassifier,
+        LDPASGDRegressor,
+        LDPSGDClassifier,
+        LDPSGDRegressor,
+    )
+    from streamdp.estimators.ldp.randomizer import Randomizer, Report
+    from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
+    from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
+    from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
+    from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
+    from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
+    from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
+
+# Imported on first use: a job has one estimator.
+_HOMES = {
+    "LDPASGD": "ldp.estimators",
+    "LDPSGD": "ldp.estimators",
+    "PanPrivate": "pan",
+    "Randomizer": "ldp.randomizer",
+    "Report": "ldp.randomizer",
+    "Shuffle": "shuffle.estimators",
+    "ShuffleRandomizer": "shuffle.randomizer",
+    "UserLevelLDP": "user.estimators",
+    "UserRandomizer": "user.randomizer",
+    "UserReport": "user.randomizer",
+    "Windowed": "windowed.estimators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        home = _HOMES[name.removesuffix("Classifier").removesuffix("Regressor")]
+        return globals().setdefault(name, getattr(import_module(f"{__name__}.{home}"), name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "LDPASGDClassifier",

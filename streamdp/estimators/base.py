@@ -60,7 +60,8 @@ _LOOKS, _MEETINGS = 64, 3
 """How many records of an estimator are compared with the last one, and after how many shared ones it warns."""
 _TRANSIENT = 5
 """The references to a record that a pipeline has made: of the pipeline, its call, two methods here, and the count."""
-_COMPARING = ("_looks", "_meetings", "_record")
+_OWN = ("_looks", "_meetings", "_record", "_read_at")
+"""What copies make anew: what this estimator has met, and views of its arrays."""
 _last = threading.local()
 """`ids`: of the last compared record of this thread and of the estimator that learned it. It holds no values."""
 
@@ -119,9 +120,8 @@ class StreamEstimator(river_base.Estimator):
         self._seen[0] = n
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles do not know what this estimator has met."""
         with self._rng.lock:
-            return {name: value for name, value in self.__dict__.items() if name not in _COMPARING}
+            return {name: value for name, value in self.__dict__.items() if name not in _OWN}
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return a new estimator with the same parameters.

@@ -56,6 +56,9 @@ class LinearModel(StreamEstimator):
     _weighed_by: ClassVar[str] = "n_seen"
     """The count that `merged` weighs by."""
 
+    _read_at: tuple[np.ndarray, bool] | None = None
+    """What `_point` returns, of an estimator whose estimate stays in one place while it learns."""
+
     loss: str | Loss
     domain: Domain | None
     intercept: bool
@@ -163,6 +166,17 @@ class LinearModel(StreamEstimator):
     def _point(self) -> tuple[np.ndarray, bool]:
         """The vector (d,) that predicts, and whether it is of original values, and not of the columns of `Features`."""
         return self._estimate(), False
+
+    def _score_one(self, x: Mapping[Any, Any]) -> float:
+        """The linear predictor of one record, of a model with one output."""
+        features = self._features
+        assert features is not None
+        if (packer := features.packer) is not None:
+            theta, raw = self._read_at or self._point()
+            score = packer.predictor(x, theta, raw, self.intercept)
+            if score is not None:
+                return score
+        return float(self._scores(features.row_of(x))[0, 0])
 
     def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
         """The linear predictors of one record, one for each output."""

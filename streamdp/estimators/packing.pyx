@@ -8,6 +8,7 @@ from cpython.dict cimport PyDict_GetItemWithError
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
 from cpython.long cimport PyLong_AsDouble, PyLong_CheckExact
 from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.math cimport isfinite, isnan
 from libc.stdint cimport int64_t
@@ -54,45 +55,58 @@ cdef class Packer:
         if not len(self._names) == len(self._levels) == len(self._columns) == len(self._lows) == len(self._highs):
             raise TypeError("expected as many columns, bounds and levels as names")
 
-    cdef bint _fill(self, x, double* out, bint raw) except -1:
-        """Write the columns of x; False if it is not for the fast way. `raw`: numbers are clipped, and not mapped."""
-        cdef PyObject* found
+    cdef int _entry(self, PyObject* x, Py_ssize_t k, bint raw, Py_ssize_t* column, double* value) except -1:
+        """The k-th name of x as one entry of the columns: 1; 0 if it has none, as the first level of a category; 2 if the
+        record is not for the fast way. `raw`: numbers are clipped, and not mapped."""
+        cdef PyObject* found = PyDict_GetItemWithError(<object> x, <object> PyTuple_GET_ITEM(self._names, k))
         cdef PyObject* code
+        cdef Py_ssize_t level
+        cdef double low, high
+        if found == NULL:
+            return 2
+        column[0] = self._column[k]
+        if <object> PyTuple_GET_ITEM(self._levels, k) is not None:
+            if not PyUnicode_CheckExact(<object> found):
+                return 2
+            code = PyDict_GetItemWithError(<object> PyTuple_GET_ITEM(self._levels, k), <object> found)
+            if code == NULL:
+                return 2
+            level = <object> code
+            column[0] += level
+            value[0] = 1.0
+            return level > 0
+        if PyFloat_Check(<object> found):
+            value[0] = PyFloat_AS_DOUBLE(<object> found)
+        elif PyLong_CheckExact(<object> found) and -(1 << 53) <= <object> found <= 1 << 53:
+            value[0] = PyLong_AsDouble(<object> found)
+        else:
+            return 2
+        if not isfinite(value[0]):
+            return 2
+        low, high = self._low[k], self._high[k]
+        if isnan(low):
+            return 1
+        if raw:
+            value[0] = min(max(value[0], low), high)
+        else:
+            value[0] = min(max((value[0] - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
+        return 1
+
+    cdef bint _fill(self, x, double* out, bint raw) except -1:
+        """Write the columns of x; False if it is not for the fast way."""
         cdef Py_ssize_t k, j
-        cdef double value, low, high
+        cdef double value
+        cdef int kind
         if type(x) is not dict or len(<dict> x) != len(self._names):
             return False
         for j in range(self._width):
             out[j] = 0.0
         for k in range(len(self._names)):
-            found = PyDict_GetItemWithError(x, self._names[k])
-            if found == NULL:
+            kind = self._entry(<PyObject*> x, k, raw, &j, &value)
+            if kind == 2:
                 return False
-            j = self._column[k]
-            if self._levels[k] is not None:
-                if not PyUnicode_CheckExact(<object> found):
-                    return False
-                code = PyDict_GetItemWithError(self._levels[k], <object> found)
-                if code == NULL:
-                    return False
-                if <object> code:
-                    out[j + <Py_ssize_t> <object> code] = 1.0
-                continue
-            if PyFloat_Check(<object> found):
-                value = PyFloat_AS_DOUBLE(<object> found)
-            elif PyLong_CheckExact(<object> found) and -(1 << 53) <= <object> found <= 1 << 53:
-                value = PyLong_AsDouble(<object> found)
-            else:
-                return False
-            if not isfinite(value):
-                return False
-            low, high = self._low[k], self._high[k]
-            if isnan(low):
+            if kind:
                 out[j] = value
-            elif raw:
-                out[j] = min(max(value, low), high)
-            else:
-                out[j] = min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
         return True
 
     def pack(self, x, double y, cnp.ndarray out not None):
@@ -114,6 +128,35 @@ cdef class Packer:
             return False
         row[self._width] = y
         return True
+
+    def predictor(self, x, cnp.ndarray theta not None, bint raw, bint intercept):
+        """The linear predictor of one record; None if the record is not for the fast way.
+
+        Parameters
+        ----------
+        x
+            The record.
+        theta
+            (d,), or longer: the coefficients, then the intercept.
+        raw, intercept
+            As for `predictors`.
+        """
+        cdef double* at = vector(theta)
+        cdef double total, value
+        cdef Py_ssize_t k, j
+        cdef int kind
+        if cnp.PyArray_DIM(theta, 0) < self._width + intercept:
+            raise TypeError("the model and the record differ in their numbers of columns")
+        if type(x) is not dict or len(<dict> x) != len(self._names):
+            return None
+        total = at[self._width] if intercept else 0.0
+        for k in range(len(self._names)):
+            kind = self._entry(<PyObject*> x, k, raw, &j, &value)
+            if kind == 2:
+                return None
+            if kind:
+                total += at[j] * value
+        return total
 
     def predictors(self, x, cnp.ndarray theta not None, bint raw, Py_ssize_t outputs, bint intercept):
         """The linear predictors of one record, one for each output; None if the record is not for the fast way.

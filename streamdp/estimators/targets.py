@@ -17,6 +17,8 @@ from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
 from streamdp.validation.tasks import Classes, Task, pinball
 
+_LARGEST_EXPONENT = 709.0  # math.exp raises an error beyond
+
 
 class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
     """Numbers as targets."""
@@ -41,7 +43,7 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
         """
         if self._features is None:
             return 0.0
-        return self._scores_one(x)[0]
+        return self._score_one(x)
 
     def predict_many(self, X: Any) -> Any:
         """Return the predictions for the rows of a frame, in its form.
@@ -140,8 +142,10 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         """
         if self._features is None:
             return self._labels[0]
+        if self._outputs() == 1:
+            return self._labels[self._score_one(x) > 0]
         scores = self._scores_one(x)
-        return self._labels[scores.index(max(scores)) if len(scores) > 1 else int(scores[0] > 0)]
+        return self._labels[scores.index(max(scores))]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of each declared class.
@@ -158,11 +162,10 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         self._need_probabilities()
         if self._features is None:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
-        scores = self._scores_one(x)
-        if len(scores) == 1:
-            p = float(scipy.special.expit(scores[0]))
+        if self._outputs() == 1:
+            p = 1 / (1 + math.exp(min(-self._score_one(x), _LARGEST_EXPONENT)))
             return {self._labels[0]: 1 - p, self._labels[1]: p}
-        return dict(zip(self._labels, scipy.special.softmax(scores).tolist(), strict=True))
+        return dict(zip(self._labels, scipy.special.softmax(self._scores_one(x)).tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
         """Return the most probable classes for the rows of a frame, in its form.

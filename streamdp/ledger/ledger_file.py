@@ -11,7 +11,8 @@ from sqlalchemy import Connection, select
 from streamdp.database.file_lock import FileLock
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
-from streamdp.database.sqlite_connection import close, connect, store_errors
+from streamdp.database.sqlite_connection import close, connect
+from streamdp.database.sqlite_driver import store_errors
 from streamdp.ledger.ledger_format import LEDGER_FORMAT, SUBJECT_KEY, first_version
 from streamdp.ledger.subject_key import check_key, given_key, key_fingerprint, make_key, matching_key
 

@@ -9,14 +9,16 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamdp.database.durable import write_durably
 from streamdp.errors import NotAvailableError, StoreError
-from streamdp.serving.holdout import Holdout
 from streamdp.serving.snapshots import Model, combined, restore
+from streamdp.store.reading import snapshots as stored_snapshots
 from streamdp.store.snapshot import Snapshot
-from streamdp.store.store import Store
+
+if TYPE_CHECKING:
+    from streamdp.serving.holdout import Holdout
 
 
 def committed(store_path: str, job: str | None = None) -> Model:
@@ -31,7 +33,7 @@ def committed(store_path: str, job: str | None = None) -> Model:
 
     Raises `NotAvailableError` before the first commit.
     """
-    snapshots = Store.snapshots(store_path, job)
+    snapshots = stored_snapshots(store_path, job)
     if not snapshots:
         raise NotAvailableError(f"{job or store_path} has no commit yet, so there is nothing to show")
     return restore(combined(snapshots))

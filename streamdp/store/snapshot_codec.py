@@ -1,19 +1,23 @@
-"""Snapshots and the history as rows of tables: writing with a checksum, and reading that verifies it."""
+"""Snapshots and the history as columns of tables: with a checksum when written, which is verified when read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from sqlalchemy import Connection, Row, inspect, select, text
-
 from streamdp.data.records import Position, Shard
+from streamdp.database.interface import Header
 from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import decode_state, encode_state
-from streamdp.store.tables import COMMITS, JOBS, NAMES, SHARDS, has_checksums
+
+STORE_HEADER = Header("store", 0x73445073, 5)
+NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
+"""The columns of a commit that a snapshot and the history share."""
+OLDER_SHARDS = f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(NAMES)}, state, checksum FROM snapshot"
+"""Reads the one shard of formats 1 and 2, which have no table `shards`."""
 
 _LETTERS = "dead_letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
@@ -73,25 +77,24 @@ def history_checksum(job: str, shard: Shard, columns: Mapping[str, Any]) -> byte
     return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
 
 
-def read_job(connection: Connection, name: str) -> Row[Any]:
+def only_job(rows: Sequence[Any], name: str) -> Any:
     """Return the row of the job.
 
     Parameters
     ----------
-    connection
-        The database.
+    rows
+        The rows of the table of jobs.
     name
         The database, for messages.
 
     Raises `StoreDamagedError` unless there is exactly one.
     """
-    rows = connection.execute(select(JOBS)).all()
     if len(rows) != 1:
         raise StoreDamagedError(f"{name} should have one job, but it has {len(rows)}")
     return rows[0]
 
 
-def read_snapshot(row: Row[Any], job: Row[Any], name: str) -> Snapshot | None:
+def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
     """Return the snapshot of a shard; None before its first commit.
 
     Parameters
@@ -128,52 +131,36 @@ def read_snapshot(row: Row[Any], job: Row[Any], name: str) -> Snapshot | None:
     )
 
 
-def read_snapshots(connection: Connection, name: str) -> list[Snapshot]:
-    """Return the last snapshot of every shard, in the order of the shards; also from an older format.
+def snapshots_of(rows: Iterable[Any], job: Any, name: str) -> list[Snapshot]:
+    """Return the snapshots of shards that have a commit.
 
     Parameters
     ----------
-    connection
-        The database.
+    rows, job
+        The rows of the shards and of the job.
     name
         The database, for messages.
 
     Raises `StoreDamagedError` if a checksum fails.
     """
-    if _has_shards(connection):
-        rows = connection.execute(select(SHARDS).order_by(SHARDS.c.topic, SHARDS.c.partition)).all()
-    else:
-        older = f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(NAMES)}, state, checksum FROM snapshot"
-        rows = list(connection.execute(text(older)).all())
-    job = read_job(connection, name)
     found = [read_snapshot(row, job, name) for row in rows]
     return [snapshot for snapshot in found if snapshot is not None]
 
 
-def read_history(connection: Connection, limit: int, name: str) -> list[Commit]:
-    """Return the last commits, oldest first; none from a format before 3.
+def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:
+    """Return a commit of the history.
 
     Parameters
     ----------
-    connection
-        The database.
-    limit
-        The most commits to return.
+    row
+        The columns.
+    job
+        The name of the job.
     name
         The database, for messages.
 
-    Raises `StoreDamagedError` if a checksum fails. Rows of a format before 5 have none.
+    Raises `StoreDamagedError` if the checksum fails. Rows of a format before 5 have none.
     """
-    if not _has_shards(connection):
-        return []
-    newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
-    columns = [column for column in COMMITS.c if column.name != "checksum" or has_checksums(connection)]
-    rows = connection.execute(select(*columns).order_by(*newest).limit(limit)).all()
-    job = read_job(connection, name).job
-    return [_read_commit(row._asdict(), job, name) for row in reversed(rows)]
-
-
-def _read_commit(row: dict[str, Any], job: str, name: str) -> Commit:
     shard, known = Shard(row["topic"], row["partition"]), row.get("checksum")
     try:
         intact = known is None or history_checksum(job, shard, row) == known
@@ -194,10 +181,6 @@ def _position(text: str) -> tuple[Position, Any]:
     """A position, and where the dead letters up to it end."""
     position = json.loads(text)
     return position, position.pop(_LETTERS, None)
-
-
-def _has_shards(connection: Connection) -> bool:
-    return inspect(connection).has_table("shards")
 
 
 def _checksum(job: str, fingerprint: str, columns: Mapping[str, Any], state: str) -> bytes:

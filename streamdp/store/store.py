@@ -29,17 +29,11 @@ from streamdp.ledger.periods import Cap, parse_cap
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check
+from streamdp.store.queries import read_history, read_job
+from streamdp.store.reading import snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
-from streamdp.store.snapshot_codec import (
-    commit_columns,
-    history_checksum,
-    read_history,
-    read_job,
-    read_snapshot,
-    read_snapshots,
-    state_columns,
-)
-from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, NAMES, SHARDS, STORE_FORMAT, is_shard
+from streamdp.store.snapshot_codec import NAMES, commit_columns, history_checksum, read_snapshot, state_columns
+from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT, is_shard
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
@@ -430,9 +424,7 @@ class Store:
     @staticmethod
     def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
         """As `Store.snapshot`, for all shards of a job, in the order of the shards."""
-        database = open_database(url_or_path, job)
-        with database.reading(STORE_FORMAT) as connection:
-            return read_snapshots(connection, database.name)
+        return snapshots(url_or_path, job)
 
     @staticmethod
     def history(url_or_path: str | os.PathLike[str], limit: int = 100, job: str | None = None) -> list[Commit]:

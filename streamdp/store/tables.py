@@ -25,6 +25,7 @@ from streamdp.data.records import Shard
 from streamdp.database.interface import Format
 from streamdp.ledger.spends import add_caps
 from streamdp.ledger.tables import add_tables
+from streamdp.store.snapshot_codec import NAMES, STORE_HEADER
 
 _metadata = MetaData()
 add_tables(_metadata)  # what a job's ledger writes
@@ -74,9 +75,6 @@ COMMITS = Table(  # since format 2
     Column("checksum", LargeBinary(16)),  # since format 5; NULL in older rows
 )
 
-NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
-"""The columns of a commit that a snapshot and the history share."""
-
 ADD_SHARD = text(
     f"INSERT INTO shards (topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"
     " VALUES (:topic, :partition, 0, 0, 0, 0, 0, 0, '', '', :checksum) ON CONFLICT (topic, partition) DO NOTHING"
@@ -114,7 +112,7 @@ def _add_checksums(connection: Connection) -> None:
 
 
 MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps, 4: _add_checksums}
-STORE_FORMAT = Format("store", 0x73445073, 5, _metadata, MIGRATIONS)
+STORE_FORMAT = Format(STORE_HEADER.name, STORE_HEADER.application_id, STORE_HEADER.version, _metadata, MIGRATIONS)
 
 
 def has_checksums(connection: Connection) -> bool:

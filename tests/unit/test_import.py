@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,11 +26,11 @@ HEAVY = [
 
 
 def loaded(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after `statement`, and those of streamdp."""
+    """The modules that a fresh interpreter has loaded after `statement`, and the packages that they are in."""
     command = [sys.executable, "-c", f"{statement}\nimport sys; print(*sys.modules)"]
     answer = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    names = answer.stdout.split()
-    return {name.partition(".")[0] for name in names} | {name for name in names if name.startswith("streamdp.")}
+    names = answer.stdout.splitlines()[-1].split()
+    return {name.partition(".")[0] for name in names} | set(names)
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +58,16 @@ def test_who_has_no_ledger_does_not_load_its_compiled_code() -> None:
     learn = "import streamdp as s; s.LDPSGDRegressor(features=['a'], ledger={}).learn_one({{'a': 1}}, 1, subject='ann')"
     assert not loaded(learn.format("None")) & compiled
     assert loaded(learn.format("s.Ledger('eps=1')")) >= compiled
+
+
+def test_reading_a_store_loads_neither_the_database_toolkit_nor_the_readers(tmp_path: Path) -> None:
+    """Each takes a fifth of the command's time; intervals need `scipy.special`, and so do not `status` and this."""
+    data, store = tmp_path / "a.csv", str(tmp_path / "a.db")
+    data.write_text("a,y\n" + "0.5,1\n" * 30)
+    run = ("run", str(data), "--feature", "a=-1:1", "--target", "y", "--target-bounds", "0:2", "--store", store)
+    subprocess.run([sys.executable, "-m", "streamdp", *run], cwd=ROOT, check=True, capture_output=True)
+    commands = "import sys; from streamdp.cli.main import run_command\nfor command in {}:\n"
+    commands += f"    sys.argv = ['streamdp', command, {store!r}]\n    assert run_command() == 0\nprint()"
+    others = {"sqlalchemy", "polars", "rich", "dp_accounting", "streamdp.estimators.pan"}
+    assert not loaded(commands.format("['status', 'statement']")) & {"scipy.special", *others}
+    assert not loaded(commands.format("['weights']")) & others

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,16 +15,18 @@ from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
+from streamdp.optim import frame as k
+from streamdp.optim import location_scale, loops
+from streamdp.optim.arrays import Arrays
 from streamdp.optim.inference import SEGMENTS, batch_means_interval
+from streamdp.optim.local_learning import absorb, learn
 from streamdp.optim.losses import Loss, Squared
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps
+from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
-
-if TYPE_CHECKING:
-    from streamdp.optim.arrays import Arrays
 
 # Within these limits states stay far inside the doubles for 1e18 records, however they are learned, absorbed or loaded:
 # reports are at most 1e15 bounds long.
@@ -84,8 +87,6 @@ class LDPLearner(ValidatedModel):
         return self.scaling or ("none" if missing else "private")
 
     def _place_of_target(self) -> tuple[float, float, float]:
-        from streamdp.optim import frame as k
-
         if self._target_bounds() is None:
             return super()._place_of_target()
         target, asked = self._arrays.frame[-1], self._arrays.clock[k.TARGET]
@@ -97,11 +98,6 @@ class LDPLearner(ValidatedModel):
         return centre, scale, float(target[k.UNIT])
 
     def _allocate(self, p: int) -> None:
-        from streamdp.optim import frame as k
-        from streamdp.optim import location_scale, loops
-        from streamdp.optim.arrays import Arrays
-        from streamdp.optim.local_learning import learn
-
         features = self._features
         assert features is not None
         spec, box = self._describe(p)
@@ -137,17 +133,21 @@ class LDPLearner(ValidatedModel):
         k.refresh(self._arrays)
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
-        self._merged = False
+        self._merged, self._read_at = False, None
         self._default = self._mechanism_of(self._budget)
-        self._default_rows = self._default.rows(d)
+        self.__dict__.pop("_default_rows", None)
         self._kernel = learn
+
+    @cached_property
+    def _default_rows(self) -> np.ndarray:
+        """The calibration of the default budget. A model that is only read needs none."""
+        rows: np.ndarray = self._default.rows(self._arrays.state.shape[1])
+        return rows
 
     def _original(self, theta: np.ndarray) -> np.ndarray:
         """Theta in original units, as a new array."""
-        from streamdp.optim.frame import outward
-
         out = np.empty(len(theta))
-        outward(self._arrays, theta, out)
+        k.outward(self._arrays, theta, out)
         return out
 
     def _mechanism_of(self, budget: Budget) -> Mechanism:
@@ -194,12 +194,11 @@ class LDPLearner(ValidatedModel):
 
     def _question(self) -> Question:
         """What the next record is asked."""
-        from streamdp.optim import frame as k
-        from streamdp.optim.location_scale import HIGH, LOW
-
         frame, summary = self._arrays.frame, self._arrays.summary
         column = k.next_question(self._arrays)
-        low, high = (-np.inf, np.inf) if column < 0 else summary[int(frame[column, k.SLOT]), [LOW, HIGH]].tolist()
+        low, high = -np.inf, np.inf
+        if column >= 0:
+            low, high = summary[int(frame[column, k.SLOT]), [location_scale.LOW, location_scale.HIGH]].tolist()
         scales = frame[:, [k.CENTRE, k.SCALE]].copy()
         bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
         return Question(column, low, high, scales, bounds, int(self._arrays.clock[k.CHANGES]))
@@ -220,10 +219,6 @@ class LDPLearner(ValidatedModel):
         scaled, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
-        from streamdp.optim import frame as k
-        from streamdp.optim.local_learning import absorb
-        from streamdp.privacy import samplers
-
         arrays = self._arrays
         row = record_rows(self._mechanism_of(report.budget), arrays.state.shape[1])[0]
         keep = float(row[samplers.KEEP])
@@ -277,9 +272,7 @@ class LDPLearner(ValidatedModel):
     @property
     def n_asked(self) -> int:
         """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
-        from streamdp.optim.frame import BITS
-
-        return 0 if self._features is None else int(self._arrays.clock[BITS])
+        return 0 if self._features is None else int(self._arrays.clock[k.BITS])
 
     @property
     def theta(self) -> np.ndarray:
@@ -292,7 +285,10 @@ class LDPLearner(ValidatedModel):
 
     def _point(self) -> tuple[np.ndarray, bool]:
         state = self._arrays.state
-        return state[1] if self._averaged else self._original(state[0]), self.intercept
+        if not self._averaged:
+            return self._original(state[0]), self.intercept
+        self._read_at = state[1], self.intercept
+        return self._read_at
 
     def _estimate(self) -> np.ndarray:
         theta = self.theta
@@ -305,15 +301,11 @@ class LDPLearner(ValidatedModel):
 
     def _model(self) -> dict[str, Any]:
         """See `LinearModel._model`: steps may change between states, units and weights may not."""
-        from streamdp.optim import frame as k
-
         units = self._arrays.frame[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
         weighting = self._loss.weighting or "mallows"
         return super()._model() | {"weighting": weighting, "clock": self.clock, "units": repr(units)}
 
     def _learned(self) -> dict[str, Any]:
-        from streamdp.optim import frame as k
-
         arrays = self._arrays
         return {
             "state": arrays.state.copy(),
@@ -325,8 +317,6 @@ class LDPLearner(ValidatedModel):
         }
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        from streamdp.optim import frame as k
-
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments = finite_array(state, "segments", arrays.segments.shape)
@@ -362,20 +352,14 @@ class LDPLearner(ValidatedModel):
         return np.stack([self._original(self._arrays.state[0]), self._arrays.state[1]])
 
     def _start_from(self, numbers: np.ndarray) -> None:
-        from streamdp.optim.frame import inward
-
-        inward(self._arrays, numbers[0], self._arrays.state[0])
+        k.inward(self._arrays, numbers[0], self._arrays.state[0])
         self._arrays.state[1] = numbers[1]
 
     def _contribution(self) -> tuple[dict[str, Any], dict[str, Any], np.ndarray]:
-        from streamdp.optim.frame import TOTAL
-
         model, counts, numbers = super()._contribution()
-        return model, counts | {"information": float(self._arrays.clock[TOTAL])}, numbers
+        return model, counts | {"information": float(self._arrays.clock[k.TOTAL])}, numbers
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
-        from streamdp.optim import frame as k
-
         super()._start_from_average(parts)
         arrays, original = self._arrays, self._numbers()
         theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class

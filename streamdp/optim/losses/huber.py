@@ -15,8 +15,8 @@ from streamdp.optim.losses.base import Loss
 
 @lru_cache(maxsize=256)
 def _kappa(c: float) -> float:
-    density = math.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
-    return float(1 - 2 * scipy.special.ndtr(-c) - 2 * c * density + 2 * c**2 * scipy.special.ndtr(-c))
+    density, tail = math.exp(-(c**2) / 2) / math.sqrt(2 * math.pi), math.erfc(c / math.sqrt(2)) / 2
+    return 1 - 2 * tail - 2 * c * density + 2 * c**2 * tail
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from streamdp import (
     L2Ball,
     LDPASGDClassifier,
     LDPASGDRegressor,
+    LDPSGDClassifier,
     PanPrivateClassifier,
     Squared,
     WindowedClassifier,
@@ -54,6 +55,29 @@ def test_raw_records_one_by_one_in_a_frame_and_encoded_are_the_same() -> None:
         np.testing.assert_allclose(other.theta, one.theta, rtol=1e-9)
         assert other.n_asked == one.n_asked > 0
     assert one.predict_one(RAW) == pytest.approx(float(many.predict_many(pd.DataFrame([RAW]))[0]))
+
+
+@pytest.mark.parametrize("kind", [LDPASGDClassifier, LDPSGDClassifier, PanPrivateClassifier])
+def test_single_predictions_are_those_of_a_frame_after_every_step_and_in_every_copy(kind: Any) -> None:
+    """The compiled predictor may read the estimate in place: a copy must not read that of the original."""
+    X, y = frame(900)
+    labels, records = y > 60, [dict(row) for _, row in X.iterrows()]
+    model = kind(features=SCHEMA, seed=1)
+    for copied in (lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))):
+        model.predict_one(records[0])  # before the copy
+        before, model = model, copied(model)
+        model.learn_many(X, labels)
+        for learner in (before, model):
+            expected = learner.predict_proba_many(X)[True].tolist()
+            assert [learner.predict_proba_one(x)[True] for x in records] == pytest.approx(expected, rel=1e-9)
+            assert [learner.predict_one(x) for x in records] == learner.predict_many(X).tolist()
+
+
+def test_probabilities_of_a_record_far_away_are_numbers() -> None:
+    model = LDPASGDClassifier(features=["x"], seed=1)
+    model.learn_one({"x": 1.0}, True)
+    found = sorted(model.predict_proba_one({"x": x})[True] for x in (1e300, -1e300))
+    assert found == pytest.approx([0.0, 1.0], abs=1e-300)
 
 
 def test_weights_are_in_original_units_for_every_kind() -> None:

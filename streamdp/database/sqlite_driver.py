@@ -1,0 +1,95 @@
+"""SQLite's driver: opening a file, its pragmas, and its errors as `StoreError`s.
+
+Nothing here needs SQLAlchemy, which takes longer to load than a reader takes to read.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from streamdp.errors import StoreDamagedError, StoreError, StoreUnavailableError
+
+BUSY_TIMEOUT_S = 10.0
+"""How long a statement or a shared lock waits for another process."""
+
+CACHE_KIB = 131072
+"""SQLite's page cache of a connection, in KiB."""
+
+_LOCKED = {5, 6}
+# SQLite's primary result codes for faults outside the file's content: permissions, memory, disk.
+_ENVIRONMENT = {3, 7, 8, 10, 13, 14, 22, 23}
+
+
+def open_file(
+    path: str, mode: str = "rw", factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """Open a connection in which transactions begin by statements only.
+
+    Parameters
+    ----------
+    path
+        An existing file, or "" for a temporary database that is deleted when the connection is closed.
+    mode
+        "rw", "ro" for a connection that cannot write, or "ro&immutable=1" if nobody writes to the file.
+    factory
+        The class of the connection.
+    """
+    driver = sqlite3.connect(
+        f"file:{quote(os.path.abspath(path))}?mode={mode}" if path else "",
+        uri=bool(path),
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=factory,
+    )
+    pragma(driver, f"cache_size = -{CACHE_KIB}")
+    return driver
+
+
+def pragma(driver: sqlite3.Connection, text: str) -> Any:
+    """Run a PRAGMA and return the first value of its answer, or None.
+
+    Parameters
+    ----------
+    driver
+        The connection.
+    text
+        The pragma without the word PRAGMA, such as `"user_version"`.
+    """
+    row = driver.execute(f"PRAGMA {text}").fetchone()
+    return row[0] if row else None
+
+
+@contextmanager
+def store_errors(name: str) -> Iterator[None]:
+    """Turn database errors into `StoreError` and its kinds.
+
+    Parameters
+    ----------
+    name
+        The database, for messages.
+
+    Raises `StoreUnavailableError` if another process holds the lock for too long, `StoreError` for permissions, memory
+    or disk, and `StoreDamagedError` for everything else.
+    """
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's errors
+        if not isinstance(cause, sqlite3.Error):
+            raise
+        code = getattr(cause, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in _LOCKED:
+            raise StoreUnavailableError(
+                f"another process has held {name} for more than {BUSY_TIMEOUT_S:g} s"
+            ) from error
+        if code is not None and code & 0xFF in _ENVIRONMENT:
+            raise StoreError(f"cannot use {name}: {cause}; committed data are unchanged") from error
+        if code == sqlite3.SQLITE_NOTADB:
+            raise StoreDamagedError(f"{name} is not an SQLite database") from error
+        raise StoreDamagedError(f"{name} is damaged: {cause}") from error

@@ -1,0 +1,53 @@
+"""The committed snapshots of a job, for readers. A file is read without SQLAlchemy, which takes longer to load."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from types import SimpleNamespace
+from typing import Any
+
+from streamdp.database.opening import open_database
+from streamdp.database.sqlite import SQLiteFile
+from streamdp.store.snapshot import Snapshot
+from streamdp.store.snapshot_codec import NAMES, OLDER_SHARDS, STORE_HEADER, only_job, snapshots_of
+
+_SHARDS = f"SELECT topic, partition, epoch, {', '.join(NAMES)}, state, checksum FROM shards ORDER BY topic, partition"
+
+
+def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
+    """Return the last committed snapshot of every shard of a job, in the order of the shards.
+
+    The job may be running: this only reads, and needs neither the lock nor the key.
+
+    Parameters
+    ----------
+    url_or_path
+        As for `Store`.
+    job
+        The name of the job. A server needs it, because it may hold many jobs.
+
+    Raises `StoreError` and its kinds; `StoreError` if there is no such store.
+    """
+    database = open_database(url_or_path, job)
+    if isinstance(database, SQLiteFile):
+        with database.plain_reading(STORE_HEADER) as driver:
+            return _of_file(driver, database.name)
+    from streamdp.store.queries import read_snapshots
+    from streamdp.store.tables import STORE_FORMAT
+
+    with database.reading(STORE_FORMAT) as connection:
+        return read_snapshots(connection, database.name)
+
+
+def _of_file(driver: sqlite3.Connection, name: str) -> list[Snapshot]:
+    """As `queries.read_snapshots`."""
+    driver.row_factory = _row
+    older = not driver.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'shards'").fetchall()
+    rows = driver.execute(OLDER_SHARDS if older else _SHARDS).fetchall()
+    job = only_job(driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall(), name)
+    return snapshots_of(rows, job, name)
+
+
+def _row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> SimpleNamespace:
+    return SimpleNamespace(**dict(zip((column[0] for column in cursor.description), values, strict=True)))
