@@ -3,6 +3,10 @@
 `python -m benchmarks.newcomer` prints a row for each task; `--rows N` takes the first N rows only. Bounds and
 categories are typed in from the meaning of the columns (`benchmarks.real_data`). A fifth of the rows is the public
 holdout, on which the run itself measures the model beside the best constant.
+
+`--verdicts N` asks how often the run's own verdict is right, in N runs of each task: rows in another order each time,
+many and few of them, at large and small budgets, so that there are models of both kinds. The truth comes from a fifth
+of the rows that the run never sees: a model is worse than the constant if all measures of it are.
 """
 
 from __future__ import annotations
@@ -25,7 +29,10 @@ import polars as pl
 from benchmarks.real_data import JOBS, read
 from streamdp.cli.main import run_command
 from streamdp.config.draft import text
+from streamdp.config.job import load_config
 from streamdp.data.datasets import LATE_MINUTES, _read_flights
+from streamdp.serving.holdout import Holdout
+from streamdp.serving.publish import committed
 
 GERMAN = {
     "carat": "Karat",
@@ -169,6 +176,28 @@ def play(task: Task, folder: Path, rows: int | None = None) -> dict[str, Any]:
     }
 
 
+SETTINGS = [(budget, rows) for budget in ("eps=4", "eps=0.5") for rows in (20_000, 1_000)]
+
+
+def verdict(task: Task, folder: Path, seed: int) -> dict[str, Any]:
+    """Run one draft of a task on rows of a random order; return the run's verdict beside the truth."""
+    budget, rows = SETTINGS[seed % len(SETTINGS)]
+    table = task.table.sample(fraction=1.0, shuffle=True, seed=seed)
+    tenth = table.height // 10
+    parts = {"data": table[2 * tenth :].head(rows), "holdout": table[:tenth], "test": table[tenth : 2 * tenth]}
+    for name, part in parts.items():
+        part.write_csv(folder / f"{name}.csv")
+    with contextlib.chdir(folder):
+        _done("init", "data.csv", "--target", task.target)
+        job = Path("job.yaml")
+        job.write_text(fill_in(job.read_text(), task).replace("budget: eps=4", f"budget: {budget}"))
+        measured = json.loads(_done("run", "job.yaml").splitlines()[-2])["holdout"]
+        job.write_text(job.read_text().replace("holdout.csv", "test.csv"))
+        truth = Holdout(load_config("job.yaml")).measure(committed("data.db", None).estimator)
+    said, true = "warning" in measured, "warning" in truth
+    return {"task": task.name, "budget": budget, "rows": parts["data"].height, "said_worse": said, "worse": true}
+
+
 def _done(*arguments: str) -> str:
     code, out, said = command(*arguments)
     assert code == 0, f"{arguments}: {said}"
@@ -176,10 +205,21 @@ def _done(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Play all tasks and print one JSON line for each."""
+    """Play all tasks and print one JSON line for each, or count right verdicts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, help="only the first rows of each table")
+    parser.add_argument("--verdicts", type=int, metavar="N", help="count right verdicts in N runs of each task")
     arguments = parser.parse_args()
+    if arguments.verdicts:
+        found = []
+        for task in tasks():
+            for seed in range(arguments.verdicts):
+                with tempfile.TemporaryDirectory() as folder:
+                    found.append(verdict(task, Path(folder), seed))
+                print(json.dumps(found[-1], ensure_ascii=False), flush=True)
+        right = sum(row["said_worse"] == row["worse"] for row in found)
+        print(f"{right} of {len(found)} verdicts are right; {sum(row['worse'] for row in found)} models are worse")
+        return
     for task in tasks():
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(play(task, Path(folder), arguments.rows), ensure_ascii=False), flush=True)

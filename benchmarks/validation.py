@@ -1,8 +1,9 @@
 """How well private validation tells the error of a model. Run with `python -m benchmarks.validation [--write]`.
 
 Each run learns a stream by LDP-ASGD and compares what the answers say with the truth: the errors, over the population,
-of every model that was asked about, weighted by the answers about it. `--write` replaces validation.md
-beside this file. Two to three hours on one core; no figure is a time.
+of every model that was asked about, weighted by the answers about it. A population is a table of 10,000 records, from
+which streams are drawn with replacement, so its errors are known exactly. `--write` replaces validation.md beside this
+file after each section. No figure is a time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, ndtri
 
 from benchmarks.learning import Flights
 from benchmarks.theory import short, table
@@ -29,107 +29,86 @@ from streamdp.validation.tasks import Classes
 from streamdp.validation.validator import Validator
 
 PAGE = Path(__file__).parent / "validation.md"
-RUNS, LONG_RUNS, FLIPS = 400, 100, 40
-FRESH = 100_000
+RUNS = 400
+FEWER = 8  # runs of the long streams: one for so many short ones
+POPULATION = 10_000
 SHARE, BUDGET = {"share": 0.1}, "budget"
 ABOUT = """# What private validation tells
 
-`python -m benchmarks.validation --write` wrote this page. `share` is `validation: {{share: 0.1}}`; `budget` gives each
-answer the same epsilon again as the gradient. The simulations have five independent standard normal features;
-"nothing to learn" has a target that is independent of them. Flights are drawn at random from those of 2013.
-
-## Intervals and verdicts
+`python -m benchmarks.validation --write` wrote this page. `share` is `validation: {share: 0.1}`; `budget` gives each
+answer the same epsilon again as the gradient. Streams are drawn with replacement from 10,000 records. The simulations
+have five independent standard normal features; "nothing to learn" has a target that is independent of them.
+"""
+INTERVALS = """## Intervals and verdicts
 
 The share of the 95 % intervals of all answers that hold the true average error, that of the constant and the
-difference; the half width of the interval of the difference, relative to the constant's error; and the verdicts of
-`runs` runs. A verdict is wrong if it says "better" of a model that is worse, or "no better" of one whose error is
-smaller than the constant's by more than 5 %.
+difference, with the standard error of the share; the half width of the interval of the difference, relative to the
+constant's error; and the verdicts of `runs` runs. A verdict is wrong if it says "better" of a model that is worse, or
+"no better" of one whose error is smaller than the constant's by more than 5 %.
+"""
+COSTS = """## What it costs
 
-{intervals}
-
-## What it costs
-
-The mean error on fresh data after 100,000 records, with the standard error of the mean of {long_runs} runs, at
+The mean error on fresh data after 100,000 records, with the standard error of the mean of {runs} runs, at
 epsilon = 1 for a record in all.
+"""
+DRIFTS = """## Drift
 
-{costs}
-
-## Drift
-
-One of the weights 1, -1, 1, 0.5 changes its sign after 50,000 records at epsilon = 1: in how many of {flips} runs the
+One of the weights 1, -1, 1, 0.5 changes its sign after 50,000 records at epsilon = 1: in how many of {runs} runs the
 drift was found within 20,000 records, the median delay, and the alarms before it.
+"""
+QUIET = """## False alarms
 
-{drifts}
-
-False alarms about a model of constant error in {quiet} records that all answer at epsilon = 1: {alarms}. The proved
+Alarms about a model of constant error in {records:,} records that all answer at epsilon = 1: {alarms}. The proved
 bound on the expected number is {bound:g}.
 """
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A population: how to draw records, the model that learns them, and all records (X, y) with their weights."""
+    """A population: its records, and the model that learns them."""
 
-    draw: Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+    X: np.ndarray
+    y: np.ndarray
     model: Callable[..., Any]
-    population: tuple[np.ndarray, np.ndarray, np.ndarray]
 
-
-def weights(flipped: bool = False) -> np.ndarray:
-    return np.array([-1.0 if flipped else 1.0, -1.0, 1.0, 0.5, 0.0])
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return n records of the population, drawn with replacement."""
+        rows = rng.integers(len(self.y), size=n)
+        return self.X[rows], self.y[rows]
 
 
 def simulated(kind: str, signal: float = 1.0, flipped: bool = False) -> Stream:
-    """A simulation: `classes` or `numbers`, with weights times the signal."""
-    theta = signal * weights(flipped)
-
-    def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        X = rng.normal(size=(n, 5))
-        noise = rng.logistic(size=n) if kind == "classes" else rng.normal(size=n)
-        y = X @ theta + noise
-        return X, (y > 0).astype(float) if kind == "classes" else y
-
-    def model(budget: str, validation: Mapping[str, Any] | None) -> Any:
-        names = [f"x{j}" for j in range(5)]
-        if kind == "classes":
-            return LDPASGDClassifier(features=names, budget=budget, validation=validation)
-        bound = {} if validation is None else {"bound": 5.0}
-        given = None if validation is None else {**validation, **bound}
-        return LDPASGDRegressor(features=names, budget=budget, validation=given)
-
+    """A simulation: `classes` or `numbers`, with weights times the signal; `flipped`: the first has the other sign."""
     rng = np.random.default_rng(1)
-    if kind == "classes":  # each x with both classes, so that only x is drawn
-        X = np.repeat(rng.normal(size=(FRESH // 2, 5)), 2, axis=0)
-        y = np.arange(FRESH) % 2.0
-        share = expit((2 * y - 1) * (X @ theta)) / (FRESH // 2)
-    else:  # each x with the midpoints of equally probable parts of the noise
-        X = np.repeat(rng.normal(size=(FRESH // 50, 5)), 50, axis=0)
-        y = X @ theta + np.tile(ndtri((np.arange(50) + 0.5) / 50), FRESH // 50)
-        share = np.full(FRESH, 1 / FRESH)
-    return Stream(draw, model, (X, y, share))
+    X = rng.normal(size=(POPULATION, 5))
+    scores = X @ (signal * np.array([-1.0 if flipped else 1.0, -1.0, 1.0, 0.5, 0.0]))
+    names = [f"x{j}" for j in range(5)]
+    if kind == "classes":
+
+        def model(budget: str, validation: Mapping[str, Any] | None) -> Any:
+            return LDPASGDClassifier(features=names, budget=budget, validation=validation)
+
+        return Stream(X, (scores + rng.logistic(size=POPULATION) > 0).astype(float), model)
+
+    def regressor(budget: str, validation: Mapping[str, Any] | None) -> Any:
+        bounded = None if validation is None else {**validation, "bound": 5.0}
+        return LDPASGDRegressor(features=names, budget=budget, validation=bounded)
+
+    return Stream(X, scores + rng.normal(size=POPULATION), regressor)
 
 
 def flights() -> Stream:
-    """The delays of some flights, drawn with replacement."""
+    """The delays of some flights."""
     data = Flights("delay")
-    some = np.random.default_rng(1).choice(len(data.y), FRESH // 2, replace=False)
-    X, y = data.X[some], data.y[some]
-
-    def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        rows = rng.integers(len(y), size=n)
-        return X[rows], y[rows]
-
-    def model(budget: str, validation: Mapping[str, Any] | None) -> Any:
-        return data.model(budget).clone({"validation": validation})
-
-    return Stream(draw, model, (X, y, np.full(len(y), 1 / len(y))))
+    some = np.random.default_rng(1).choice(len(data.y), POPULATION, replace=False)
+    return Stream(data.X[some], data.y[some], lambda budget, given: data.model(budget).clone({"validation": given}))
 
 
 class Truth:
     """The true errors of the models that the records of one run are asked about."""
 
-    def __init__(self, model: Any, X: np.ndarray, y: np.ndarray, share: np.ndarray) -> None:
-        self._model, self._X, self._y, self._share = model, X, y, share
+    def __init__(self, model: Any, stream: Stream) -> None:
+        self._model, self._X, self._y = model, stream.X, stream.y
         self._sums = np.zeros((2, 2))
         self._numbers = np.zeros(2)
         self._begin = model._validator.begin
@@ -154,7 +133,7 @@ class Truth:
         y, largest = task.clipped(self._y), task.largest(reach)
         predicted = self._model._decided(self._model._scores(self._X, validator.point))
         constant = np.full(len(y), task.constant(validator._fixed))
-        return np.array([task.errors(p, y, largest) @ self._share for p in (predicted.astype(float), constant)])
+        return np.array([task.errors(p, y, largest).mean() for p in (predicted.astype(float), constant)])
 
     def averages(self) -> tuple[float, float]:
         """The average error behind the answers, and the average difference."""
@@ -184,7 +163,7 @@ def run(stream: Stream, n: int, budget: str, validation: Mapping[str, Any], seed
     X, y = stream.draw(n, rng)
     model = stream.model(budget, validation)
     model._need_features("the benchmark")
-    true = Truth(model, *stream.population)
+    true = Truth(model, stream)
     model.learn_arrays(X, y)
     now = true.now()
     error, difference = true.averages()
@@ -214,20 +193,27 @@ def intervals(runs: int) -> str:
     for name, stream in streams.items():
         for budget in ("eps=1", "eps=4"):
             for how, validation in validations(budget).items():
-                for n, draws in ((10_000, runs), (100_000, max(runs // 4, 1))):
+                for n, draws in ((10_000, runs), (100_000, max(runs // FEWER, 2))):
                     found = [run(stream, n, budget, validation, 1000 + seed) for seed in range(draws)]
                     verdicts = [result.verdict for result in found]
-                    cells = [f"{100 * np.mean([getattr(r, what) for r in found]):.1f} %" for what in COVERED]
+                    cells = [share([getattr(result, what) for result in found]) for what in COVERED]
                     width = f"± {100 * np.mean([r.width for r in found]):.0f} %"
                     told = [str(verdicts.count(verdict)) for verdict in (BETTER, NO_BETTER, UNKNOWN)]
                     wrong = str(sum(not r.right for r in found))
                     rows.append([name, budget, how, short(n), str(draws), *cells, width, *told, wrong])
                     print(" | ".join(rows[-1]), flush=True)
     head = ["stream", "gradient", "paid by", "n", "runs", "error covered", "difference covered", "half width"]
-    return table([*head, "better", "no better", "not known", "wrong"], rows)
+    return INTERVALS + "\n" + table([*head, "better", "no better", "not known", "wrong"], rows)
 
 
 COVERED = ("error", "difference")
+
+
+def share(hits: list[bool]) -> str:
+    """The share in percent, with its standard error, that of 95 % if all are hits."""
+    p = float(np.mean(hits))
+    error = np.sqrt((p * (1 - p) if p < 1 else 0.95 * 0.05) / len(hits))
+    return f"{100 * p:.1f} ± {100 * error:.1f} %"
 
 
 def costs(runs: int) -> str:
@@ -252,17 +238,17 @@ def costs(runs: int) -> str:
                 errors.append(np.mean(off != 0 if kind == "classes" else np.abs(off)))
             rows.append([kind, way, f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1) / np.sqrt(runs):.4f}"])
             print(" | ".join(rows[-1]), flush=True)
-    return table(["stream", "validation", "error"], rows)
+    return COSTS.format(runs=runs) + "\n" + table(["stream", "validation", "error"], rows)
 
 
 def delay(kind: str, budget: str, validation: Mapping[str, Any], seed: int, before: int = 50_000) -> tuple[float, int]:
     """How many records after a flip an alarm comes (inf: not within 50,000), and the alarms before it."""
-    rng = np.random.default_rng(seed)
-    model = simulated(kind).model(budget, validation)
-    model.learn_arrays(*simulated(kind).draw(before, rng))
+    rng, stream, flipped = np.random.default_rng(seed), simulated(kind), simulated(kind, flipped=True)
+    model = stream.model(budget, validation)
+    model.learn_arrays(*stream.draw(before, rng))
     early = model.quality.drifts
     for step in range(1, 101):
-        model.learn_arrays(*simulated(kind, flipped=True).draw(500, rng))
+        model.learn_arrays(*flipped.draw(500, rng))
         if model.quality.drifts > early:
             return 500.0 * step, early
     return np.inf, early
@@ -283,10 +269,11 @@ def drifts(runs: int) -> str:
             row = [kind, way, f"{np.count_nonzero(delays <= 20_000)} of {runs}", f"{np.median(delays):,.0f}"]
             rows.append([*row, str(sum(early for _, early in found))])
             print(" | ".join(rows[-1]), flush=True)
-    return table(["stream", "validation", "within 20,000", "median delay", "alarms before"], rows)
+    head = ["stream", "validation", "within 20,000", "median delay", "alarms before"]
+    return DRIFTS.format(runs=runs) + "\n" + table(head, rows)
 
 
-def quiet(records: int, error: float = 0.3) -> int:
+def quiet(records: int, error: float = 0.3) -> str:
     """Alarms in a stream without drift: the model's error is constant."""
     budget = parse_budget("eps=1")
     validator = Validator(plan_of({"budget": "eps=1"}), Classes(2), 1, Entropy())
@@ -299,29 +286,27 @@ def quiet(records: int, error: float = 0.3) -> int:
         if (asked != NOTHING).all():
             y = (rng.random(len(asked)) < error).astype(float)
             validator.answer(asked, np.zeros(len(asked)), y, keep[: len(asked)])
-    return validator.quality().drifts
+    return QUIET.format(records=records, alarms=validator.quality().drifts, bound=1e-7 * records)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what private validation tells.")
-    parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}, after each section")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs for coverage; fewer are for a look")
     given = parser.parse_args()
     few = given.runs / RUNS
-    records, long_runs, flips = int(1e7 * few), max(2, int(LONG_RUNS * few)), max(2, int(FLIPS * few))
-    text = ABOUT.format(
-        intervals=intervals(given.runs),
-        costs=costs(long_runs),
-        drifts=drifts(flips),
-        alarms=quiet(records),
-        quiet=f"{records:,}",
-        bound=1e-7 * records,
-        long_runs=long_runs,
-        flips=flips,
-    )
+    sections = [
+        lambda: drifts(max(2, int(20 * few))),
+        lambda: quiet(int(1e7 * few)),
+        lambda: costs(max(2, int(20 * few))),
+        lambda: intervals(given.runs),
+    ]
+    text = ABOUT
+    for section in sections:
+        text += "\n" + section()
+        if given.write:
+            PAGE.write_text(text)
     print(text)
-    if given.write:
-        PAGE.write_text(text)
 
 
 if __name__ == "__main__":
