@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level soak campaign campaign-kills kafka device-js clean
+.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -106,6 +106,10 @@ user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.user_level --write
 	$(BIN)/python -m benchmarks.few_users --write
 	$(BIN)/python -m benchmarks.subquadratic --write
+
+# The figures of the papers, at the papers' sizes.
+figures: $(STAMP)
+	$(BIN)/python -m benchmarks.figures_ldp --size paper
 
 # Half an hour at full rate: memory, threads and open files stay flat.
 soak: $(STAMP)
