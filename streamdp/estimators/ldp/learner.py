@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.inference import SEGMENTS, batch_means_interval
-from streamdp.optim.losses import Loss, Squared
+from streamdp.optim.losses import Loss, weighted_by_norm
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
@@ -65,10 +64,7 @@ class LDPLearner(ValidatedModel):
             raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
 
     def _resolve_loss(self) -> Loss:
-        loss = super()._resolve_loss()
-        bounded = isinstance(loss, Squared) and loss.radius is not None
-        plain = loss.weighting is None and loss.clip is None and not bounded
-        return replace(loss, weighting="norm") if plain else loss
+        return weighted_by_norm(super()._resolve_loss())
 
     def _scaling_of(self, features: Features) -> str:
         """How columns are centred and scaled; by default privately where that is possible."""
