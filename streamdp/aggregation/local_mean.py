@@ -20,7 +20,8 @@ vector is known.
   largest that implies mu-GDP.
 * Fine. The centre follows from the reports of other users. Projection onto a ball brings any two vectors to a distance
   of
-  at most 2 C and increases no distance, so offsets have sensitivity min(2 C, S); then `mechanisms` applies.
+  at most 2 C and increases no distance, so offsets have sensitivity min(2 C, S); then `mechanisms` applies. A budget of
+  (epsilon, delta) may be spent by an epsilon-DP answer, with far less noise than the Gaussian's: see `pure_allowed`.
 So a user's report is private against everyone, including the learner, and the mean is post-processing.
 
 **Differences from the paper.**
@@ -51,7 +52,7 @@ only projected towards them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import shake_256
 from typing import Any
@@ -61,7 +62,7 @@ import scipy
 
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.guarantees import Budget, GaussianDP, check_serviceable
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
 from streamdp.privacy.mechanisms import Mechanism, PrivUnit, calibrated, mechanism_for, randomize_rows
 
 Rng = Entropy | SeededEntropy
@@ -92,6 +93,22 @@ def pure_epsilon(budget: Budget) -> float:
     if isinstance(budget, GaussianDP):
         return float(scipy.special.log_ndtr(budget.mu / 2) - scipy.special.log_ndtr(-budget.mu / 2))
     return budget.epsilon
+
+
+def pure_allowed(budget: ApproxDP, d: int) -> bool:
+    """Return whether PrivUnit at the epsilon of a budget keeps the whole budget, with its arithmetic counted.
+
+    Proof. An ideal answer is epsilon-DP. The computed one differs from it with a probability of at most eta = d 2^-32
+    (see `PrivUnit`). So it is (epsilon, (1 + e^epsilon) eta)-DP, and delta must be at least that.
+
+    Parameters
+    ----------
+    budget
+        The budget.
+    d
+        The number of coordinates.
+    """
+    return d * 2.0**-32 * (1 + math.exp(min(budget.epsilon, 300.0))) <= budget.delta
 
 
 @dataclass(frozen=True)
@@ -202,6 +219,8 @@ class UserMean:
     cut
         C of a fine question around zero, from 1e-60 to L; None for L. Only accuracy depends on it: see
         `estimators.user`.
+    pure
+        Whether the fine question is answered with PrivUnit at the epsilon of an ApproxDP budget: see `pure_allowed`.
 
     Raises `ConfigError` for parameters out of range, `BudgetError` for a budget that cannot be served. Noise follows
     from these numbers alone, so a user that checks `bound`, `sensitivity` and `budget` may rely on it.
@@ -215,9 +234,12 @@ class UserMean:
     spread: float
     coarse: int = 0
     cut: float | None = None
+    pure: bool = False
 
     def __post_init__(self) -> None:
         check_serviceable(self.budget)
+        if self.pure and not (isinstance(self.budget, ApproxDP) and pure_allowed(self.budget, self.d)):
+            raise ConfigError("pure: expected an ApproxDP budget whose delta covers the arithmetic of PrivUnit")
         if not (1e-60 <= self.bound <= 1e60 and 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-9)):
             raise ConfigError("bound: expected from 1e-60 to 1e60, and a sensitivity of at most twice that")
         if not 1 <= self.d <= 10**6 or not 1 <= self.users <= 10**12:
@@ -289,9 +311,17 @@ class UserMean:
     @cached_property
     def fine(self) -> Mechanism:
         """The noise of the fine question."""
-        kind: Any = mechanism_for("auto", self.budget)
-        mechanism: Mechanism = calibrated(kind, self.budget, self.radius, min(self.sensitivity, 2 * self.radius))
+        budget = PureDP(pure_epsilon(self.budget)) if self.pure else self.budget
+        kind: Any = mechanism_for("auto", budget)
+        mechanism: Mechanism = calibrated(kind, budget, self.radius, min(self.sensitivity, 2 * self.radius))
         return mechanism
+
+    def quietest(self) -> UserMean:
+        """The same mean with that answer to the fine question which has the least noise."""
+        if not (isinstance(self.budget, ApproxDP) and pure_allowed(self.budget, self.d)):
+            return self
+        other = replace(self, pure=True)
+        return other if other.variance < self.variance else self
 
     @property
     def variance(self) -> float:

@@ -1,7 +1,8 @@
 """Estimators that learn batch by batch: the open batch, its boundaries, and the walk that its sum moves.
 
 A walk says which batch comes next, where its vectors are taken, and what it makes of their noisy sum: `Newton`, which
-learns from gradients and curvature without a plan, or `Planned`, the papers' AC-SA and averaged SGD.
+learns from gradients and curvature without a plan, `Asgd`, which learns from gradients without a plan, or `Planned`,
+the papers' AC-SA and averaged SGD.
 
 Within a batch the state holds contributions that are not released yet; between batches it holds only what was released.
 So a state may be saved, copied or shown at boundaries only: `state_dict` raises `NotAtBoundaryError` within a batch,
@@ -27,6 +28,7 @@ from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
+from streamdp.optim.asgd import Asgd
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.newton import Newton
@@ -52,9 +54,9 @@ class BatchedModel(BoundedModel, ValidatedModel):
     batch_size: int | None
     method: str = "ac-sa"
     _methods: ClassVar[tuple[str, ...]] = ("ac-sa",)
-    """The walks of the estimator; "auto" is allowed where "newton" is."""
+    """The walks of the estimator; where there are several, "auto" is allowed, too."""
     _curvature: Curvature | None = None
-    _walk: Newton | Planned
+    _walk: Newton | Asgd | Planned
     _taken = 0
     """Records of the open batch."""
 
@@ -63,19 +65,26 @@ class BatchedModel(BoundedModel, ValidatedModel):
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if value is not None and not (whole and 1 <= value <= MOST_RECORDS):
                 raise ConfigError(f"{name}: expected a whole number from 1 to {MOST_RECORDS}, or None")
-        names = ("auto", *self._methods) if "newton" in self._methods else self._methods
+        names = ("auto", *self._methods) if len(self._methods) > 1 else self._methods
         if self.method not in names:
             raise ConfigError(f"method: expected one of {', '.join(names)}, got {self.method!r}")
         super()._set_up()
-        curved = has_curvature(self._loss)
-        self._method = self.method if self.method != "auto" else "newton" if curved else "ac-sa"
-        if self._method == "newton":
-            self._check_newton("ac-sa")
-            if self.domain is None:
-                self._domain = RealSpace()
+        self._use(self._usual() if self.method == "auto" else self.method)
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.
         self._members: set[bytes] = set()
         self._joining: set[bytes] = set()
+
+    def _usual(self) -> str:
+        """What "auto" means."""
+        return "newton" if has_curvature(self._loss) else "ac-sa"
+
+    def _use(self, method: str) -> None:
+        """Learn by this method."""
+        self._method = method
+        if method == "newton":
+            self._check_newton("ac-sa")
+            if self.domain is None:
+                self._domain = RealSpace()
 
     # -- what subclasses define -------------------------------------------------------------------------------------
 
@@ -116,25 +125,28 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._spec, box = self._describe(p)
         d = box.shape[1]
         start = self._project(self._loss.start(d))
-        if self._curvature is not None:
-            deviation = math.sqrt(self._noise(1) / self._curvature.size)
-            self._walk = Newton(self._curvature, start, self._project, deviation, self.batch_size)
-        else:
-            bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
-            problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
-            self._walk = Planned(problem, start, self._project, self.horizon, self.batch_size)
+        self._walk = self._walk_from(start)
         self._taken = 0
         self._begin_phase()
+
+    def _walk_from(self, start: np.ndarray) -> Newton | Asgd | Planned:
+        """The walk of the method, which begins at a vector (d,)."""
+        if self._curvature is not None:
+            deviation = math.sqrt(self._noise(1) / self._curvature.size)
+            return Newton(self._curvature, start, self._project, deviation, self.batch_size)
+        bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
+        problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
+        return Planned(problem, start, self._project, self.horizon, self.batch_size)
 
     @property
     def phase(self) -> Phase:
         """The present phase of a planned walk: its batch size and steps.
 
-        Raises `NotAvailableError` before the features are known, and for Newton's method, which has no plan.
+        Raises `NotAvailableError` before the features are known, and for a method without a plan.
         """
         self._need_features("phase")
-        if isinstance(self._walk, Newton):
-            raise NotAvailableError('phase: method="newton" has no plan')
+        if not isinstance(self._walk, Planned):
+            raise NotAvailableError(f'phase: method="{self._method}" has no plan')
         return self._walk.phase
 
     def _begin_phase(self) -> None:
@@ -211,7 +223,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._move(total, self._walk.closed(records), records)
 
     def _move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """Make one step with the noisy sum of a batch; see `Newton.move` and `Planned.move`."""
+        """Make one step with the noisy sum of a batch; see the `move` of each walk."""
         before = self._walk.place[:2], self._walk.batch
         self._walk.move(total, size, advance)
         if (self._walk.place[:2], self._walk.batch) != before:
@@ -305,6 +317,8 @@ class BatchedModel(BoundedModel, ValidatedModel):
         planned: tuple[Any, ...] = (horizon, size, self._beta, float(self.strong_convexity), self._place)
         if self._method == "newton":
             planned = ("newton", size, self._place)
+        elif self._method == "asgd":
+            planned = ("asgd", size, self._place, self._loss.weighting)
         return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
 
     def _learned(self) -> dict[str, Any]:

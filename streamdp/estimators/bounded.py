@@ -22,7 +22,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, amount
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
-_PLANNED_ONLY = {"horizon": None, "smoothness": None, "strong_convexity": 0.0}  # with their defaults
+PLANNED_ONLY = {"horizon": None, "smoothness": None, "strong_convexity": 0.0}  # with their defaults
 _LARGEST = 1e60  # the largest size of a domain; squares of larger numbers could leave the doubles
 
 
@@ -61,11 +61,15 @@ class BoundedModel(LinearModel):
             )
         if self._loss.weighting is not None:
             raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")
-        for name, default in _PLANNED_ONLY.items():
+        self._check_unplanned(planned)
+
+    def _check_unplanned(self, planned: str) -> None:
+        """Check that no parameter is set that only planned steps use."""
+        for name, default in PLANNED_ONLY.items():
             if getattr(self, name, default) != default:
                 raise ConfigError(
-                    f"{name}: only planned steps use it, and Newton's steps are not planned: leave it out, or set "
-                    f'method="{planned}"'
+                    f"{name}: only planned steps use it, and the steps of this method are not planned: leave it out, "
+                    f'or set method="{planned}"'
                 )
 
     def _smoothness(self) -> float:

@@ -26,24 +26,23 @@ A batch that is closed early, or of which fewer people answered, has a smaller b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
+from streamdp.optim.growing import MOST, Growing
 from streamdp.optim.losses import Huber
-from streamdp.optim.states import finite_array
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
 _FORGOTTEN = 300.0
-_MOST = 10**18
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
-class Newton:
+class Newton(Growing):
     """The sums, the query point and the sequence of batches.
 
     Parameters
@@ -68,17 +67,14 @@ class Newton:
         deviation: float,
         batch: int | None = None,
     ) -> None:
+        super().__init__(np.zeros(self.size(curvature)), batch)
+        """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2."""
         self.curvature = curvature
-        self.records = 0
-        """n, the records of all batches before."""
         self._project = project
         self._deviation = deviation
-        self._fixed = batch
         d, q = curvature.parameters, curvature.columns
         self._noise = deviation**2 * d
         self._upper = np.triu_indices(q)
-        self.state = np.zeros(self.size(curvature))
-        """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2."""
         self.state[:d] = start
 
     @staticmethod
@@ -126,63 +122,13 @@ class Newton:
         point: np.ndarray = self.state[: self.curvature.parameters]
         return point
 
-    # -- batches -----------------------------------------------------------------------------------------------------
-
-    @property
-    def batch(self) -> int:
-        """The number of records of the next batch."""
-        return self._after(self.records)
-
-    def _after(self, records: int) -> int:
-        if self._fixed is not None:
-            return self._fixed
+    def _size_after(self, records: int) -> int:
         balance = self._noise / self.curvature.variance
         first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))
         grown = max(min(records / _GROWTH, _CALM * balance), min(records / _LARGE, _LARGEST))
         return int(max(first, grown))
 
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield the batches after the next one: (records, how many batches of that size)."""
-        if self._fixed is not None:
-            yield self._fixed, _MOST
-        records = self.records + self.batch
-        while True:
-            batch = self._after(records)
-            yield batch, 1
-            records += batch
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """The next batch, in the form that is also used for planned walks: (0, 0, n)."""
-        return 0, 0, self.records
-
-    def go(self, place: tuple[int, int, int]) -> None:
-        """Go to a batch; the sums stay.
-
-        Parameters
-        ----------
-        place
-            As `place` returns it.
-
-        Raises `ConfigError` for a place out of range.
-        """
-        self.records = _records_of(place)
-
-    def skip(self) -> None:
-        """Go to the batch after the next one."""
-        self.records += self.batch
-
     # -- steps -------------------------------------------------------------------------------------------------------
-
-    def closed(self, records: int) -> int:
-        """What the sum of a batch that was closed with so many records is divided by: their number.
-
-        Parameters
-        ----------
-        records
-            At least 1.
-        """
-        return records
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
         """Make a step with the sum of a batch.
@@ -255,32 +201,8 @@ class Newton:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def learned(self) -> dict[str, Any]:
-        """The state as plain values and new arrays."""
-        return {"state": self.state.copy(), "place": list(self.place)}
-
-    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
-        """Check what `learned` returned; return the function that takes it over.
-
-        Parameters
-        ----------
-        state
-            The entries of `learned`.
-        check
-            Raises `ConfigError` for a vector (d,) that is no parameter.
-
-        Raises `ConfigError` for numbers out of range.
-        """
-        numbers = finite_array(state, "state", self.state.shape)
+    def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         self.check(self.curvature, numbers, check)
-        epoch, phase, records = (int(number) for number in state["place"])
-        records = _records_of((epoch, phase, records))
-
-        def take_over() -> None:
-            self.records = records
-            self.state[:] = numbers
-
-        return take_over
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
         """Start from what several walks of disjoint records know, weighted by their information.
@@ -299,11 +221,5 @@ class Newton:
         if sums[1] > 0:
             state[d:-3] = sum(part.state[d:-3] * (part.state[-2] / sums[1]) for part in parts)
             state[:d] = self._next(average, state[d:-3], sums[2] / sums[1] ** 2)
-        self.records = min(_MOST, sum(part.records for part in parts))
+        self.records = min(MOST, sum(part.records for part in parts))
         self.state[:] = state
-
-
-def _records_of(place: tuple[int, int, int]) -> int:
-    if place[:2] != (0, 0) or not 0 <= place[2] <= _MOST:
-        raise ConfigError("state: its place is out of range")
-    return place[2]

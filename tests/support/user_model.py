@@ -9,6 +9,7 @@ import pytest
 
 from streamdp import Logistic, UserLevelLDPClassifier
 from streamdp.aggregation.local_mean import UserMean
+from streamdp.optim.losses import Loss
 
 NAMES = ["a", "b"]
 WEIGHTS = np.array([2.0, -3.0])
@@ -42,6 +43,6 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     return seen
 
 
-def mean_gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    loss = Logistic()
+def mean_gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray, loss: Loss | None = None) -> np.ndarray:
+    loss = loss or Logistic()
     return np.mean([loss.gradient(theta, np.append(x, 1.0), t) for x, t in zip(X, y, strict=True)], axis=0)

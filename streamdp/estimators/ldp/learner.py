@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -20,7 +19,7 @@ from streamdp.optim import location_scale, loops
 from streamdp.optim.arrays import Arrays
 from streamdp.optim.inference import SEGMENTS, batch_means_interval
 from streamdp.optim.local_learning import absorb, learn
-from streamdp.optim.losses import Loss, Squared
+from streamdp.optim.losses import Loss, weighted_by_norm
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps
 from streamdp.privacy import samplers
@@ -68,10 +67,7 @@ class LDPLearner(ValidatedModel):
             raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
 
     def _resolve_loss(self) -> Loss:
-        loss = super()._resolve_loss()
-        bounded = isinstance(loss, Squared) and loss.radius is not None
-        plain = loss.weighting is None and loss.clip is None and not bounded
-        return replace(loss, weighting="norm") if plain else loss
+        return weighted_by_norm(super()._resolve_loss())
 
     def _scaling_of(self, features: Features) -> str:
         """How columns are centred and scaled; by default privately where that is possible."""

@@ -1,8 +1,12 @@
 """User-level local learning: one report protects all records of a user that it is made from.
 
 For each batch of users the learner shows a point; a user averages the gradients of its records there and answers one
-question about the average (`local_mean`: coarse, then fine); from the batch's mean the learner makes one accelerated
-step. Source: Bassily, Sun 2023, Algorithm 5, on Algorithms 1 to 3.
+question about the average (`local_mean`: coarse, then fine); from the batch's mean the learner makes one step.
+
+method="asgd" makes the steps of averaged SGD that know the noise (`optim.asgd`): no horizon, no domain and no plan. All
+users answer the fine question around zero. Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of
+(epsilon, delta) is spent by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of
+Bassily, Sun 2023, Algorithm 5, on Algorithms 1 to 3.
 
 Neighbours: all records of one report replaced by any others.
 
@@ -13,8 +17,10 @@ Claim: a report is (epsilon, delta)-DP for all records of the user that it is ma
 
 Proof. The average gradient of the records is in the convex hull of the loss's gradients, so its norm and the distance
 of any two averages are at most those of single gradients, and `local_mean` needs nothing else. That the average of m
-records lies nearer to the mean is used for accuracy only. Batches are disjoint; what the learner computes from reports
-is post-processing. A user with several reports spends in each.
+records lies nearer to the mean is used for accuracy only. Gradients with either weight have a bound and a sensitivity
+that hold for every record and at every point (`losses`), so the point, the method, the cut and the size of a batch may
+be chosen by the learner. Batches are disjoint; what the learner computes from reports is post-processing. A user with
+several reports spends in each.
 
 Collecting (`open_users`). The records of a subject are held in memory until there are `items_per_user` of them, the
 window of `window` records ends, `window_seconds` are over, or `close_user` or `close_batch` is called; then the user
@@ -42,10 +48,14 @@ the ball of radius C = s around zero, where s is the `spread`; with m = 1 and th
   v C^2 per user decides M (`ac_sa`): at least D from n = 4/3 (1 + v) users on.
 `centre="asked"` is the method of the paper, for which Theorem 3.2 holds without these costs; it needs many more users.
 
-Steps. Algorithm 5 prints theta = md - eta g; the bound that it cites (Lan 2012) is for a step from theta, and that is
-what `ac_sa` does, with the bound's constants and the variance of the mean of a batch: that of the noise, and the spread
-of users. The paper's batches of d/eps^2 users are fewer than its own mean estimation needs; here the batch size is
-chosen by the bound.
+The default spread of "asgd" is max(1/m, 1 / (2 sqrt(m))) of the bound. Gradients are about half as long as their bound,
+and the first term lets an average pass in which a single record has the longest gradient, so that rare classes are not
+cut; with one record a user nothing is cut.
+
+Accelerated steps. Algorithm 5 prints theta = md - eta g; the bound that it cites (Lan 2012) is for a step from theta,
+and that is what `ac_sa` does, with the bound's constants and the variance of the mean of a batch: that of the noise,
+and the spread of users. The paper's batches of d/eps^2 users are fewer than its own mean estimation needs; here the
+batch size is chosen by the bound.
 """
 
 from __future__ import annotations
@@ -53,7 +63,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.estimators.user.learner import UserLearner
 from streamdp.estimators.user.records import ITEMS, WINDOW
@@ -81,6 +91,24 @@ _PARAMETERS = {
     "window_seconds": """
         A positive number: all users also report in the first call that learns when a user was open for so long; None:
         no limit of time.""",
+    "method": """
+        "asgd": averaged SGD whose steps know the noise; no horizon, domain or plan is needed. "ac-sa": the accelerated
+        steps of the paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`. "auto": "ac-sa" if
+        one of these but the domain is set, or centre="asked", else "asgd".""",
+    "domain": """
+        The set that theta is projected to: an `L2Ball` or a bounded `Box`. If None, all of R^d with "asgd", and
+        L2Ball(5) with "ac-sa", whose steps are planned from its size.""",
+    "spread": """
+        The root mean square distance of a user's average gradient from the mean of all users', if it is known from
+        public data; at least 1e-60. If None, bound max(1/m, 1 / (2 sqrt(m))) with "asgd", and bound / sqrt(m) with
+        "ac-sa". Averages are cut to it, see the module. It matters for accuracy only.""",
+    "batch_size": """
+        Reports of a batch, from 1 to 10^18. If None, batches grow with "asgd", and "ac-sa" takes the size with the
+        least error bound (see `ac_sa`).""",
+    **{
+        name: SHARED[name] + """ Not with method="asgd": a `ConfigError`."""
+        for name in ("horizon", "smoothness", "strong_convexity")
+    },
     "centre": """
         "zero": averages are cut to a ball around zero, with the spread as its radius. "asked": if it reduces the noise,
         some users are asked where the averages lie, as in the paper, and the averages of the others are cut around that
@@ -89,7 +117,8 @@ _PARAMETERS = {
 }
 _LOSS = """
     A name or a `Loss`: {}.
-    A non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs `smoothness`."""
+    With "ac-sa" a non-smooth loss is replaced by its Moreau envelope. Another one that clips gradients needs
+    `smoothness`."""
 
 
 @documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(REGRESSION_LOSSES))
@@ -123,6 +152,7 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
         batch_size: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
+        method: str = "auto",
     ) -> None:
         self._construct(locals())
 
@@ -159,5 +189,6 @@ class UserLevelLDPClassifier(UserLearner, LinearClassifier):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
+        method: str = "auto",
     ) -> None:
         self._construct(locals())

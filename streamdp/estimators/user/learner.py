@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,9 +13,14 @@ from streamdp.data.floats import floats
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.bounded import PLANNED_ONLY
 from streamdp.estimators.user.open_users import OpenUsers, Users
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, averages
 from streamdp.estimators.user.records import UserRecords
+from streamdp.optim.asgd import Asgd, Reports
+from streamdp.optim.domains import RealSpace
+from streamdp.optim.losses import weighted_by_norm
+from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.optim.states import finite_array
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -46,6 +52,7 @@ class UserLearner(UserRecords, BatchedModel):
 
     window_seconds: float | None
     centre: str
+    _methods = ("asgd", "ac-sa")
 
     def _set_up(self) -> None:
         if self.window_seconds is not None and not self.window_seconds > 0:
@@ -58,12 +65,45 @@ class UserLearner(UserRecords, BatchedModel):
         self.n_users = 0
         """Reports learned."""
 
+    def _usual(self) -> str:
+        planned = self.centre != "zero" or any(getattr(self, n) != usual for n, usual in PLANNED_ONLY.items())
+        return "ac-sa" if planned else "asgd"
+
+    def _use(self, method: str) -> None:
+        super()._use(method)
+        if method != "asgd":
+            return
+        self._check_unplanned("ac-sa")
+        if self.centre != "zero":
+            raise ConfigError('centre: only the planned steps ask for it: leave it out, or set method="ac-sa"')
+        self._loss = weighted_by_norm(self._loss)
+        if self.domain is None:
+            self._domain = RealSpace()
+
+    def _spread(self) -> float:
+        if self._method != "asgd" or self.spread is not None:
+            return super()._spread()
+        items = int(self.items_per_user)
+        return self._loss.bound * max(1 / items, 0.5 / math.sqrt(items))
+
+    def _walk_from(self, start: np.ndarray) -> Newton | Asgd | Planned:
+        if self._method != "asgd":
+            return super()._walk_from(start)
+        from streamdp.privacy.samplers import INFORMATION
+
+        reach = math.inf if isinstance(self._domain, RealSpace) else self._reach(start)
+        fine = self._mean_of(1).fine
+        information = float(fine.rows(self._d)[0, INFORMATION])
+        reports = Reports(information, fine.bound, self._loss.bound, min(math.sqrt(self._d), reach))
+        return Asgd(reports, start, self._project, self.batch_size)
+
     def _mean_of(self, users: int) -> UserMean:
         if self.centre == "asked":
             return UserMean.planned(self._budget, self._loss.bound, self._sensitivity, self._d, users, self._spread())
-        return UserMean(
+        mean = UserMean(
             self._budget, self._loss.bound, self._sensitivity, self._d, users, self._spread(), cut=self._spread()
         )
+        return mean.quietest() if self._method == "asgd" else mean
 
     def _noise(self, batch: int) -> float:
         mean = self._mean_of(batch)  # only answers to the fine question are averaged
@@ -278,6 +318,25 @@ class UserLearner(UserRecords, BatchedModel):
         self._people.close()
         self._people.wipe()
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As for every estimator. With "auto", a state of planned steps goes on with them: it is from before "asgd".
+
+        Parameters
+        ----------
+        state
+            What `state_dict` of an estimator with the same parameters returned.
+
+        Raises what `load_state_dict` of every estimator raises.
+        """
+        with self._rng.lock:
+            if self.method == "auto" and self._method == "asgd" and _is_planned(state):
+                self.clone({"method": "ac-sa", "ledger": None}).load_state_dict(state)  # raises what this would
+                self._loss, self._domain = self._resolve_loss(), self.domain or self._default_domain
+                self._use("ac-sa")
+                if self._features is not None:
+                    self._allocate(len(self._features.names))
+            super().load_state_dict(state)
+
     def _model(self) -> dict[str, Any]:
         return super()._model() | {"users": repr((int(self.items_per_user), self._spread(), self.centre))}
 
@@ -292,7 +351,7 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         take_over_steps = super()._read(state)
-        assert isinstance(self._walk, Planned)
+        assert isinstance(self._walk, Asgd | Planned)
         epoch, phase, step = (int(number) for number in state["place"])
         mean = self._mean_of(self._walk.batch_at((epoch, phase, step)))
         votes = finite_array(state, "votes", _votes_shape(mean))
@@ -316,12 +375,16 @@ class UserLearner(UserRecords, BatchedModel):
             "after a crash the records since the last commit are reported on again: for an observer who saw the state "
             "before the crash and sees the model after it, these users spend twice",
         ]
-        if self._names and isinstance(self._mean.fine, PrivUnit):
+        if self._names and isinstance(self._mean.fine, PrivUnit) and not self._mean.pure:
             delta = self._d * 2.0**-32
             caveats.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
         return caveats
+
+
+def _is_planned(state: Mapping[str, Any]) -> bool:
+    return "plan" in state and not str(state["plan"]).startswith("('asgd'")
 
 
 def _votes_shape(mean: UserMean) -> tuple[int, int]:

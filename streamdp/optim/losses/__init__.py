@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from streamdp.errors import ConfigError
 from streamdp.optim.losses.base import Loss, check_classes
 from streamdp.optim.losses.huber import Huber
@@ -20,6 +22,7 @@ __all__ = [
     "Squared",
     "check_classes",
     "loss_for",
+    "weighted_by_norm",
 ]
 
 LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}
@@ -41,3 +44,16 @@ def loss_for(choice: str | Loss) -> Loss:
     if choice in LOSSES:
         return LOSSES[choice]()
     raise ConfigError(f"loss: expected one of {', '.join(LOSSES)} or a Loss, got {choice!r}")
+
+
+def weighted_by_norm(loss: Loss) -> Loss:
+    """The loss with the weight "norm", if nothing else was chosen and its bound does not need Mallows' weight.
+
+    Parameters
+    ----------
+    loss
+        Any loss; one with `weighting`, `clip` or the `radius` of `Squared` is returned unchanged.
+    """
+    bounded = isinstance(loss, Squared) and loss.radius is not None
+    plain = loss.weighting is None and loss.clip is None and not bounded
+    return replace(loss, weighting="norm") if plain else loss

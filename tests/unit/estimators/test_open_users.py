@@ -39,11 +39,11 @@ def test_a_user_reports_when_its_records_are_complete(monkeypatch: pytest.Monkey
     for x, t, who in zip(X, y, "ababbaa", strict=True):
         learner.learn_one(row(x), bool(t), subject=who)
     assert (learner.n_users, learner.n_seen, learner.at_boundary) == (2, 7, False)
-    expected = [mean_gradient(np.zeros(3), X[rows], y[rows]) for rows in ([1, 3, 4], [0, 2, 5])]
+    expected = [mean_gradient(np.zeros(3), X[rows], y[rows], learner._loss) for rows in ([1, 3, 4], [0, 2, 5])]
     np.testing.assert_allclose(seen, expected, atol=1e-12)
     learner.close_batch()
     assert (learner.n_users, learner.at_boundary) == (3, True)
-    np.testing.assert_allclose(seen[2], mean_gradient(np.zeros(3), X[[6]], y[[6]]), atol=1e-12)
+    np.testing.assert_allclose(seen[2], mean_gradient(np.zeros(3), X[[6]], y[[6]], learner._loss), atol=1e-12)
 
 
 def test_the_window_closes_all_users_and_one_who_comes_back_reports_again(monkeypatch: pytest.MonkeyPatch) -> None:

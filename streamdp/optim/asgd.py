@@ -1,0 +1,146 @@
+"""Averaged stochastic gradient descent on noisy reports that all have the same noise, in batches that grow.
+
+Everything here is about accuracy. The steps and the average are those of `steps` in the clock of information: with tau
+the information of a report, D the expected distance from the start to the best theta and C the bound of a vector, a
+batch of b reports at one theta makes the step of b reports,
+
+    theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,   T_0 = 10,
+
+and its iterate has the weight b tau sqrt(T) in the average, which is the answer.
+
+Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + T_0)^alpha / tau)), C0 being the bound of the loss:
+reports of the last part of the stream do not move the point where gradients are taken by more than a small part of D,
+so a batch is worth as much as its reports one by one.
+
+Source: Shi et al. 2025, eq. 3.3; the clock and the batches are streamdp's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.optim.growing import MOST, Growing
+from streamdp.optim.steps import Steps
+
+_PART = 64
+_LARGEST_THETA = 1e100
+_ALPHA = 0.6  # as the default of LDP-ASGD
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What is known of the reports; public.
+
+    Parameters
+    ----------
+    information
+        tau of a report, in units of 1 / C^2: 1 / (E||report||^2 / C^2), above 0 and at most 1.
+    bound
+        C, the largest norm of a vector before noise.
+    largest
+        C0 >= C, the largest norm of a gradient.
+    distance
+        D, the expected distance from the start to the best theta.
+    """
+
+    information: float
+    bound: float
+    largest: float
+    distance: float
+
+
+class Asgd(Growing):
+    """The iterate, its average and the sequence of batches.
+
+    Parameters
+    ----------
+    reports
+        What is known of the reports.
+    start
+        (d,) the first theta.
+    project
+        Maps a vector (d,) to the nearest point of the domain.
+    batch
+        Reports of each batch; None: they grow.
+    """
+
+    def __init__(
+        self, reports: Reports, start: np.ndarray, project: Callable[[np.ndarray], np.ndarray], batch: int | None
+    ) -> None:
+        super().__init__(np.concatenate([start, start, np.zeros(2)]), batch)
+        """Theta (d,), its average (d,), T and the weight of the average."""
+        self._reports = reports
+        self._project = project
+        self._d = len(start)
+        self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(reports.distance, reports.bound)
+
+    @property
+    def middle(self) -> np.ndarray:
+        """A copy of theta (d,), where gradients are taken."""
+        return self.state[: self._d].copy()
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """The answer (d,): the average."""
+        average: np.ndarray = self.state[self._d : -2]
+        return average
+
+    def _size_after(self, records: int) -> int:
+        reports = self._reports
+        short = (records * reports.information + self._offset) ** self._decay / reports.information
+        return int(max(1.0, min(records / _PART, reports.bound / reports.largest * short)))
+
+    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+        """Make the step of a batch.
+
+        Parameters
+        ----------
+        total
+            (d,) the sum of `size` noisy vectors, or their mean and 1.
+        size
+            What the sum is divided by.
+        advance
+            The number of reports of the batch.
+        """
+        d, state = self._d, self.state.copy()
+        tau = advance * self._reports.information
+        state[-2] += tau
+        length = self._factor * tau * (state[-2] + self._offset) ** -self._decay
+        theta = self._project(np.clip(state[:d] - length * (total / size), -_LARGEST_THETA, _LARGEST_THETA))
+        weight = tau * math.sqrt(state[-2])
+        state[-1] += weight
+        state[:d] = theta
+        state[d:-2] += weight / state[-1] * (theta - state[d:-2])
+        self.records += advance
+        self.state[:] = state
+
+    def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
+        if not (numbers[-2:].min() >= 0 and np.abs(numbers).max() <= _LARGEST_THETA):
+            raise ConfigError("state: its sums are out of range")
+        check(numbers[: self._d])
+        check(numbers[self._d : -2])
+
+    def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
+        """Start from what several walks of disjoint reports know, weighted by their information.
+
+        Parameters
+        ----------
+        parts
+            At least one, with the same reports.
+        average
+            (d,) the start if none of them has learned.
+        """
+        states = np.array([part.state for part in parts])
+        known, weights = states[:, -2:].sum(axis=0).tolist()
+        state = np.concatenate([average, average, np.zeros(2)])
+        if known > 0:
+            state[:-2] = states[:, -2] @ states[:, :-2] / known
+            state[-2:] = known, weights
+        self.records = min(MOST, sum(part.records for part in parts))
+        self.state[:] = state
