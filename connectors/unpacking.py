@@ -1,6 +1,6 @@
 """Packed bytes that come in any pieces, unpacked without waiting for the next piece.
 
-The readers of files of `gzip` and `zstandard` read until they have enough. On an open pipe that is a wait for a byte
+The file objects of Python read until they have enough. On an open pipe that is a wait for a byte
 that may come much later, while records that arrived are held back.
 """
 
