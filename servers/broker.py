@@ -21,7 +21,7 @@ from servers.certificates import make_certificates
 from servers.process import MissingProgramError, Process, ServerError, free_ports, without
 
 VERSION = "4.1.1"
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 300.0
 _LISTENERS = ("PLAINTEXT", "CONTROLLER", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 # One node, which starts and rebalances fast. Nothing is deleted by age, because replayed records are old.

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from servers.process import MissingProgramError, Process, ServerError, free_ports, without
 
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 300.0
 _ORPHAN_TIMEOUT_S = 10.0
 # Messages of a server that starts while the one before it is still ending.
 _TRY_AGAIN = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')
