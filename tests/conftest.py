@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy.engine import make_url
 
 from servers.broker import Broker, create_topic
@@ -19,6 +20,9 @@ from streamdp.cli.main import main
 from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Quick
 from tests.support.servers import RunningBroker, RunningPostgres
+
+settings.register_profile("streamdp", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
+settings.load_profile("streamdp")
 
 
 def pytest_xdist_auto_num_workers() -> int:

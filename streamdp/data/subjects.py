@@ -63,6 +63,8 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
     Raises `SchemaError` for a subject that is not text, bytes, a whole number or None, such as a float or a truth
     value, whose texts differ between programs.
     """
+    if type(subject) is str and subject.isascii():  # first, because the time of an admission is mostly spent here
+        return subject.encode()
     if subject is None or type(subject) is Dated:
         return subject
     if isinstance(subject, str):  # also of a subclass, whose own methods are not asked

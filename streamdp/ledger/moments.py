@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 from streamdp.ledger.periods import Cap, RenewingCap
 
@@ -28,6 +30,26 @@ class Moments:
         self._cap = cap
         self.clock: Callable[[], float] = time.time
         self.committed_at = 0.0
+
+    def begin(self, committed_at: float) -> None:
+        """Note the time of the last commit before this start.
+
+        Warns if the clock is so far behind it that records with true times are too late.
+
+        Parameters
+        ----------
+        committed_at
+            The time of the last commit; 0 if there was none.
+        """
+        self.committed_at = committed_at
+        if isinstance(self._cap, RenewingCap) and committed_at - self._cap.late > self.clock():
+            until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=committed_at - self._cap.late)
+            warnings.warn(
+                f"this clock is behind the last commit: until {until:%Y-%m-%d %H:%M} UTC, records with true times are"
+                " too late. Set the clock, if it is wrong now; if it was wrong at that commit, see docs/pitfalls.md,"
+                " A cap that renews",
+                stacklevel=2,
+            )
 
     def now(self) -> float:
         """Return the time, or that of the last commit if the clock was set back."""

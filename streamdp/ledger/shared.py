@@ -116,7 +116,7 @@ class SharedLedger:
                 charged_at = _charged_at(shared.connection)
             self._rows = SharedRows(shared.connection, self._errors, cap, self._version, self._prepaid)
             self.ledger = Ledger.over(self._rows, cap, shared.key, several_jobs=True)
-            self.ledger.moments.committed_at = charged_at
+            self.ledger.moments.begin(charged_at)
         except BaseException:
             shared.close()
             raise

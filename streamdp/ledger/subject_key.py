@@ -52,15 +52,15 @@ def hash_subjects(
     present = np.array([subject is not None for subject in subjects], dtype=np.bool_)
     # The key is absorbed once for all subjects.
     keyed = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject")
-    digests = []
+    start, digests = keyed.copy, []
     if periods is None:
         for subject in subjects:
-            one = keyed.copy()
+            one = start()
             one.update(subject_bytes(subject) or b"")
             digests.append(one.digest())
     else:
-        for subject, period in zip(subjects, periods.tolist(), strict=True):
-            one, suffix = keyed.copy(), period.to_bytes(4, "big")
+        for subject, suffix in zip(subjects, np.ascontiguousarray(periods, ">u4").view("V4").tolist(), strict=True):
+            one = start()
             one.update((subject_bytes(subject) or b"") + suffix)
             digests.append(one.digest() + suffix)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present

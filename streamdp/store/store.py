@@ -184,9 +184,8 @@ class Store:
 
         ledger = Ledger.over(PagedRows(self._connection, self._database.errors, cap, shared), cap, key)
         with self._database.errors(), self._connection.begin():
-            ledger.moments.committed_at = (
-                self._connection.execute(select(func.max(SHARDS.c.committed_at))).scalar() or 0.0
-            )
+            last = self._connection.execute(select(func.max(SHARDS.c.committed_at))).scalar()
+        ledger.moments.begin(last or 0.0)
         return ledger
 
     @property

@@ -172,6 +172,29 @@ def test_an_account_names_the_cap_that_all_estimators_share() -> None:
     assert "add up" in account([classifier(ledger=ledger), classifier(ledger=Ledger("eps=3"))]).statement()
 
 
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "bagging": bagging,
+    "bagging of pipelines": lambda model: bagging(scaler() | model),
+    "leveraging bagging": lambda model: ensemble.LeveragingBaggingClassifier(model, n_models=5, seed=1),
+    "boosting": lambda model: ensemble.AdaBoostClassifier(model, n_models=4, seed=1),
+    "one against the rest": multiclass.OneVsRestClassifier,
+    "oversampling": lambda model: imblearn.RandomOverSampler(model, desired_dist={False: 0.5, True: 0.5}, seed=1),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_ledger_bounds_what_a_person_spends_in_all_estimators_of_a_wrapper(name: str) -> None:
+    """The wrapper copies the estimator and repeats records. What all copies have learned is counted by themselves."""
+    ledger = Ledger("eps=3")
+    model = WRAPPERS[name](classifier(ledger=ledger))
+    for i, record in enumerate(stream(100)):
+        learn(model, [record], subject=f"p{i % 5}")
+    found = account(model).estimators
+    assert sum(one.n_seen for one in found) == 15
+    assert sum(one.n_refused for one in found) >= 85
+    assert [ledger.spent(f"p{i}").epsilon for i in range(5)] == [3] * 5
+
+
 def test_an_account_of_nothing_private_is_refused() -> None:
     with pytest.raises(ConfigError, match="private estimator"):
         account(linear_model.LinearRegression())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import warnings
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -513,6 +514,30 @@ def test_random_crashes_charge_what_was_learned_at_least(tmp_path: Path) -> None
             assert n <= ledger.spent(person, period * LENGTH).records <= 3
         for person in range(6):
             assert sum(n for (who, _), n in learned.items() if who == person) <= ledger.spent(person).records <= 8
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_start_says_if_the_clock_is_far_behind_the_last_commit(tmp_path: Path, shared: bool) -> None:
+    """It is so after a commit by a clock that was ahead. The store of these tests has a clock in the past."""
+    cap, far = "eps=2 per 10 minutes, late 20 minutes", 4e9
+    more = {"ledger": tmp_path / "people.db"} if shared else {}
+
+    def learn(now: float, *, warns: bool) -> list[bool]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            store = open_store(str(tmp_path / "job.db"), cap, now, **more)
+        assert [str(one.message).split(" UTC")[0] for one in seen] == warns * [
+            "this clock is behind the last commit: until 2096-10-02 06:46"
+        ]
+        with store:
+            admitted = admit(store, Dated("ann", NOW), "ann")
+            commit(store, 1)
+        return admitted
+
+    assert learn(NOW, warns=False) == [True, True]
+    assert learn(far, warns=False) == [False, True]
+    assert learn(NOW, warns=True) == [False, True]  # counted by the time of the last commit
+    assert learn(NOW, warns=True) == [False, False]
 
 
 @pytest.mark.parametrize("places", ["files", "one server"], indirect=True)
