@@ -118,6 +118,20 @@ def soak(folder: Path, minutes: float) -> tuple[np.ndarray, np.ndarray, int, flo
     return np.array(times), np.array(samples), counts.learned + counts.dead, seconds
 
 
+def slopes(times: np.ndarray, samples: np.ndarray) -> dict[str, float]:
+    """What a minute adds to memory, threads and files after the warm-up (Theil and Sen's slopes).
+
+    Parameters
+    ----------
+    times
+        (n,) minutes.
+    samples
+        (n, 3), as `Sample`.
+    """
+    steady = times > times[-1] * WARM_UP
+    return {name: float(theilslopes(samples[steady, i], times[steady])[0]) for i, name in enumerate(LIMITS)}
+
+
 def main() -> int:
     """Soak, and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=main.__doc__)
@@ -132,14 +146,13 @@ def main() -> int:
         "| | at the end of the warm-up | at the end | largest | slope a minute | limit |",
         "|---|---|---|---|---|---|",
     ]
-    grows = []
+    found = slopes(times, samples)
+    grows = [name for name, limit in LIMITS.items() if found[name] > limit]
     units = {"memory": "MiB", "threads": "", "files": ""}
     for i, (name, limit) in enumerate(LIMITS.items()):
         values = samples[steady, i]
-        slope = float(theilslopes(values, times[steady])[0])
         numbers = [f"{value:,.0f} {units[name]}".strip() for value in (values[0], values[-1], values.max())]
-        lines.append("| " + " | ".join([name, *numbers, f"{slope:+.3f}", f"{limit:g}"]) + " |")
-        grows += [name] if slope > limit else []
+        lines.append("| " + " | ".join([name, *numbers, f"{found[name]:+.3f}", f"{limit:g}"]) + " |")
     facts = (
         f"{given.minutes:g} minutes, {records:,} records ({records / 60 / times[-1]:,.0f} a second), {PEOPLE:,} people,"
         f" {seconds:,.0f} s of processor; the store has {store:,.0f} MiB. {machine()}"

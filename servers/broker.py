@@ -1,4 +1,4 @@
-"""Apache Kafka on this machine, for tests, demos and `make kafka`: one node in KRaft mode, with jars from Maven."""
+"""Apache Kafka on this machine, for tests, demos and `make kafka`: nodes in KRaft mode, with jars from Maven."""
 
 from __future__ import annotations
 
@@ -22,26 +22,20 @@ from servers.process import MissingProgramError, Process, ServerError, free_port
 
 VERSION = "4.1.1"
 _START_TIMEOUT_S = 300.0
-_LISTENERS = ("PLAINTEXT", "CONTROLLER", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
+_LISTENERS = ("PLAINTEXT", "PROXIED", "CONTROLLER", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-# One node, which starts and rebalances fast. Nothing is deleted by age, because replayed records are old.
+# Nodes that start and rebalance fast. Nothing is deleted by age, because replayed records are old.
 _SETTINGS = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,"
-    + ",".join(f"{name}:{name}" for name in _LISTENERS if name != "CONTROLLER"),
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT,"
+    + ",".join(f"{name}:{name}" for name in _LISTENERS if name not in ("CONTROLLER", "PROXIED")),
     "broker.session.timeout.ms": "3000",  # after a crash, the broker may return only after this time
     "broker.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
-    "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "5",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
@@ -53,6 +47,13 @@ _SETTINGS = {
     "replica.fetch.max.bytes": str(20 * 1024 * 1024),
     "log.retention.ms": "-1",
 }
+_REPLICATED = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
+)
+_IN_SYNC = ("min.insync.replicas", "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr")
 
 
 class Broker:
@@ -66,18 +67,31 @@ class Broker:
         Listen also on `sasl_bootstrap`, which requires SCRAM-SHA-256 with `username` and `password`; on
         `tls_bootstrap`, with a certificate signed by `ca_file`; and on `sasl_tls_bootstrap`, with both.
         `bootstrap` needs no password.
+    node
+        The number of this node; see `servers.cluster.Cluster`.
+
+    Attributes
+    ----------
+    voters
+        The controllers of all nodes of the cluster.
+    advertised
+        The ports that clients are told, by the names of listeners, if they are to connect through a proxy. With a port
+        for `PROXIED`, there is a listener of this name, which needs no password. To be set before the start.
     """
 
     username = "streamdp"
     password = "only-for-tests"
 
-    def __init__(self, folder: str | Path, *, secure: bool = False) -> None:
+    def __init__(self, folder: str | Path, *, secure: bool = False, node: int = 1) -> None:
         self.folder = Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.secure = secure
+        self.node = node
+        self.advertised: dict[str, int] = {}
         self.log_file = self.folder / "kafka.log"
         self.ca_file = str(self.folder / "ca.pem")
         self._ports = free_ports(self.folder, _LISTENERS)
+        self.voters = f"{node}@127.0.0.1:{self._ports['CONTROLLER']}"
         self._process: Process | None = None
 
     @property
@@ -95,6 +109,10 @@ class Broker:
     @property
     def sasl_tls_bootstrap(self) -> str:
         return self._address("SASL_SSL")
+
+    def port(self, listener: str) -> int:
+        """The port at which a listener listens."""
+        return self._ports[listener]
 
     def _address(self, listener: str) -> str:
         if listener != "PLAINTEXT" and not self.secure:
@@ -115,7 +133,7 @@ class Broker:
         self._format([*java, "kafka.tools.StorageTool"], settings)
         environment = without(os.environ, "KAFKA_")
         self._process = Process([*java, "kafka.Kafka", str(settings)], self.log_file, env=environment)
-        self._process.wait_until(self._answers, f"Kafka ({self.log_file})", _START_TIMEOUT_S)
+        self._process.wait_until(self.live_nodes, f"Kafka ({self.log_file})", _START_TIMEOUT_S)
 
     def stop(self) -> None:
         """Shut the broker down (SIGTERM)."""
@@ -144,13 +162,20 @@ class Broker:
             self._process = None
 
     def _write_settings(self) -> Path:
-        open_listeners = _LISTENERS if self.secure else ("PLAINTEXT", "CONTROLLER")
-        settings = dict(_SETTINGS)
-        settings["listeners"] = ",".join(f"{name}://127.0.0.1:{self._ports[name]}" for name in open_listeners)
-        settings["controller.quorum.voters"] = f"1@127.0.0.1:{self._ports['CONTROLLER']}"
+        names = [name for name in _LISTENERS if self.secure or name in ("PLAINTEXT", "CONTROLLER", "PROXIED")]
+        names = [name for name in names if name != "PROXIED" or name in self.advertised]
+        told = self._ports | self.advertised
+        nodes = self.voters.count("@")
+        settings = {"node.id": str(self.node), **_SETTINGS}
+        settings |= dict.fromkeys(_REPLICATED, str(nodes)) | dict.fromkeys(_IN_SYNC, str(nodes // 2 + 1))
+        settings["listeners"] = ",".join(f"{name}://127.0.0.1:{self._ports[name]}" for name in names)
+        settings["advertised.listeners"] = ",".join(
+            f"{name}://127.0.0.1:{told[name]}" for name in names if name != "CONTROLLER"
+        )
+        settings["controller.quorum.voters"] = self.voters
         settings["log.dirs"] = str(self.folder / "data")
         if self.secure:
-            server_file = self.folder / "server.pem"
+            server_file = Path(self.ca_file).with_name("server.pem")
             if not server_file.exists():
                 make_certificates(Path(self.ca_file), server_file)
             settings |= {
@@ -174,16 +199,16 @@ class Broker:
         if done.returncode:
             raise ServerError(f"cannot format {self.folder} for Kafka:\n{(done.stdout + done.stderr).strip()}")
 
-    def _answers(self) -> bool:
-        """Ask for the cluster's metadata (version 4, no topic); whether there is a live broker."""
+    def live_nodes(self) -> int:
+        """Ask this node for the cluster's metadata (version 4, no topic); returns the number of live brokers."""
         body = struct.pack(">hhihi?", 3, 4, 1, -1, 0, False)
         try:
             with socket.create_connection(("127.0.0.1", self._ports["PLAINTEXT"]), timeout=1) as connection:
                 connection.sendall(struct.pack(">i", len(body)) + body)
                 reply = connection.makefile("rb").read(16)  # length, correlation, throttle time, brokers
         except OSError:
-            return False
-        return len(reply) == 16 and struct.unpack(">4i", reply)[3] > 0
+            return 0
+        return int(struct.unpack(">4i", reply)[3]) if len(reply) == 16 else 0
 
 
 def jars() -> Path:
@@ -227,7 +252,8 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
 
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        topic = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(config or {})}
+        # -1: as many replicas as the brokers' own setting says
+        topic = {"num_partitions": partitions, "replication_factor": -1, "configs": dict(config or {})}
         admin.create_topics({name: topic}, wait_for_metadata=True)
     finally:
         admin.close()

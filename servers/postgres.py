@@ -1,4 +1,4 @@
-"""PostgreSQL on this machine, from the system's package, for tests that stop it and crash it."""
+"""PostgreSQL on this machine, from the system's package, for tests that stop it, crash it or promote its standby."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from servers.certificates import make_certificates
 from servers.process import MissingProgramError, Process, ServerError, free_ports, without
 
 _START_TIMEOUT_S = 300.0
 _ORPHAN_TIMEOUT_S = 10.0
+_TLS = {"ssl": "on", "ssl_cert_file": "server.pem", "ssl_key_file": "server.pem"}
+_ACCESS = """hostssl all streamdp all scram-sha-256
+hostnossl all streamdp all reject
+host all all 127.0.0.1/32 trust
+host replication all 127.0.0.1/32 trust
+"""
 # Messages of a server that starts while the one before it is still ending.
 _TRY_AGAIN = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')
 
@@ -32,12 +40,22 @@ class Postgres:
     ----------
     folder
         For data and log.
+    settings
+        Settings of the server.
+    secure
+        Let also the user `username` in, with `password` and over TLS, with a certificate signed by `ca_file`.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    username = "streamdp"
+    password = "only-for-tests"
+
+    def __init__(self, folder: str | Path, settings: Mapping[str, str] | None = None, *, secure: bool = False) -> None:
+        self._settings = {**(_TLS if secure else {}), **(settings or {})}
+        self._secure = secure
         self.folder = Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log_file = self.folder / "postgres.log"
+        self.ca_file = str(self.folder / "ca.pem")
         self._port = free_ports(self.folder, ["postgres"])["postgres"]
         self._process: Process | None = None
         self._temporary: str | None = None
@@ -49,6 +67,10 @@ class Postgres:
     @property
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     @property
     def running(self) -> bool:
@@ -67,7 +89,8 @@ class Postgres:
         if not (data / "PG_VERSION").exists():
             self._initialise(programs, data)
         command = [str(programs / "postgres"), "-D", str(data), "-p", str(self._port)]
-        command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", **self._settings}
+        command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
         def answers() -> bool:
             question = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
@@ -109,6 +132,23 @@ class Postgres:
             time.sleep(0.01)
         self._process = None
 
+    def follow(self, primary: Postgres) -> None:
+        """Replace the data by those of a running server, and start as its standby.
+
+        Raises `ServerError`, with what the program says, if the data cannot be copied.
+        """
+        self.stop()
+        data = self._data_folder()
+        self._options["cwd"] = data.parent
+        shutil.rmtree(data, ignore_errors=True)
+        command = [str(_programs() / "pg_basebackup"), "-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"]
+        self._run([*command, "-D", str(data), "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"])
+        self.start()
+
+    def promote(self) -> None:
+        """Let a standby take over, and return when it can be written."""
+        self._run([str(_programs() / "pg_ctl"), "promote", "-D", str(self._data_folder()), "-w"])
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -132,9 +172,20 @@ class Postgres:
     def _initialise(self, programs: Path, data: Path) -> None:
         command = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync"]
         command += ["--encoding=UTF8", "--locale=C"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self._options)
+        self._run(command)
+        if self._secure:
+            server_file = data / "server.pem"
+            make_certificates(Path(self.ca_file), server_file)
+            if "user" in self._options:
+                os.chown(server_file, self._options["user"], self._options["group"])
+            (data / "pg_hba.conf").write_text(_ACCESS)
+            role = f"CREATE ROLE {self.username} SUPERUSER LOGIN PASSWORD '{self.password}'"
+            self._run([str(programs / "postgres"), "--single", "-D", str(data), "postgres"], role)
+
+    def _run(self, command: list[str], given: str = "") -> None:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, **self._options)
         if done.returncode:
-            raise ServerError(f"initdb failed:\n{(done.stdout + done.stderr).strip()}")
+            raise ServerError(f"{Path(command[0]).name} failed:\n{(done.stdout + done.stderr).strip()}")
 
 
 def _programs() -> Path:

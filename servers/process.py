@@ -122,7 +122,7 @@ class Process:
     def running(self) -> bool:
         return self._child.poll() is None
 
-    def wait_until(self, ready: Callable[[], bool], name: str, timeout_s: float) -> None:
+    def wait_until(self, ready: Callable[[], object], name: str, timeout_s: float) -> None:
         """Wait until the server is ready. If it is not ready in time, kill it.
 
         Parameters

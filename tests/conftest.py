@@ -19,6 +19,7 @@ from servers.postgres import Postgres
 from streamdp.cli.main import main
 from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Quick
+from tests.support.proxy import Proxy
 from tests.support.servers import RunningBroker, RunningPostgres
 
 settings.register_profile("streamdp", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
@@ -31,14 +32,23 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | RunningBroker]:
+def broker_behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Proxy]]:
+    """A broker of our own with all listeners, and the proxy in front of one that needs no password."""
+    ours = Broker(tmp_path_factory.mktemp("kafka"), secure=True)
+    with Proxy(ours.port("PROXIED")) as proxy:
+        ours.advertised["PROXIED"] = proxy.port
+        with ours:
+            yield ours, proxy
+            ours.kill()  # its data are not used again
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> Broker | RunningBroker:
     """A Kafka cluster with a `.bootstrap`: that of STREAMDP_KAFKA (host:port), or one of our own."""
     if address := os.environ.get("STREAMDP_KAFKA"):
-        yield RunningBroker(address)
-        return
-    ours = Broker(tmp_path_factory.mktemp("kafka"))
-    with ours:
-        yield ours
+        return RunningBroker(address)
+    ours: Broker = request.getfixturevalue("broker_behind_proxy")[0]
+    return ours
 
 
 @pytest.fixture(scope="session")

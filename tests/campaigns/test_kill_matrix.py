@@ -2,42 +2,48 @@
 
 The input is made here, and counted here in plain Python with nothing of the library. After each fault every new commit
 must show the numbers of the records before its position; at the end every record is counted once, no subject is over
-its cap, and each bad record has one dead letter. What a local model learned and refused, and what its people spent, is
-known exactly. For the other kinds the faults decide where batches end, so that there only sums and caps are exact.
+its cap, and each bad record has one dead letter. After a fault of a server or of a connection a worker must commit
+again before it is killed: one that stalls fails the test. What a local model learned and refused, and what its people
+spent, is known exactly. For the other kinds the faults decide where batches end, so that there only sums and caps are
+exact.
 
-`python -m tests.campaigns.test_kill_matrix --write` runs 1,000 faults and writes benchmarks/campaign.md.
+`python -m tests.campaigns.test_kill_matrix --write` runs until 1,000 faults are in benchmarks/campaign.jsonl, and
+writes benchmarks/campaign.md. Each stream that has ended is a line of that file, so that a run may be interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
+import traceback
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from itertools import accumulate, product
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import confluent_kafka
-import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 
 from connectors.kafkasink import read_topic
 from servers.broker import Broker, create_topic
-from servers.postgres import Postgres
 from streamdp.config.job import load_config
 from streamdp.data.records import WHOLE, Shard
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import HISTORY, Store
 from tests.support.commands import environment
+from tests.support.matrix_servers import FragileServers, SharedServers
 from tests.support.paths import ROOT
 from tests.support.proxy import Proxy
 from tests.support.zygote import Forked
@@ -46,6 +52,7 @@ PARTITIONS = 2
 RECORDS_OF_A_PERSON = 3
 PATIENCE_S = 300.0  # no run waits so long unless something is wrong
 KEY = "5a" * 32
+FETCHES = {"max_partition_fetch_bytes": 1500, "fetch_max_bytes": 3000}
 KINDS = {
     "LDP": "estimator: LDPASGDClassifier, budget: eps=1",
     "pan-private": 'estimator: PanPrivateClassifier, budget: "eps=8,delta=1e-6", batch_size: 40',
@@ -59,16 +66,26 @@ FAULTS = {
     "stop": ("sqlite", "postgresql", "file", "kafka"),
     "clock jump": ("sqlite", "postgresql", "file", "kafka"),
     "full disk": ("sqlite", "file", "kafka"),
-    "connection cut in a commit": ("postgresql", "file", "kafka"),
+    "database cut at a commit": ("postgresql", "file", "kafka"),
+    "database cut": ("postgresql", "file", "kafka"),
+    "brokers cut": ("sqlite", "postgresql", "kafka"),
     "database killed": ("postgresql", "file", "kafka"),
-    "broker killed": ("sqlite", "postgresql", "kafka"),
+    "standby takes over": ("postgresql", "file", "kafka"),
+    "leader lost": ("sqlite", "postgresql", "kafka"),
+    "brokers killed": ("sqlite", "postgresql", "kafka"),
 }
 """Where each fault can happen."""
-WEIGHTS = {"kill": 10, "stop": 3, "database killed": 1, "broker killed": 1}
+OF_PROCESSES = ("kill", "stop", "clock jump", "full disk")
+OF_SERVERS = ("database killed", "standby takes over", "leader lost", "brokers killed")
+WEIGHTS = {"kill": 10, "stop": 3, **dict.fromkeys(OF_SERVERS, 1)}
 """How often, if not 2."""
-CELLS = list(product(KINDS, ("sqlite", "postgresql"), ("file", "kafka")))
+PER_STREAM = 8
+"""The most faults before a stream is read to its end and checked."""
+Which = tuple[str, str, str]
+"""The kind of job, the store, the source."""
+CELLS: list[Which] = list(itertools.product(KINDS, ("sqlite", "postgresql"), ("file", "kafka")))
 
-JOB = """job: cell
+JOB = """job: {job}
 source: {source}
 schema:
   features: {{a: [-1, 1], b: [x, y]}}
@@ -88,46 +105,19 @@ class Entry(NamedTuple):
     person: str | None
 
 
-class Servers:
-    """A broker and a database that the campaign kills, and the proxy in front of the database."""
-
-    def __init__(self, folder: Path) -> None:
-        self.broker = Broker(folder / "kafka")
-        self.postgres = Postgres(folder / "postgres")
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> Servers:
-        self._stack.enter_context(self.broker)
-        self._stack.enter_context(self.postgres)
-        port = make_url(self.postgres.url).port
-        assert port is not None
-        self.proxy = self._stack.enter_context(Proxy(port))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def database(self) -> str:
-        """A new database, reached through the proxy."""
-        name = f"cell_{uuid.uuid4().hex[:12]}"
-        with psycopg.connect(self.postgres.url, autocommit=True) as admin:
-            admin.execute(f"CREATE DATABASE {name}")
-        url = make_url(self.postgres.url).set(database=name, port=self.proxy.port)
-        return url.render_as_string(hide_password=False)
-
-
 class Cell:
     """A job of one kind over one stream, from its first record to its last, with faults in between."""
 
     def __init__(
-        self, folder: Path, servers: Servers, kind: str, store: str, source: str, *, seed: int, rows: int
+        self, folder: Path, servers: SharedServers, kind: str, store: str, source: str, *, seed: int, rows: int
     ) -> None:
         self.folder, self.servers, self.kind, self.store, self.source = folder, servers, kind, store, source
         self.rng = random.Random(seed)
         self.transactional = source == "kafka" and seed % 2 == 1
-        self.topic = f"cell-{uuid.uuid4().hex[:12]}"
+        self.secure = seed % 4 >= 2
+        self.topic = self.job = f"cell-{uuid.uuid4().hex[:12]}"
         self.letters: str | None = None
-        self.at = str(folder / "cell.db") if store == "sqlite" else servers.database()
+        self.at = str(folder / "cell.db") if store == "sqlite" else servers.database(self.secure)
         self.done: Counter[str] = Counter()
         self.commits = 0
         self._seen: dict[Shard, int] = {}
@@ -151,21 +141,28 @@ class Cell:
             (self.folder / "stream.csv").write_text("\n".join(lines) + "\n")
             self.input = {WHOLE: [Entry(i + 2, person) for i, (person, _) in enumerate(records)]}
         else:
-            self._produce(records)
+            self._left, self._chunk = records, rows // (2 * PER_STREAM)
+            self._make_topic()
 
-    def _produce(self, records: list[tuple[str | None, dict[str, str]]]) -> None:
-        """To a topic: a subject's records in one partition. In every second run, in transactions of which some are
-        aborted, to a compacted topic where each message has a key of its own."""
+    def _make_topic(self) -> None:
+        """In every second run, a compacted one, where each message has a key of its own."""
         config = {"cleanup.policy": "compact", "segment.ms": "500", "min.cleanable.dirty.ratio": "0.01"}
-        bootstrap = self.servers.broker.bootstrap
+        bootstrap = self.servers.bootstrap
         create_topic(bootstrap, self.topic, PARTITIONS, config if self.transactional else None)
         options: dict[str, Any] = {"bootstrap.servers": bootstrap, "linger.ms": 1, "batch.num.messages": 20}
+        options["enable.idempotence"] = True  # else a lost broker may leave a record twice
         if self.transactional:
             options["transactional.id"] = self.topic
-        producer = confluent_kafka.Producer(options)
+        self._producer = confluent_kafka.Producer(options)
         if self.transactional:
-            producer.init_transactions()
+            self._producer.init_transactions()
         self.input = {Shard(self.topic, p): [] for p in range(PARTITIONS)}
+
+    def send(self, count: int) -> None:
+        """Send so many of the remaining records to the topic: a subject's records in one partition. In every second
+        run, in transactions of which some are aborted."""
+        records, self._left = self._left[:count], self._left[count:]
+        producer = self._producer
 
         def send(records: list[tuple[str | None, dict[str, str]]], kept: bool) -> None:
             def heard(person: str | None) -> Any:
@@ -197,6 +194,7 @@ class Cell:
             producer.commit_transaction()
         for entries in self.input.values():
             entries.sort()
+        self._replay()
 
     def _replay(self) -> None:
         """Counts before each position: exact for a local model, for the others of good and bad records."""
@@ -212,7 +210,7 @@ class Cell:
                     self.spent[entry.person] += 1
                 outcomes.append((fits, entry.person is not None and not fits, entry.person is None))
             sums = accumulate(outcomes, lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), initial=(0, 0, 0))
-            places = [entries[0].position - 1, *(entry.position for entry in entries)]
+            places = [entries[0].position - 1 if entries else 0, *(entry.position for entry in entries)]
             self.before[shard] = {place: Counts(*map(int, c)) for place, c in zip(places, sums, strict=True)}
 
     def expected(self, shard: Shard, position: int) -> Counts:
@@ -230,14 +228,14 @@ class Cell:
             if self.letters is None:
                 self.letters = "dead_letters: dead.jsonl"
                 if not self.transactional:
-                    create_topic(self.servers.broker.bootstrap, f"{self.topic}-dead", 2)
+                    create_topic(self.servers.bootstrap, f"{self.topic}-dead", 2)
                     self.letters = f"dead_letter_topic: {self.topic}-dead"
             source = (
                 f"{{type: kafka, topic: {self.topic}, subject_from: value, {self.letters}, max_bad_in_a_row: null, "
-                "options: {max_partition_fetch_bytes: 1500, fetch_max_bytes: 3000, session_timeout_ms: 2000, "
-                "heartbeat_interval_ms: 400}}"
+                f"options: {json.dumps(FETCHES | self.servers.options(self.secure))}}}"
             )
         text = JOB.format(
+            job=self.job,
             source=source,
             model=KINDS[self.kind],
             cap=CAPS[self.kind],
@@ -245,18 +243,31 @@ class Cell:
             store=self.at,
         )
         (self.folder / "job.yaml").write_text(text)
-        given = environment(self.servers.broker.bootstrap, STREAMDP_SUBJECT_KEY=KEY, **more)
+        more |= {"STREAMDP_SUBJECT_KEY": KEY, "KAFKA_PASSWORD": Broker.password}
+        given = environment(self.servers.brokers(self.secure), **more)
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
             return Forked(["run", "job.yaml", *arguments], cwd=self.folder, env=given, stdout=out, stderr=err)
 
+    def run(self, faults: int) -> None:
+        """Read the stream to its end with at most so many faults, and check everything."""
+        for _ in range(faults):
+            if not self.strike():
+                break
+        self.finish()
+
     def strike(self) -> bool:
         """Run until a random instant, and let a fault happen; returns whether it came before the end of the stream."""
-        possible = [fault for fault, where in FAULTS.items() if {self.store, self.source} <= set(where)]
+        here = {self.store, self.source}
+        possible = [f for f, at in FAULTS.items() if here <= set(at) and (f in OF_PROCESSES or self.servers.may(f))]
         fault = self.rng.choices(possible, [WEIGHTS.get(fault, 2) for fault in possible])[0]
         more = {"TESTS_CLOCK_SECONDS": str(self.rng.choice([-86_400, -3, 3, 86_400]))} if fault == "clock jump" else {}
         if fault == "full disk":
             sizes = [path.stat().st_size for path in self.folder.glob("cell.db*")]
             more["TESTS_FILE_BYTES"] = str(max(200_000, *sizes, 0) + self.rng.randrange(100_000))
+        if self.source == "kafka":
+            if not self._left:
+                return False
+            self.send(self._chunk)
         process = self.start(self.rng.choice([1, 2, 4]), **more)
         try:
             self._wait(process, self.rng.random() < 0.25)
@@ -264,6 +275,8 @@ class Cell:
                 return False
             self.done[self._do(fault, process)] += 1
         finally:
+            for proxy in (*self.servers.to_database, *self.servers.to_brokers):
+                proxy.spare()
             process.kill()
             process.wait()
         said = (self.folder / "err").read_text()
@@ -273,19 +286,36 @@ class Cell:
 
     def _wait(self, process: Forked, early: bool) -> None:
         """To a random instant of the start, or after the first commit of this run."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not early and b'"commit"' not in (self.folder / "out").read_bytes() and process.poll() is None:
-            assert time.monotonic() < deadline, (self.folder / "err").read_text()
-            time.sleep(0.01)
+        if not early:
+            self._until(process, self._commits)
         time.sleep(self.rng.uniform(0, 0.6))
 
+    def _until(self, process: Forked, happened: Callable[[], object]) -> None:
+        """Wait for something, or for the end of the process."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not happened() and process.poll() is None:
+            assert time.monotonic() < deadline, "it stalls: " + (self.folder / "err").read_text()
+            time.sleep(0.02)
+
     def _do(self, fault: str, process: Forked) -> str:
-        """Let a fault happen; returns which one did: a disk that was not full, or a connection without a commit, is a
+        """Let a fault happen; returns which one did: a disk that was not full, or a connection that was not cut, is a
         mere kill."""
-        servers = self.servers
+        if fault in OF_SERVERS:
+            assert isinstance(self.servers, FragileServers)
+            self.servers.strike(fault, self.topic, self.rng, lambda: self._goes_on(process))
+            self._goes_on(process)
+        elif fault in OF_PROCESSES:
+            fault = self._disturb(fault, process)
+        elif self._cut(fault, process):
+            self._goes_on(process)
+        else:
+            fault = "kill"
+        process.kill()
+        process.wait()
+        return fault
+
+    def _disturb(self, fault: str, process: Forked) -> str:
         match fault:
-            case "kill":
-                process.kill()
             case "stop":
                 process.terminate()
                 code = process.wait(PATIENCE_S)  # the third: before the command has begun
@@ -294,33 +324,50 @@ class Cell:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGUSR1)
                 time.sleep(0.3)
-                process.kill()
             case "full disk":
                 time.sleep(0.5)
                 if process.poll() is None:  # it had room enough
-                    fault = "kill"
-                    process.kill()
-            case "connection cut in a commit":
-                before = servers.proxy.cuts
-                servers.proxy.cut_at(b"COMMIT", forward=self.rng.random() < 0.5)
-                time.sleep(0.5)
-                if servers.proxy.cuts == before:
-                    fault = "kill"
-                process.kill()
-            case "database killed":
-                servers.postgres.kill()
-                time.sleep(self.rng.uniform(0, 0.5))
-                servers.postgres.start()
-                time.sleep(0.3)
-                process.kill()
-            case "broker killed":
-                servers.broker.kill()
-                time.sleep(self.rng.uniform(0, 0.5))
-                servers.broker.start()
-                time.sleep(0.3)
-                process.kill()
-        process.wait()
+                    return "kill"
         return fault
+
+    def _cut(self, fault: str, process: Forked) -> bool:
+        """Cut connections at a commit, which TLS hides, or after some bytes; returns whether one was cut."""
+        proxies = self.servers.to_brokers if fault == "brokers cut" else self.servers.to_database
+        before = sum(proxy.cuts for proxy in proxies)
+        for proxy in proxies:
+            if fault == "database cut at a commit" and not self.secure:
+                proxy.cut_at(b"COMMIT", forward=self.rng.random() < 0.5)
+            else:
+                proxy.cut_after(self.rng.randrange(20_000))
+        moment = time.monotonic() + 2.0  # a job that has come to its end sends nothing
+        self._until(process, lambda: sum(p.cuts for p in proxies) > before or time.monotonic() > moment)
+        return sum(proxy.cuts for proxy in proxies) > before
+
+    def _goes_on(self, process: Forked) -> None:
+        """Wait until a worker has committed new records, all that there are now. A job that reads a file must commit
+        again, or end, at the end of the file or with an error that says that the database does not answer."""
+        if self.source == "kafka":
+            self.send(self._chunk)
+            ends = {str(shard): entries[-1].position for shard, entries in self.input.items() if entries}
+            self._until(process, lambda: all(self._offsets().get(shard, 0) >= end for shard, end in ends.items()))
+            assert process.poll() is None, (self.folder / "err").read_text()
+        else:
+            before = len(self._commits())
+            self._until(process, lambda: len(self._commits()) > before)
+            said = (self.folder / "err").read_text()
+            assert process.poll() in (None, 0) or "does not answer" in said, said
+
+    def _commits(self) -> list[dict[str, Any]]:
+        """The events of commits in the present run."""
+        lines = (self.folder / "out").read_bytes().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if b'"commit"' in line and line.endswith(b"\n")]
+
+    def _offsets(self) -> dict[str, int]:
+        """Up to where the present run has committed."""
+        found: dict[str, int] = {}
+        for event in self._commits():
+            found |= {shard: now["position"]["offset"] for shard, now in event["shards"].items()}
+        return found
 
     # --- what must hold
 
@@ -329,7 +376,7 @@ class Cell:
         if self.store == "sqlite" and not Path(self.at).exists():
             return
         try:
-            commits = Store.history(self.at, HISTORY, "cell")
+            commits = Store.history(self.at, HISTORY, self.job)
         except Exception as error:
             if "no such job" in str(error):  # the first run died before it made its store
                 return
@@ -354,12 +401,14 @@ class Cell:
 
     def finish(self) -> None:
         """Run to the end without a fault, and check everything."""
+        if self.source == "kafka":
+            self.send(len(self._left))
         deadline = time.monotonic() + PATIENCE_S
         while True:  # on a busy machine, a worker may have been idle for three seconds before the end
             process = self.start(500, *(("--idle-seconds", "3") if self.source == "kafka" else ()))
             assert process.wait(PATIENCE_S) == 0, (self.folder / "err").read_text()
             self.check()
-            snapshots = {s.shard: s for s in Store.snapshots(self.at, "cell")}
+            snapshots = {s.shard: s for s in Store.snapshots(self.at, self.job)}
             ends = {shard: entries[-1].position for shard, entries in self.input.items()}
             if all(s in snapshots and self._place(snapshots[s].position) >= end for s, end in ends.items()):
                 break
@@ -383,15 +432,16 @@ class Cell:
     def _letters(self) -> list[str]:
         if self.letters == "dead_letters: dead.jsonl":
             return (self.folder / "dead.jsonl").read_text().splitlines()
-        return [value.decode() for value in read_topic(self.servers.broker.bootstrap, f"{self.topic}-dead", {})]
+        return [value.decode() for value in read_topic(self.servers.bootstrap, f"{self.topic}-dead", {})]
 
     def _check_spends(self, learned: int) -> None:
-        config = load_config(self.folder / "job.yaml")
         people = sorted({e.person for entries in self.input.values() for e in entries if e.person is not None})
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("STREAMDP_SUBJECT_KEY", KEY)
+            patch.setenv("KAFKA_PASSWORD", Broker.password)
+            config = load_config(self.folder / "job.yaml")
             terms: dict[str, Any] = {"cap": config.cap_budget, "config": config.text(), "shared": True}
-            with Store(config.store_path, "cell", config.fingerprint(), **terms) as store:
+            with Store(config.store_path, self.job, config.fingerprint(), **terms) as store:
                 assert store.ledger is not None
                 spent = {person: store.ledger.spent(person).records for person in people}
         assert max(spent.values()) <= RECORDS_OF_A_PERSON
@@ -404,46 +454,112 @@ class Cell:
             assert 2 * sum(spent.values()) >= learned
 
 
-def run_cells(
-    folder: Path, servers: Servers, cells: list[tuple[str, str, str]], faults: int, rows: int, seed: int
-) -> Iterator[Cell]:
-    """Streams of each cell in turn, until each has had so many faults."""
-    for number, (kind, store, source) in enumerate(cells):
-        left, stream = faults, 0
-        while left > 0:
-            at = folder / f"{number}-{stream}"
-            cell = Cell(at, servers, kind, store, source, seed=seed + 1000 * number + stream, rows=rows)
-            while left > 0 and cell.strike():
-                left -= 1
-            cell.finish()
-            stream += 1
-            yield cell
+def product() -> str:
+    """The last commit that changed the library; with a plus sign if it has changes that are not committed."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    folders = ("--", "streamdp", "connectors")
+    return git("log", "-1", "--format=%h", *folders) + "+" * bool(git("status", "--porcelain", *folders))
 
 
-def report(cells: list[Cell], seconds: float) -> str:
+class Log:
+    """A line for each stream that was read to its end, or that failed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text = path.read_text() if path.exists() else ""
+        self.streams: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+
+    def add(self, **stream: Any) -> None:
+        """Add a stream, at once."""
+        self.streams.append(stream)
+        with self._path.open("a") as file:
+            file.write(json.dumps(stream) + "\n")
+
+    def of(self, which: Which) -> list[dict[str, Any]]:
+        """The streams of a cell."""
+        return [stream for stream in self.streams if tuple(stream["cell"]) == which]
+
+    def faults(self, which: Which, product: str) -> int:
+        """How many faults a cell has had with this version of the library."""
+        return sum(sum(stream["faults"].values()) for stream in self.of(which) if stream["product"] == product)
+
+
+def campaign(log: Log, chosen: list[Which], faults: int, rows: int, keep: Path) -> bool:
+    """Streams of each cell in turn until the log has so many faults of each; returns whether all streams passed.
+
+    The folder of a stream that failed is copied to `keep`.
+    """
+    version, passed = product(), True
+    with tempfile.TemporaryDirectory() as temporary, FragileServers(Path(temporary)) as servers:
+        while open_cells := [which for which in chosen if log.faults(which, version) < faults]:
+            for which in open_cells:
+                number = len(log.of(which))
+                folder, failed, began = Path(temporary) / "stream", "", time.monotonic()
+                cell = Cell(folder, servers, *which, seed=1000 * CELLS.index(which) + number, rows=rows)
+                try:
+                    cell.run(PER_STREAM)
+                except Exception as error:  # noqa: BLE001 - it is counted, and the campaign goes on
+                    failed, passed = type(error).__name__, False
+                    traceback.print_exc()
+                    shutil.copytree(folder, keep / f"{'-'.join(which)}-{number}", dirs_exist_ok=True)
+                log.add(
+                    cell=which,
+                    product=version,
+                    stream=number,
+                    transactions=cell.transactional,
+                    secure=cell.secure,
+                    records=sum(len(entries) for entries in cell.input.values()),
+                    commits=cell.commits,
+                    faults=dict(cell.done),
+                    seconds=round(time.monotonic() - began),
+                    failed=failed,
+                )
+                print(log.streams[-1], flush=True)
+                shutil.rmtree(folder)
+    return passed
+
+
+def report(streams: list[dict[str, Any]]) -> str:
     """The table of the campaign."""
     lines = [
         "| job | store | source | streams | commits | " + " | ".join(FAULTS) + " |",
         "|---" * (5 + len(FAULTS)) + "|",
     ]
+
+    def faults(of: list[dict[str, Any]]) -> Counter[str]:
+        return sum((Counter(stream["faults"]) for stream in of), Counter[str]())
+
     for which in CELLS:
-        mine = [cell for cell in cells if (cell.kind, cell.store, cell.source) == which]
-        done = sum((cell.done for cell in mine), Counter[str]())
-        numbers = [len(mine), sum(cell.commits for cell in mine), *(done[fault] for fault in FAULTS)]
-        if mine:
-            lines.append("| " + " | ".join([*which, *(f"{number:,}" for number in numbers)]) + " |")
-    done = sum((cell.done for cell in cells), Counter[str]())
-    records = sum(len(entries) for cell in cells for entries in cell.input.values())
-    lines += ["", f"{sum(done.values()):,} faults over {records:,} records in {seconds / 60:.0f} minutes."]
+        mine = [stream for stream in streams if tuple(stream["cell"]) == which]
+        numbers = [len(mine), sum(stream["commits"] for stream in mine), *(faults(mine)[fault] for fault in FAULTS)]
+        lines.append("| " + " | ".join([*which, *(f"{number:,}" for number in numbers)]) + " |")
+    products = {stream["product"]: None for stream in streams}
+    by_product = ", ".join(
+        f"{name} ({faults([s for s in streams if s['product'] == name]).total():,})" for name in products
+    )
+    lines += [
+        "",
+        f"{faults(streams).total():,} faults over {sum(s['records'] for s in streams):,} records in"
+        f" {sum(s['seconds'] for s in streams) / 60:.0f} minutes; {sum(bool(s['failed']) for s in streams)} streams"
+        f" failed. {sum(s['transactions'] for s in streams)} streams were in transactions,"
+        f" {sum(s['secure'] for s in streams)} over TLS and with passwords. Faults by the commit of the library:"
+        f" {by_product}.",
+    ]
     return "\n".join(lines)
 
 
 MATRIX = """## The matrix
 
-`make campaign-kills` runs every kind of job under every kind of fault (`tests/campaigns/test_kill_matrix.py`). The
-records are counted in the test, from the input alone. It passes only if every commit shows the numbers of the records
-before its position, every record is counted once, no subject is over its cap, and each bad record has one dead letter.
-Every second Kafka stream is in a compacted topic, in transactions of which some are aborted.
+`make campaign-kills` runs every kind of job under every kind of fault (`tests/campaigns/test_kill_matrix.py`), on three
+Kafka brokers and on PostgreSQL with a synchronous standby. The records are counted in the test, from the input alone.
+It passes only if every commit shows the numbers of the records before its position, every record is counted once, no
+subject is over its cap, each bad record has one dead letter, and a worker commits again after each fault of a server
+or of a connection. Every second Kafka stream is in a compacted topic, in transactions of which some are aborted. Half
+of the streams use TLS and passwords, for Kafka and for PostgreSQL. `benchmarks/campaign.jsonl` has a line for each
+stream; an interrupted campaign continues.
 
 """
 
@@ -454,12 +570,6 @@ def write(text: str) -> None:
     path.write_text(path.read_text().partition("## The matrix")[0].rstrip() + "\n\n" + MATRIX + text + "\n")
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with Servers(tmp_path_factory.mktemp("matrix")) as started:
-        yield started
-
-
 SMALL = [
     ("LDP", "sqlite", "kafka"),
     ("pan-private", "sqlite", "file"),
@@ -468,40 +578,45 @@ SMALL = [
 ]
 
 
-def test_a_fault_of_each_kind_of_job(tmp_path: Path, servers: Servers) -> None:
-    cells = list(run_cells(tmp_path, servers, SMALL, faults=1, rows=1_000, seed=1))
-    assert sum(sum(cell.done.values()) for cell in cells) == len(SMALL)
-    assert all(cell.commits for cell in cells)
+@pytest.mark.parametrize("which", SMALL)
+def test_a_fault_of_each_kind_of_job(
+    tmp_path: Path, broker_behind_proxy: tuple[Broker, Proxy], postgres: Any, which: Which
+) -> None:
+    broker, proxy = broker_behind_proxy
+    with contextlib.closing(SharedServers(broker.bootstrap, proxy, postgres.url)) as servers:
+        cell = Cell(tmp_path / "cell", servers, *which, seed=SMALL.index(which), rows=1_000)
+        cell.run(1)
+    assert cell.done.total() == 1
+    assert cell.commits
 
 
 @pytest.mark.campaign
-def test_the_whole_matrix(tmp_path: Path, servers: Servers) -> None:
-    cells = list(run_cells(tmp_path, servers, CELLS, faults=10, rows=20_000, seed=2))
-    print("\n" + report(cells, 0.0))
+def test_the_whole_matrix(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.jsonl")
+    assert campaign(log, CELLS, faults=10, rows=6_000, keep=tmp_path / "failed")
+    print("\n" + report(log.streams))
 
 
-def main() -> None:
-    """Run the campaign."""
+def main() -> int:
+    """Run the campaign, or go on with it."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_kill_matrix", description=main.__doc__)
-    parser.add_argument("--faults", type=int, default=1_000)
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", type=int, default=1_000, help="in all, with the present version of the library")
+    parser.add_argument("--rows", type=int, default=6_000, help="of a stream")
     parser.add_argument("--cell", type=int, action="append", choices=range(len(CELLS)), help="default: all")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--log", type=Path, default=ROOT / "benchmarks" / "campaign.jsonl")
+    parser.add_argument("--keep", type=Path, default=Path("failed-streams"), help="for folders of streams that failed")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/campaign.md, also after Ctrl-C")
     given = parser.parse_args()
     chosen = [CELLS[number] for number in given.cell or range(len(CELLS))]
-    each = -(-given.faults // len(chosen))
-    began = time.monotonic()
-    cells = []
-    with tempfile.TemporaryDirectory() as folder, Servers(Path(folder)) as servers:
-        for cell in run_cells(Path(folder), servers, chosen, each, given.rows, given.seed):
-            cells.append(cell)
-            print(cell.kind, cell.store, cell.source, dict(cell.done), f"{cell.commits:,} commits", flush=True)
-    text = report(cells, time.monotonic() - began)
-    print(text)
-    if given.write:
-        write(text)
+    log, passed = Log(given.log), False
+    try:
+        passed = campaign(log, chosen, -(-given.faults // len(chosen)), given.rows, given.keep)
+    finally:
+        print(report(log.streams))
+        if given.write:
+            write(report(log.streams))
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

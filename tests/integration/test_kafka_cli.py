@@ -30,7 +30,7 @@ from sqlalchemy.engine import make_url
 
 from connectors.kafkaclient import connect
 from connectors.kafkasink import SnapshotTopic, read_topic
-from servers.broker import Broker, create_topic
+from servers.broker import Broker
 from servers.process import free_ports
 from streamdp import load_snapshot
 from streamdp.cli.kafka_job import lags, produce
@@ -43,6 +43,7 @@ from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 from tests.support.commands import Command, Quick, environment
 from tests.support.kafka_job import DEAD, JOB, PEOPLE, SECRET, TOTAL, counts, rows
+from tests.support.proxy import Proxy
 
 KEY = "5a" * 32
 
@@ -74,7 +75,7 @@ class Trained:
         (folder / "data.csv").write_text(rows(2000))
         self.write("job.yaml", "kj", "kj.db")
         assert produce(str(folder / "data.csv"), self.topic, bootstrap, "tail", partitions=2) == TOTAL
-        self.workers = self.run_two("job.yaml")
+        self.workers = self.run_two("job.yaml", self.store, "kj", TOTAL)
 
     def write(self, name: str, job: str, store: str, text: str = JOB) -> None:
         words = {"JOBNAME": job, "DEADTOPIC": self.dead, "TOPIC": self.topic, "MODELS": self.models, "STORE": store}
@@ -82,11 +83,15 @@ class Trained:
             text = text.replace(word, value)
         (self.folder / name).write_text(text)
 
-    def run_two(self, job: str, **more: str) -> list[Command]:
-        """The second begins to wait for records when it has joined, and so ends after the first."""
+    def run_two(self, job: str, place: str | Path, name: str, expected: int, **more: str) -> list[Command]:
+        """Until each has had a partition and all messages are counted."""
         with contextlib.ExitStack() as stack:
-            arguments = ("run", job, "--idle-seconds", "6")
-            found = [stack.enter_context(Command(self.folder, self.bootstrap, *arguments, **more)) for _ in range(2)]
+            found = [stack.enter_context(Command(self.folder, self.bootstrap, "run", job, **more)) for _ in range(2)]
+            for command in found:
+                command.until(lambda command=command: any(event["shards"] for event in command.of("assigned")), 180)
+            found[0].until(lambda: _learned(place, name) == expected, 180)
+            for command in found:
+                command.process.terminate()
             for command in found:
                 command.end()
         return found
@@ -196,7 +201,7 @@ def test_two_workers_share_one_store(trained: Trained) -> None:
         assert worker.process.returncode == 0, worker.errors
         assert all("worse than the best constant" in line for line in worker.errors)  # there are few records
         assert worker.events[-1]["event"] == "end"
-        assert worker.events[-1]["reason"] == "done"
+        assert worker.events[-1]["reason"] == "stopped"
     assert sum(worker.events[-1]["records"] for worker in trained.workers) == TOTAL
     assert {shard for w in trained.workers for event in w.of("assigned") for shard in event["shards"]} == {
         f"{trained.topic}/0",
@@ -399,9 +404,9 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     assert code == 2
     assert "STREAMDP_SUBJECT_KEY" in err
     assert err.count("\n") == 1
-    workers = trained.run_two("pg.yaml", STREAMDP_SUBJECT_KEY=KEY)
-    assert [worker.process.returncode for worker in workers] == [0, 0], [worker.errors for worker in workers]
     expected = len(messages(trained.bootstrap, trained.topic))
+    workers = trained.run_two("pg.yaml", postgres.url, job, expected, STREAMDP_SUBJECT_KEY=KEY)
+    assert [worker.process.returncode for worker in workers] == [0, 0], [worker.errors for worker in workers]
     assert sum(worker.events[-1]["records"] for worker in workers) == expected == _sum(counts(postgres.url, job))
     for command in ("status", "statement", "weights"):
         code, _, err = quick(command, postgres.url, **at)
@@ -443,33 +448,32 @@ def forwarding(port: int, to: str) -> Iterator[None]:
         server.shutdown()
 
 
-def test_a_broker_that_is_down_at_the_start_and_goes_away_later(tmp_path: Path) -> None:
-    """At the start, nobody listens on the address to begin with: to start a broker once more would take seconds."""
-    port = free_ports(tmp_path, ["first"])["first"]
-    with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(Broker(tmp_path / "kafka"))
-        create_topic(ours.bootstrap, "t")
-        good = b'{"delay": "1", "origin": "EWR", "late": "True", "eps": ""}'
-        send(ours.bootstrap, "t", good)
-        text = JOB.replace("TOPIC\n  dead_letter_topic: DEADTOPIC\n  publish_topic: MODELS", "t")
-        text = text.replace("publish: model.json\nholdout: data.csv\n", "")
-        text = text.replace("  options:\n", "  options:\n    bootstrap_timeout_ms: 500\n")
-        (tmp_path / "job.yaml").write_text(text.replace("JOBNAME", "b").replace("STORE", "b.db"))
-        command = stack.enter_context(Command(tmp_path, f"127.0.0.1:{port}", "run", "job.yaml"))
+def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
+    tmp_path: Path, broker_behind_proxy: tuple[Broker, Proxy], make_topic: Callable[..., str]
+) -> None:
+    """At the start, nobody listens on the address; later, connections are cut. The campaign kills brokers."""
+    port, topic = free_ports(tmp_path, ["first"])["first"], make_topic()
+    broker, proxy = broker_behind_proxy
+    good = b'{"delay": "1", "origin": "EWR", "late": "True", "eps": ""}'
+    send(broker.bootstrap, topic, good)
+    text = small_job(topic, "b", "b.db").replace("  options:\n", "  options:\n    bootstrap_timeout_ms: 500\n")
+    (tmp_path / "job.yaml").write_text(text)
+    with Command(tmp_path, f"127.0.0.1:{port}", "run", "job.yaml") as command:
         command.until(lambda: command.errors)
         assert "no answer from" in command.errors[0]
         assert f"127.0.0.1:{port}" in command.errors[0]
-        stack.enter_context(forwarding(port, ours.bootstrap))
-        command.until(lambda: _learned(tmp_path / "b.db") == 1)
-        ours.kill()
-        ours.start()  # it takes its time
-        send(ours.bootstrap, "t", good)
-        command.until(lambda: _learned(tmp_path / "b.db") == 2)
+        with forwarding(port, f"127.0.0.1:{proxy.port}"):
+            command.until(lambda: _learned(tmp_path / "b.db") == 1)
+            told = len(command.of("source"))
+            with proxy.away():
+                send(broker.bootstrap, topic, good)
+                command.until(lambda: len(command.of("source")) > told)
+            command.until(lambda: _learned(tmp_path / "b.db") == 2)
         command.process.send_signal(signal.SIGTERM)
         assert command.end() == 0, command.errors
-        assert command.events[-1]["records"] == 2
-        assert _learned(tmp_path / "b.db") == 2
-        assert all(line.startswith("streamdp: ") and "trying again" in line for line in command.errors), command.errors
+    assert command.events[-1]["records"] == 2
+    assert _learned(tmp_path / "b.db") == 2
+    assert all(line.startswith("streamdp: ") and "trying again" in line for line in command.errors), command.errors
 
 
 def small_job(topic: str, job: str, store: str) -> str:
@@ -510,7 +514,7 @@ def test_sigterm_before_the_work_begins_ends_the_command_in_order(tmp_path: Path
 
 
 def test_payloads_are_kept_only_where_the_user_wants_it(
-    trained: Trained, quick: Quick, tmp_path: Path, make_topic: Callable[..., str]
+    trained: Trained, tmp_path: Path, make_topic: Callable[..., str]
 ) -> None:
     """One that is too long for a message would stop the worker for ever."""
     topic, dead = make_topic(), make_topic()
@@ -519,9 +523,13 @@ def test_payloads_are_kept_only_where_the_user_wants_it(
     text = JOB.replace("DEADTOPIC", f"{dead}\n  keep_payload: true").replace("  publish_topic: MODELS\n", "")
     text = text.replace("publish: model.json\nholdout: data.csv\n", "").replace("TOPIC", topic)
     (tmp_path / "job.yaml").write_text(text.replace("JOBNAME", f"j{topic}").replace("STORE", "s.db"))
-    code, out, err = quick("run", "job.yaml", "--idle-seconds", "1", bootstrap=trained.bootstrap)
-    assert (code, err) == (0, "")
-    assert json.loads(out.splitlines()[-1])["records"] == 2
+    with Command(tmp_path, trained.bootstrap, "run", "job.yaml") as command:
+        command.until(
+            lambda: (tmp_path / "s.db").exists() and command.of("commit") and _learned(tmp_path / "s.db") == 2
+        )
+        command.process.terminate()
+        assert command.end() == 0
+    assert (command.errors, command.events[-1]["records"]) == ([], 2)
     first, second = messages(trained.bootstrap, dead)
     assert base64.b64decode(first["payload"]) == bad
     assert (first["offset"], first["reason"]) == (0, "missing")

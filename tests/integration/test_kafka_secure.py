@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,21 @@ from streamdp.errors import SourceError, SourceUnavailableError
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.proxy import Proxy
 
 SCHEMA = Schema({"a": (0, 1)}, "y", target_bounds=(0, 1))
 WRONG = "hush-hush"
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("secure"), secure=True) as ours:
-        create_topic(ours.bootstrap, "people")
-        producer = kafka.KafkaProducer(bootstrap_servers=ours.bootstrap)
-        for i in range(20):
-            producer.send("people", b'{"a": 0.5, "y": 1}', key=b"s%d" % i)
-        producer.close()
-        yield ours
+def secure(broker_behind_proxy: tuple[Broker, Proxy]) -> Broker:
+    ours, _ = broker_behind_proxy
+    create_topic(ours.bootstrap, "people")
+    producer = kafka.KafkaProducer(bootstrap_servers=ours.bootstrap)
+    for i in range(20):
+        producer.send("people", b'{"a": 0.5, "y": 1}', key=b"s%d" % i)
+    producer.close()
+    return ours
 
 
 def scram(broker: Broker) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of servers, which cuts connections at a given word of the client."""
+"""A TCP proxy in front of servers, which cuts its connections at a word of the client, or after some bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections import deque
+from collections.abc import Iterator
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: the close is a reset."""
@@ -25,18 +26,22 @@ class Proxy:
     port
         Where clients connect to.
     cuts
-        How many connections were cut at a word.
+        How many connections were cut at a word or after some bytes.
+    refuses
+        Whether new connections are cut at once.
     """
 
     def __init__(self, *ports: int) -> None:
         self._upstreams = deque(ports)
         self._word: bytes | None = None
         self._forward = False
+        self._room: int | None = None
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.cuts = 0
+        self.refuses = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_at(self, word: bytes, *, forward: bool) -> None:
@@ -52,11 +57,41 @@ class Proxy:
         with self._lock:
             self._word, self._forward = word, forward
 
+    def cut_after(self, count: int) -> None:
+        """Cut the connection that passes a byte, in either direction, when so many more have passed.
+
+        Parameters
+        ----------
+        count
+            The bytes that still pass; a message may be cut in the middle.
+        """
+        with self._lock:
+            self._room = count
+
+    def spare(self) -> None:
+        """Cut no connection any more."""
+        with self._lock:
+            self._word = self._room = None
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Cut all connections and refuse new ones until the end of the `with`."""
+        self.refuses = True
+        try:
+            self.cut_all()
+            yield
+        finally:
+            self.refuses = False
+
+    def cut_all(self) -> None:
+        """Cut all connections."""
+        for pair in list(self._pairs):
+            _reset(*pair)
+
     def close(self) -> None:
         """Cut all connections, and stop listening."""
         self._listening.close()
-        for pair in self._pairs:
-            _reset(*pair)
+        self.cut_all()
 
     def __enter__(self) -> Proxy:
         return self
@@ -68,6 +103,9 @@ class Proxy:
         with contextlib.suppress(OSError):  # until `close`
             while True:
                 client, _ = self._listening.accept()
+                if self.refuses:
+                    _reset(client)
+                    continue
                 if (server := self._connected()) is None:
                     _reset(client)
                     continue
@@ -94,8 +132,23 @@ class Proxy:
                         while target.recv(65536):  # the server has done what was asked when it has answered
                             pass
                     break
-                target.sendall(data)
+                allowed = self._allowed(len(data))
+                target.sendall(data[:allowed])
+                if allowed < len(data):
+                    break
         _reset(source, target)
+
+    def _allowed(self, count: int) -> int:
+        """How many of so many bytes pass; the connection is cut if not all of them do."""
+        with self._lock:
+            if self._room is None:
+                return count
+            allowed = min(count, self._room)
+            self._room -= allowed
+            if allowed < count:
+                self._room = None
+                self.cuts += 1
+            return allowed
 
     def _taken(self, data: bytes) -> bool | None:
         """Whether to forward data at which the connection is cut; None: it is not cut."""

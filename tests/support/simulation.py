@@ -4,7 +4,8 @@ Every thread of every worker is a task, and one task runs at a time. A task runs
 poll, a start of a shard, a decoding, or a call of the store. There the seed decides which task is next, and whether a
 fault happens: the source or the store does not answer, the answer to a commit is lost, the process dies, or it stands
 still for so long that the group expels it. The number of faults is limited, so that the group must get all its work
-done afterwards. The store is a real SQLite file; the loop, the store's thread and the ledger are the real ones.
+done afterwards. The loop and the store's thread are the real ones. So are the store, an SQLite file, and its ledger, or
+they are in memory, which makes many more schedules possible.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from connectors.kafka import KafkaSource
 from connectors.memory import Entry, MemoryShards
 from streamdp.data.records import WHOLE, Batch, Position, Shard
 from streamdp.errors import SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime import store_thread
 from streamdp.runtime.worker import Worker
-from streamdp.store.snapshot import Part, Snapshot
+from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
+from tests.support.memory_store import MemoryStore
 
 SESSION_S = 10.0
 """A member that has not polled for so long is expelled from the group."""
@@ -47,7 +50,8 @@ class Task:
 
     def __init__(self, process: int) -> None:
         self.process = process
-        self.turn = threading.Semaphore(0)
+        self.turn = threading.Lock()  # whoever gives the turn to the task releases it
+        self.turn.acquire()
         self.wake = 0.0
         self.done = False
 
@@ -150,8 +154,9 @@ class Scheduler:
                 return self.now
             return max(task.wake, self._frozen.get(task.process, 0.0))
 
-        self.now = max(self.now, min(map(ready_at, self._tasks)))
-        chosen = self.rng.choice([task for task in self._tasks if ready_at(task) <= self.now])
+        ready = [(ready_at(task), task) for task in self._tasks]
+        self.now = max(self.now, min(moment for moment, _ in ready))
+        chosen = self.rng.choice([task for moment, task in ready if moment <= self.now])
         self.trace.append((self.now, chosen.process))
         return chosen
 
@@ -214,24 +219,31 @@ class Group:
         return new
 
 
-class GroupShards(MemoryShards):
-    """The shards of one member. To join takes two polls; `forgetful` plants a fault: a client may forget the second.
+class Coordinator:
+    """What `KafkaSource` sees of its client's part in the group."""
 
-    This is the class of the fault that KAFKA-9815 describes: the client sends a request in one poll, ends the poll
-    before the answer, and waits for ever for somebody to send the request.
+    rejoining = needed = False
+
+    def request_rejoin(self) -> None:
+        self.needed = True
+
+
+class GroupShards(MemoryShards):
+    """The shards of one member. To join takes two polls, as in a real client whose poll ends before the answer.
+
+    The second poll goes on with what the first one began only if the rebalance is marked as needed. The client sets no
+    mark if a change of metadata was the reason (KAFKA-9815); `KafkaSource` must set it, and its own code does so here.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, group: Group, streams: Mapping[Shard, Sequence[Entry]], forgetful: bool
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, group: Group, streams: Mapping[Shard, Sequence[Entry]]) -> None:
         rng = scheduler.rng
         super().__init__(
             streams, ["a", "b"], sizes=iter(lambda: rng.randrange(1, 60), None), sleep=scheduler.sleep
         )  # fmt: skip
         self._new, self._next = [], {}
         self._scheduler, self._group, self._member = scheduler, group, scheduler.process
-        self._forgetful = forgetful
-        self._joining = self._stuck = False
+        self._coordinator = Coordinator()
+        self._consumer = SimpleNamespace(_coordinator=self._coordinator)
 
     @property
     def settled(self) -> bool:
@@ -245,7 +257,8 @@ class GroupShards(MemoryShards):
         if me not in group.members:
             if self._next:
                 self.rebalance(lost=list(self._next))
-            elif not self._stuck:
+            else:
+                KafkaSource._finish_rejoin(cast(Any, self))
                 self._join()
         else:
             group.members[me] = self._scheduler.now
@@ -259,11 +272,12 @@ class GroupShards(MemoryShards):
         return super().poll(max_records, timeout_s)
 
     def _join(self) -> None:
-        if self._joining:
+        client = self._coordinator
+        if not client.rejoining:
+            client.rejoining, client.needed = True, self._scheduler.rng.random() < 0.5
+        elif client.needed:
             self._group.join(self._member)
-        elif self._forgetful and self._scheduler.rng.random() < 0.5:
-            self._stuck = True
-        self._joining = not self._joining
+            client.rejoining = False
 
     def _silent(self, what: str) -> None:
         if self._scheduler.fault(f"no answer to {what}"):
@@ -282,19 +296,19 @@ class GroupShards(MemoryShards):
         self._group.leave(self._member)
 
 
-class PointedStore(Store):
+class Pointed:
     """A store whose calls are points, and may fail before and after they happen."""
 
     simulation: Simulation
 
-    def claim(self, shards: Iterable[Shard]) -> dict[Shard, Snapshot | None]:
-        return self._at_points(partial(super().claim, shards), "claim")
+    def claim(self, shards: Any) -> Any:
+        return self._at_points(partial(super().claim, shards), "claim")  # type: ignore[misc]
 
-    def load(self, shard: Shard = WHOLE) -> Snapshot | None:
-        return self._at_points(partial(super().load, shard), "load")
+    def load(self, shard: Shard = WHOLE) -> Any:
+        return self._at_points(partial(super().load, shard), "load")  # type: ignore[misc]
 
     def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
-        commit = super().commit_parts
+        commit = super().commit_parts  # type: ignore[misc]
 
         def call() -> None:
             commit(parts)
@@ -317,44 +331,49 @@ class PointedStore(Store):
         return result
 
 
+class PointedStore(Pointed, Store):
+    """A store in a file."""
+
+
+class PointedMemory(Pointed, MemoryStore):
+    """A store in memory."""
+
+
 class Simulation:
     """Some workers that learn shards to their ends; a process that has died is replaced by another one.
 
     Parameters
     ----------
-    path
-        The store.
+    open_store
+        Opens the store, for each process.
     streams
         The records of each shard.
     build
         Makes an estimator over a store's ledger.
+    commit_records
+        See `Worker`.
     seed, faults
         See `Scheduler`.
     workers
         The number of workers.
-    forgetful
-        See `GroupShards`.
-    cap
-        The cap of the store's ledger.
     """
 
     def __init__(
         self,
-        path: Path,
+        open_store: Callable[[], Any],
         streams: Mapping[Shard, Sequence[Entry]],
-        build: Callable[[Store], Any],
+        build: Callable[[Any], Any],
         *,
         seed: int,
         faults: int = 12,
         workers: int = 2,
-        forgetful: bool = False,
-        cap: Any = None,
+        commit_records: int = 60,
     ) -> None:
         self.scheduler = Scheduler(seed, faults)
         self.reached: dict[Shard, int] = {}
-        self._path, self._streams, self._build, self._cap = path, streams, build, cap
+        self._open_store, self._streams, self._build = open_store, streams, build
+        self._commit_records = commit_records
         self._group = Group(self.scheduler, streams)
-        self._forgetful = forgetful
         self._target = workers
         self._started = 0
         self._running: dict[int, Worker] = {}
@@ -401,14 +420,14 @@ class Simulation:
 
     def _work(self, number: int) -> None:
         scheduler = self.scheduler
-        store = PointedStore(self._path, "job", "f", cap=self._cap, shared=True)
+        store = self._open_store()
         store.simulation = self
-        source = GroupShards(scheduler, self._group, self._streams, self._forgetful)
+        source = GroupShards(scheduler, self._group, self._streams)
         worker = Worker(
             source,
             lambda: self._build(store),
             store,
-            commit_records=60,
+            commit_records=self._commit_records,
             clock=scheduler.clock,
             sleep=scheduler.sleep,
             wait=scheduler.wait,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from connectors.kafka import KafkaSource
+from connectors.memory import BAD, Entry
 from streamdp import LDPASGDRegressor
 from streamdp.data.records import Shard
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
 from streamdp.store.tables import SHARDS, is_shard
+from tests.support.memory_store import MemoryDatabase, MemoryStore, Remembering, check_remembered
 from tests.support.shards import CAP, check_exact, streams
-from tests.support.simulation import Simulation, StalledError
+from tests.support.simulation import PointedMemory, PointedStore, Simulation, StalledError
 
 
 def model(store: Store) -> LDPASGDRegressor:
@@ -24,14 +30,41 @@ def model(store: Store) -> LDPASGDRegressor:
 
 def simulate(path: Path, seed: int, **options: Any) -> Simulation:
     given = streams(2, 480, seed)
-    simulation = Simulation(path, given, model, seed=seed, cap=CAP, **options).run()
+    open_store = partial(PointedStore, path, "job", "f", cap=CAP, shared=True)
+    simulation = Simulation(open_store, given, model, seed=seed, **options).run()
     check_exact(path, given)
+    return simulation
+
+
+def in_memory(seed: int, **options: Any) -> Simulation:
+    """A short stream, and a store that only remembers."""
+    rng = random.Random(seed)
+    given: dict[Shard, list[Entry]] = {
+        Shard("topic", s): [BAD if rng.random() < 0.1 else ({}, float(i), None, None) for i in range(60)]
+        for s in range(2)
+    }
+    database = MemoryDatabase()
+    terms: dict[str, Any] = {"seed": seed, "faults": seed % 8, "commit_records": 30} | options
+    simulation = Simulation(partial(PointedMemory, database), given, lambda _: Remembering(), **terms).run()
+    check_remembered(database, given)
     return simulation
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_faults_and_interleavings_of_a_group(tmp_path: Path, seed: int) -> None:
     simulate(tmp_path / "a.db", seed)
+
+
+def test_many_short_schedules() -> None:
+    for seed in range(200):
+        in_memory(seed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("part", range(1, 11))
+def test_a_hundred_thousand_short_schedules(part: int) -> None:
+    for seed in range(10_000 * part, 10_000 * part + 10_000):
+        in_memory(seed, workers=2 + seed % 2)
 
 
 @pytest.mark.campaign
@@ -47,9 +80,30 @@ def test_a_seed_is_one_schedule(tmp_path: Path) -> None:
     assert runs[0].trace == runs[1].trace
 
 
-def test_a_client_that_forgets_to_finish_what_it_has_begun_is_found(tmp_path: Path) -> None:
-    with pytest.raises(StalledError, match="out of the group"):
-        simulate(tmp_path / "a.db", 0, forgetful=True)
+def stalls(seed: int) -> bool:
+    try:
+        in_memory(seed, workers=1)
+    except StalledError:
+        return True
+    return False
+
+
+def test_the_stall_is_found_if_a_rebalance_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its fix: `KafkaSource` does not mark a rebalance that began in an earlier poll as needed."""
+    assert not any(map(stalls, range(10)))
+    monkeypatch.setattr(KafkaSource, "_finish_rejoin", lambda _: None)
+    assert any(map(stalls, range(10)))
+
+
+def test_a_store_in_memory_without_fences_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unfenced(store: MemoryStore, parts: Mapping[Shard, Part]) -> None:
+        for shard, part in parts.items():
+            epoch, seq, _ = store._rows[shard]
+            store._rows[shard] = (epoch, seq + 1, part)
+
+    monkeypatch.setattr(MemoryStore, "commit_parts", unfenced)
+    with pytest.raises(AssertionError, match="went back"):
+        in_memory(51)
 
 
 def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
