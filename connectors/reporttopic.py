@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ class ReportTopic:
 
     def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, Any], position: Position) -> None:
         self._topic = topic
+        self._lock = threading.Lock()  # the thread that polls may be left alone with its last poll
         self._position: dict[str, Any] = dict(position)
         settings = {"metadata_max_age_ms": _NEW_PARTITIONS_MS} | dict(options)
         self._consumer = connect(bootstrap_servers, None, settings)
@@ -91,10 +93,10 @@ class ReportTopic:
 
         Raises the errors of `kafkaclient.kafka_errors`, and `SourceError` if the broker no longer has the next message.
         """
-        self._assign()
         missing = False
         values: list[bytes | None] = []
-        with kafka_errors(self._topic):
+        with self._lock, kafka_errors(self._topic):
+            self._assign()
             try:
                 polled = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
             except OffsetOutOfRangeError:
@@ -107,5 +109,6 @@ class ReportTopic:
         return Polled(values, dict(self._position))
 
     def close(self) -> None:
-        """Close the connection."""
-        self._consumer.close()
+        """Close the connection, after the poll that is under way."""
+        with self._lock:
+            self._consumer.close()

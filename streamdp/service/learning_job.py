@@ -114,7 +114,7 @@ class LearningJob(Job):
         """Learn and commit what was accepted, then close the store."""
         self._stopping.set()
         if self._reading is not None:
-            self._reading.cancel()
+            self._end_reading()
             await asyncio.wait([self._reading])
         if self._source is not None:
             self._source.close()
@@ -310,9 +310,14 @@ class LearningJob(Job):
             self.trouble = trouble
 
         def begin() -> None:
+            self._end_reading()
             self._reading = asyncio.create_task(read_reports(settings.build_topic, place, call_of, submit, tell))
 
         self._in_loop(begin)
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
 
     def _stand_by(self) -> None:
         """Show what the service that holds the store has committed, and wait until the next attempt to take it."""
@@ -320,6 +325,7 @@ class LearningJob(Job):
 
         def note() -> None:
             self._refusal = _STANDS_BY
+            self._end_reading()
             self.show(found)
 
         self._in_loop(note)
