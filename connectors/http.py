@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,9 @@ _KNOWN = "known"
 
 
 class HTTPSource:
-    """Calls of a service; a `records.Source`. The position is {"records": number of records read}.
+    """Calls of a service; a `records.Source`.
+
+    The position is {"records": number of records read}, and under `place` the last `Call.place`, if there was one.
 
     Parameters
     ----------
@@ -49,6 +52,7 @@ class HTTPSource:
         self._change = threading.Condition()
         self._closed = False
         self._records = 0
+        self._place: Mapping[str, Any] | None = None
         self._open: list[Call] = []  # polled, not acknowledged
         self._open_keys: dict[bytes, Call] = {}
         self._open_ids: dict[bytes, tuple[bytes, Call, int]] = {}
@@ -143,7 +147,7 @@ class HTTPSource:
     @property
     def position(self) -> Position:
         """The position after the last polled record."""
-        return {"records": self._records}
+        return {"records": self._records} | ({} if self._place is None else {"place": self._place})
 
     @property
     def finished(self) -> bool:
@@ -166,6 +170,7 @@ class HTTPSource:
         self._open += calls
         start = self._records
         self._records += sum(call.size for call in calls)
+        self._place = next((call.place for call in reversed(taken) if call.place is not None), self._place)
         known = self._known(calls)
         for call in calls:
             call.outcomes = np.zeros(call.size, dtype=np.uint8)
@@ -315,7 +320,7 @@ class HTTPSource:
             self._queued += sum(call.size for call in calls)
         for call in calls:
             call.reasons.clear()
-        self._records = int(position["records"])
+        self._records, self._place = int(position["records"]), position.get("place")
 
     def commit(self, position: Position) -> None:
         """See `Source.commit`; callers are told by `acknowledge`."""

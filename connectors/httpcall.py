@@ -66,6 +66,8 @@ class Call:
         By index: the reasons of records or reports that are dead already.
     future, followers
         Of the caller, and of those who sent the same key meanwhile.
+    place
+        For reports of a topic: the position of the topic after them, which is committed with them. None for a call.
     outcomes, reasons
         What becomes of each record (size,), and why it is dead, by index.
     """
@@ -79,6 +81,7 @@ class Call:
     dead: dict[int, str] = field(default_factory=dict)
     future: Future[Answered] = field(default_factory=Future)
     followers: list[Future[Answered]] = field(default_factory=list)
+    place: Mapping[str, Any] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     reasons: dict[int, str] = field(default_factory=dict)
 

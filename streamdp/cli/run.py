@@ -145,9 +145,9 @@ def _run(
     accepted: Accepted,
 ) -> None:
     from streamdp.config.file import FileSourceConfig
-    from streamdp.config.http import HTTPSourceConfig
+    from streamdp.config.http import CallsConfig
 
-    if isinstance(config.source, HTTPSourceConfig):
+    if isinstance(config.source, CallsConfig):
         raise ConfigError("this job learns from requests: use `streamdp serve`")
     if isinstance(source := config.source, FileSourceConfig):
         if idle_seconds is not None or on_missing is not None or metrics_port is not None:

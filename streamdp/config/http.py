@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from streamdp.config.file import FileSourceConfig, file_type
+from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.settings import Settings
 
 if TYPE_CHECKING:
     from connectors.letterfile import DeadLetterFile
+    from connectors.reporttopic import ReportTopic
+    from streamdp.data.records import Position
 
 COMMIT_SECONDS = 0.05
 """The default of `commit.seconds` for a job that learns from requests: they wait for their commit."""
@@ -18,8 +21,8 @@ COMMIT_SECONDS = 0.05
 Scope = Literal["read", "predict", "learn", "report", "metrics"]
 
 
-class HTTPSourceConfig(Settings):
-    """Records that come by requests to `streamdp serve`. See `connectors.http`.
+class CallsConfig(Settings):
+    """What `streamdp serve` learns by itself. See `connectors.http`.
 
     Parameters
     ----------
@@ -36,7 +39,6 @@ class HTTPSourceConfig(Settings):
         A file for the positions of bad records. None: they are only counted.
     """
 
-    type: Literal["http"]
     remember_hours: float = Field(default=24.0, gt=0, le=24 * 366)
     label_wait_seconds: float = Field(default=3600.0, gt=0)
     label_wait_records: int = Field(default=100_000, ge=0)
@@ -53,6 +55,42 @@ class HTTPSourceConfig(Settings):
         from connectors.letterfile import DeadLetterFile
 
         return None if self.dead_letters is None else DeadLetterFile(self.dead_letters)
+
+
+class HTTPSourceConfig(CallsConfig):
+    """Records and reports that come by requests to `streamdp serve`. See `CallsConfig`."""
+
+    type: Literal["http"]
+
+
+class ReportsSourceConfig(CallsConfig, KafkaClientConfig):
+    """A topic of devices' reports, which `streamdp serve` reads beside the requests. See `connectors.reporttopic`.
+
+    Parameters
+    ----------
+    brokers, options
+        See `KafkaClientConfig`.
+    topic
+        The topic. Each message is one report as JSON; see docs/reports.md.
+    """
+
+    type: Literal["kafka"]
+    content: Literal["reports"]
+    topic: str = Field(min_length=1)
+
+    def build_topic(self, position: Position) -> ReportTopic:
+        """Open the topic. Needs the extra `kafka`.
+
+        Parameters
+        ----------
+        position
+            Where it begins; see `ReportTopic`.
+
+        Raises the errors of `ReportTopic`, and `ConfigError` if no brokers are named.
+        """
+        from connectors.reporttopic import ReportTopic
+
+        return ReportTopic(self.topic, self.servers, self.client_options(), position)
 
 
 class TokenConfig(Settings):

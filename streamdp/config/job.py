@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from streamdp.config.definition import Definition
 from streamdp.config.file import FileSourceConfig
-from streamdp.config.http import COMMIT_SECONDS, HTTPSourceConfig, ServiceConfig
+from streamdp.config.http import COMMIT_SECONDS, CallsConfig, HTTPSourceConfig, ReportsSourceConfig, ServiceConfig
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SubjectConfig
@@ -65,7 +65,11 @@ class CommitConfig(Settings):
 
 
 def _kind_of_source(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    kind, content = (
+        value.get(name) if isinstance(value, Mapping) else getattr(value, name, None) for name in ("type", "content")
+    )
+    if kind == "kafka" and content == "reports":
+        return "reports"
     return str(kind) if kind in ("kafka", "shuffle", "http") else "file"
 
 
@@ -73,7 +77,8 @@ SourceConfig = Annotated[
     Annotated[FileSourceConfig, Tag("file")]
     | Annotated[KafkaSourceConfig, Tag("kafka")]
     | Annotated[ShuffleSourceConfig, Tag("shuffle")]
-    | Annotated[HTTPSourceConfig, Tag("http")],
+    | Annotated[HTTPSourceConfig, Tag("http")]
+    | Annotated[ReportsSourceConfig, Tag("reports")],
     Discriminator(_kind_of_source),
 ]
 
@@ -114,7 +119,7 @@ class JobConfig(Definition):
     @classmethod
     def _commits_soon(cls, value: Any) -> Any:
         """Requests wait for their commit."""
-        if isinstance(value, dict) and _kind_of_source(value.get("source")) == "http":
+        if isinstance(value, dict) and _kind_of_source(value.get("source")) in ("http", "reports"):
             commit = value.get("commit", {})
             if isinstance(commit, dict):
                 return value | {"commit": {"seconds": COMMIT_SECONDS} | commit}
@@ -122,7 +127,7 @@ class JobConfig(Definition):
 
     @model_validator(mode="after")
     def _answers_requests(self) -> Self:
-        if isinstance(self.source, HTTPSourceConfig):
+        if isinstance(self.source, CallsConfig):
             if not issubclass(self.model.kind, LDPLearner):
                 need = "a source of type: http needs an LDP* estimator, whose state may be committed after any record"
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")

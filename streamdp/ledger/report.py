@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import inspect, select
+from sqlalchemy import Connection, inspect, select
 
 from streamdp.database.opening import open_database
 from streamdp.errors import StoreMismatchError
 from streamdp.ledger.caps import cap_numbers, cap_of_numbers
 from streamdp.ledger.ledger_format import JOBS, LEDGER_FORMAT, SPANS
-from streamdp.ledger.periods import RenewingCap, filters, parse_cap
+from streamdp.ledger.periods import Cap, RenewingCap, filters, parse_cap
 from streamdp.ledger.rows import CAP, CAP_DELTA, DELTA, EPSILON, MU_SQUARED, PURE_MU_SQUARED, RECORDS
 from streamdp.ledger.shared_database import SCHEMA, read_caps
 from streamdp.ledger.spends import spends_in
@@ -106,8 +106,7 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
         if not caps:
             raise StoreMismatchError(f"no job shares {database.name} yet")
         cap = parse_cap(caps[-1][0])
-        limit = filters(cap)[0]
-        present = cap.codes(np.array([time.time() if now is None else now])) if isinstance(cap, RenewingCap) else None
+        present = _present(cap, now)
         classes = np.zeros(len(SHARES), dtype=np.int64)
         people = own = records = older = 0
         for keys, rows in spends_in(connection).every(connection):
@@ -119,8 +118,7 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
                 rows = rows[periods == present]
             else:
                 records += int(rows[:, RECORDS].sum())
-            place = np.searchsorted(SHARES, _shares(rows, limit) * (1 - 1e-9))
-            classes += np.bincount(np.minimum(place, len(SHARES) - 1), minlength=len(SHARES))
+            classes += _classes(rows, cap)
             people += len(rows)
         shards: dict[str, dict[str, tuple[int, str]]] = {}
         for row in connection.execute(select(SPANS).order_by(SPANS.c.topic, SPANS.c.partition)):
@@ -141,6 +139,34 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
     return LedgerStatus(
         caps, people, own, records, older if present is not None else None, tuple(classes.tolist()), jobs
     )
+
+
+def people_by_share(connection: Connection, cap: Cap) -> tuple[int, ...]:
+    """Count people by the share of their cap that they have spent, as `LedgerStatus.spent`.
+
+    Parameters
+    ----------
+    connection
+        The database of the ledger, inside a transaction.
+    cap
+        The cap. If it renews, the people of the present period are counted.
+    """
+    present = _present(cap, None)
+    classes = np.zeros(len(SHARES), dtype=np.int64)
+    for keys, rows in spends_in(connection).every(connection):
+        classes += _classes(rows if present is None else rows[period_of(keys) == present], cap)
+    return tuple(classes.tolist())
+
+
+def _present(cap: Cap, now: float | None) -> np.ndarray | None:
+    """The number of the present period; None for a cap that does not renew."""
+    return cap.codes(np.array([time.time() if now is None else now])) if isinstance(cap, RenewingCap) else None
+
+
+def _classes(rows: np.ndarray, cap: Cap) -> np.ndarray:
+    """How many rows there are in each class of `SHARES`."""
+    place = np.searchsorted(SHARES, _shares(rows, filters(cap)[0]) * (1 - 1e-9))
+    return np.bincount(np.minimum(place, len(SHARES) - 1), minlength=len(SHARES))
 
 
 def _shares(rows: np.ndarray, cap: Budget) -> np.ndarray:

@@ -12,6 +12,7 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 
 from streamdp.config.definition import Definition
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError
@@ -181,6 +182,36 @@ class ReportDesk:
             return Received(answer, found.id, subject)
         gradient = self._gradient(found.gradient, budget, randomizer)
         return Received(Report(gradient, budget, changes=changes), found.id, subject)
+
+    def receive_all(
+        self, items: list[Any]
+    ) -> tuple[dict[int, tuple[Any, Any]], dict[int, tuple[str, bytes]], dict[int, str]]:
+        """Read and check reports.
+
+        What was learned under its id is not dead when it comes again, also if it would be stale now: so the id and the
+        text of every report with an id are returned.
+
+        Parameters
+        ----------
+        items
+            The reports, as JSON values.
+
+        Returns by index: each report that passed, with its subject; the id and the text of each that has an id; and
+        the reason of each that did not pass.
+        """
+        received: dict[int, tuple[Any, Any]] = {}
+        ids: dict[int, tuple[str, bytes]] = {}
+        dead: dict[int, str] = {}
+        for i, item in enumerate(items):
+            name = item.get("id") if isinstance(item, dict) else None
+            if isinstance(name, str) and name:
+                ids[i] = name, orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
+            try:
+                report = self.receive(item)
+                received[i] = report.report, report.subject
+            except RefusedReportError as error:
+                dead[i] = error.reason
+        return received, ids, dead
 
     def _spend(self, found: WireReport) -> Budget:
         with contextlib.suppress(ConfigError, BudgetError):

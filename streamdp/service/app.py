@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from streamdp import __version__
-from streamdp.config.http import HTTPSourceConfig, TokenConfig
+from streamdp.config.http import CallsConfig, TokenConfig
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
@@ -57,7 +57,7 @@ def create_app(
             raise ConfigError(f"job {config.job!r} is given twice")
         if "/" in config.job:
             raise ConfigError(f"job {config.job!r}: expected a name without /, because it is a part of paths")
-        http = isinstance(config.source, HTTPSourceConfig)
+        http = isinstance(config.source, CallsConfig)
         jobs[config.job] = LearningJob(config, accepted) if http else FollowedJob(config)
 
     @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -46,24 +45,21 @@ async def _stream(job: Job, stopping: asyncio.Event) -> AsyncIterator[bytes]:
         waiting.put_nowait(_event(job))
 
     job.listeners.add(committed)
-    stopped = asyncio.create_task(stopping.wait())
+    stopped, following = asyncio.create_task(stopping.wait()), asyncio.create_task(waiting.get())
     try:
         yield _event(job)
         while not stopping.is_set():
-            following = asyncio.create_task(waiting.get())
-            done, _ = await asyncio.wait(
-                {following, stopped}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            if following in done:
+            await asyncio.wait({following, stopped}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
                 yield following.result()
-                continue
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-            yield b":\n\n"
-    finally:
-        stopped.cancel()
+                following = asyncio.create_task(waiting.get())
+            else:
+                yield b":\n\n"
+    finally:  # also when the reader is cut off: a task that is left would be destroyed while it is pending
         job.listeners.discard(committed)
+        stopped.cancel()
+        following.cancel()
+        await asyncio.wait({stopped, following})
 
 
 def _event(job: Job) -> bytes:

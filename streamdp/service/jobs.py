@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from connectors.jsoncalls import Cut
 from streamdp.config.job import JobConfig
+from streamdp.protocol.report_desk import ReportDesk
 from streamdp.service.features import FeatureReader
 from streamdp.service.following import FOLLOW_S, Follower, Found
 from streamdp.serving.snapshots import Model, restore
 from streamdp.store.snapshot import Counts, Snapshot
+
+_MOST_TIMES, _BETWEEN_S = 1000, 1.0
 
 Listener = Callable[[Snapshot, dict[str, Any] | None], None]
 
@@ -33,6 +37,8 @@ class Job:
         Why the store or the source cannot be used now, without values; None if they can.
     reasons
         How often each reason of a dead record was answered since the service started.
+    reasons_over_time
+        The same at earlier times: seconds since 1970 (UTC), and the counts then.
     """
 
     learns = False
@@ -43,6 +49,7 @@ class Job:
         self.name = config.job
         self.trouble: str | None = None
         self.reasons: Counter[str] = Counter()
+        self.reasons_over_time: deque[tuple[float, dict[str, int]]] = deque(maxlen=_MOST_TIMES)
         self.listeners: set[Listener] = set()
         self.measures: dict[str, Any] | None = None
         self.event = (-1, b"")
@@ -78,6 +85,20 @@ class Job:
         for listener in tuple(self.listeners):
             listener(snapshot, measures)
 
+    def note_reasons(self, reasons: Iterable[str]) -> None:
+        """Count the reasons of dead records.
+
+        Parameters
+        ----------
+        reasons
+            One of each dead record.
+        """
+        before = self.reasons.total()
+        self.reasons.update(reasons)
+        times = self.reasons_over_time
+        if self.reasons.total() > before and (not times or time.time() - times[-1][0] >= _BETWEEN_S):
+            times.append((time.time(), dict(self.reasons)))
+
     def show(self, found: Found) -> None:
         """Show what another process has committed.
 
@@ -99,6 +120,11 @@ class Job:
     def learning(self) -> bool:
         """Whether this service learns the job now."""
         return False
+
+    @property
+    def desk(self) -> ReportDesk | None:
+        """The desk of reports, at the last commit; None if the job takes no reports."""
+        return None
 
     def notes(self) -> list[str]:
         """Notes for the privacy statement: what waits in memory."""

@@ -19,18 +19,21 @@ from typing import Any
 import numpy as np
 
 from connectors.http import HTTPSource
-from connectors.httpcall import Call
+from connectors.httpcall import Answered, Call
 from connectors.jsoncalls import BUDGET, SUBJECT, TARGET, Cut
-from streamdp.config.http import HTTPSourceConfig
+from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
 from streamdp.config.schema import SubjectConfig
 from streamdp.data.records import Position
 from streamdp.data.schema import Schema
-from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableError, StoreBusyError
+from streamdp.errors import ConfigError, QueueFullError, ReusedKeyError, SourceUnavailableError, StoreBusyError
+from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.protocol.report_desk import ReportDesk
 from streamdp.runtime.runner import Runner
 from streamdp.service.following import FOLLOW_S, Follower
 from streamdp.service.jobs import Job
 from streamdp.service.problems import ProblemError, busy
+from streamdp.service.report_reading import read_reports
 from streamdp.service.waiting import Waiting
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher
@@ -64,7 +67,7 @@ class LearningJob(Job):
 
     def __init__(self, config: JobConfig, accepted: Accepted) -> None:
         super().__init__(config)
-        assert isinstance(config.source, HTTPSourceConfig)
+        assert isinstance(config.source, CallsConfig)
         self._settings = config.source
         self._accepted = accepted
         self._labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
@@ -73,7 +76,11 @@ class LearningJob(Job):
         self._stopping = threading.Event()
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._follower = Follower(config)
+        self._desk: ReportDesk | None = None
+        with contextlib.suppress(ConfigError):  # its mechanism makes no noise
+            self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
         self.trouble = _NOT_OPEN
         self._refusal: str | None = _NOT_OPEN  # why calls are not learned here now; None if they are
 
@@ -90,7 +97,12 @@ class LearningJob(Job):
         return self._refusal is None
 
     async def start(self) -> None:
-        """Open the store and begin to learn, or to stand by. Raises the errors of the store."""
+        """Open the store and begin to learn, or to stand by.
+
+        Raises the errors of the store, and `ConfigError` for a topic of reports if the job takes none.
+        """
+        if isinstance(self._settings, ReportsSourceConfig) and self._desk is None:
+            raise ConfigError("source.content: this job takes no reports, because its mechanism makes no noise")
         self._loop = asyncio.get_running_loop()
         opened: Future[None] = Future()
         # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
@@ -101,9 +113,20 @@ class LearningJob(Job):
     async def stop(self) -> None:
         """Learn and commit what was accepted, then close the store."""
         self._stopping.set()
+        if self._reading is not None:
+            self._end_reading()
+            await asyncio.wait([self._reading])
         if self._source is not None:
             self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)
+
+    @property
+    def desk(self) -> ReportDesk | None:
+        """See `Job.desk`."""
+        desk, estimator = self._desk, self.model.estimator
+        if desk is not None and isinstance(estimator, LDPLearner) and desk.version != self.snapshot.seq:
+            desk.show(self.snapshot.seq, estimator)
+        return desk
 
     def notes(self) -> list[str]:
         """See `Job.notes`."""
@@ -150,7 +173,7 @@ class LearningJob(Job):
         except SourceUnavailableError as error:
             raise busy(str(error)) from None
         outcome: dict[str, Any] = answered.answer
-        self.reasons.update(dead["reason"] for dead in outcome["dead"])
+        self.note_reasons(dead["reason"] for dead in outcome["dead"])
         return outcome
 
     async def learn(self, content: Cut, body: bytes, key: str | None) -> dict[str, Any]:
@@ -238,6 +261,7 @@ class LearningJob(Job):
                     if self._stopping.is_set():
                         self._source.close()
                     self._tell(None)
+                    self._read_reports(store, self._source)
                     if not opened.done():
                         opened.set_result(None)
                     self._learn(store, answers, self._source)
@@ -259,12 +283,49 @@ class LearningJob(Job):
         if self._source is not None:
             self._source.fail()
 
+    def _read_reports(self, store: Store, source: HTTPSource) -> None:
+        """Read the topic of reports from the last commit on, if the job has one."""
+        settings = self._settings
+        if not isinstance(settings, ReportsSourceConfig):
+            return
+        snapshot = store.load()
+        place: Position = {} if snapshot is None else snapshot.position.get("place", {})
+
+        def call_of(items: list[Any], position: Position) -> Call:
+            desk = self.desk
+            assert desk is not None, "a job without a desk does not start"
+            call = self.reports(b"", None, len(items), *desk.receive_all(items))
+            call.place = position
+            return call
+
+        def submit(call: Call) -> None:
+            source.submit(call).add_done_callback(note)
+
+        def note(done: Future[Answered]) -> None:
+            if done.exception() is None:
+                reasons = [dead["reason"] for dead in done.result().answer["dead"]]
+                self._in_loop(lambda: self.note_reasons(reasons))
+
+        def tell(trouble: str | None) -> None:
+            self.trouble = trouble
+
+        def begin() -> None:
+            self._end_reading()
+            self._reading = asyncio.create_task(read_reports(settings.build_topic, place, call_of, submit, tell))
+
+        self._in_loop(begin)
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
     def _stand_by(self) -> None:
         """Show what the service that holds the store has committed, and wait until the next attempt to take it."""
         found = self._follower.look(self.snapshot.seq)
 
         def note() -> None:
             self._refusal = _STANDS_BY
+            self._end_reading()
             self.show(found)
 
         self._in_loop(note)

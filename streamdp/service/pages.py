@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import math
+import time
 from functools import lru_cache
 from importlib.resources import files
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ from weakref import WeakKeyDictionary
 from fastapi import APIRouter, Query, Request, Response
 
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.ledger.report import SHARES, ledger_status
 from streamdp.service import documents
 from streamdp.service.jobs import Job
 from streamdp.service.models import JobName
@@ -48,9 +51,13 @@ _FILES = {
     "uPlot.LICENSE": "text/plain; charset=utf-8",
 }
 
+PEOPLE_S = 10.0
+"""The time between two looks at the spends of all people of a job, in seconds."""
+
 router = APIRouter(include_in_schema=False)
 
 _constants: WeakKeyDictionary[Job, dict[str, float] | None] = WeakKeyDictionary()
+_people: WeakKeyDictionary[Job, tuple[float, list[dict[str, float]] | None]] = WeakKeyDictionary()
 _planning = asyncio.Semaphore(1)
 
 
@@ -105,6 +112,8 @@ async def about(request: Request, job: JobName) -> Response:
             "waiting": found.waiting,
             "trouble": found.trouble,
             "reasons": dict(found.reasons),
+            "reasons_over_time": [{"at": at, "reasons": reasons} for at, reasons in found.reasons_over_time],
+            "spent": await asyncio.to_thread(_spent, found),
             "constant": await asyncio.to_thread(_constant, found),
         }
     )
@@ -120,6 +129,22 @@ def _history(job: Job) -> list[dict[str, Any]]:
         totals = {name: sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead")}
         rows.append({"at": commit.committed_at} | totals)
     return rows
+
+
+def _spent(job: Job) -> list[dict[str, float]] | None:
+    """How many people have spent which share of their cap: the upper end of each class, and the people in it."""
+    config = job.config
+    if config.cap_budget is None or not job.snapshot.seq:
+        return None
+    at, known = _people.get(job, (-math.inf, None))
+    if time.monotonic() - at >= PEOPLE_S:
+        if config.ledger is None:
+            counts = Store.people_by_share(config.store_path, config.cap_budget, job.name)
+        else:
+            counts = ledger_status(config.ledger).spent
+        known = [{"share": share, "people": people} for share, people in zip(SHARES, counts, strict=True)]
+        _people[job] = time.monotonic(), known
+    return known
 
 
 def _constant(job: Job) -> dict[str, float] | None:

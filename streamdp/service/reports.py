@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from streamdp.config.http import HTTPSourceConfig
-from streamdp.errors import ConfigError, RefusedReportError
-from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.protocol.report_desk import ReportDesk
 from streamdp.protocol.reports import Document
 from streamdp.service import documents, schemas
@@ -25,31 +20,9 @@ from streamdp.service.requests import job_for, read_json
 
 router = APIRouter(prefix="/v1/models", tags=["reports"])
 
-_desks: WeakKeyDictionary[Job, ReportDesk | None] = WeakKeyDictionary()
-
-
-def desk_of(job: Job) -> ReportDesk | None:
-    """The desk of a job, at its last commit; None if the job takes no reports.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
-    source = job.config.source
-    if job not in _desks:
-        _desks[job] = None
-        if job.learns and isinstance(source, HTTPSourceConfig):
-            with contextlib.suppress(ConfigError):  # its mechanism makes no noise
-                _desks[job] = ReportDesk(job.name, job.config, max_staleness=source.max_staleness)
-    desk, estimator = _desks[job], job.model.estimator
-    if desk is not None and isinstance(estimator, LDPLearner) and desk.version != job.snapshot.seq:
-        desk.show(job.snapshot.seq, estimator)
-    return desk
-
 
 def _desk(job: Job) -> ReportDesk:
-    desk = desk_of(job)
+    desk = job.desk
     if desk is None:
         raise ProblemError(409, "no-reports", "this job takes no reports: see docs/reports.md")
     return desk
@@ -89,7 +62,8 @@ async def reports(request: Request, job: JobName) -> Response:
     items = _items(body)
     if not items:
         return nothing(found)
-    checked = _checked(desk, items) if len(body) <= FEW_BYTES else await asyncio.to_thread(_checked, desk, items)
+    few = len(body) <= FEW_BYTES
+    checked = desk.receive_all(items) if few else await asyncio.to_thread(desk.receive_all, items)
     return documents.answer(await found.submit(found.reports(body, key, len(items), *checked)))
 
 
@@ -104,25 +78,3 @@ def _items(body: bytes) -> list[Any]:
     if len(items) > MAX_RECORDS:
         raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} reports")
     return items
-
-
-def _checked(
-    desk: ReportDesk, items: list[Any]
-) -> tuple[dict[int, tuple[Any, Any]], dict[int, tuple[str, bytes]], dict[int, str]]:
-    """By index: what passed, with its subject; the id and the text of what has one; the reasons of the others.
-
-    What was learned under its id is not dead when it comes again, also if it would be stale now: so ids come first.
-    """
-    received: dict[int, tuple[Any, Any]] = {}
-    ids: dict[int, tuple[str, bytes]] = {}
-    dead: dict[int, str] = {}
-    for i, item in enumerate(items):
-        name = item.get("id") if isinstance(item, dict) else None
-        if isinstance(name, str) and name:
-            ids[i] = name, orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
-        try:
-            report = desk.receive(item)
-            received[i] = report.report, report.subject
-        except RefusedReportError as error:
-            dead[i] = error.reason
-    return received, ids, dead

@@ -440,6 +440,22 @@ class Store:
         with database.reading(STORE_FORMAT) as connection:
             return read_history(connection, limit, database.name)
 
+    @staticmethod
+    def people_by_share(url_or_path: str | os.PathLike[str], cap: Cap, job: str | None = None) -> tuple[int, ...]:
+        """Count people by the share of their cap that they have spent; see `ledger.report.SHARES`. Only reads.
+
+        Parameters
+        ----------
+        url_or_path, job
+            As in `snapshot`.
+        cap
+            The cap of the job.
+        """
+        from streamdp.ledger.report import people_by_share
+
+        with open_database(url_or_path, job).reading(STORE_FORMAT) as connection:
+            return people_by_share(connection, cap)
+
     def close(self) -> None:
         """Close without a commit: what was learned since the last commit was never visible and is discarded.
 

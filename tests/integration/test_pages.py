@@ -71,6 +71,14 @@ def test_the_live_page_shows_the_model_and_each_commit(http: httpx.Client, brows
         http.post("/v1/models/late/learn", json={"records": [{"x": {}, "y": "x", "subject": "s"}]})
         expect(page.locator("[data-number=Dead]")).to_have_text("1")
         expect(page.locator("#reasons")).to_contain_text("by reason: missing 1.")
+        validation = http.get("/v1/models/late").json()["validation"]
+        expect(page.locator("#verdict")).to_have_text(validation["sentence"])
+        expect(page.locator("#quality tr")).to_have_count(3)
+        spent = page.locator("#spent tr")
+        expect(spent).to_have_count(5)
+        expect(spent.first).to_contain_text("at most 25 %")
+        people = sum(int(n.replace(",", "")) for n in page.locator("#spent .number").all_inner_texts())
+        assert before <= people <= before + 30  # the counts may be some seconds old
 
 
 def test_the_planner_answers_and_says_what_is_wrong(http: httpx.Client, browser: Browser) -> None:

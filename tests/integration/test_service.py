@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from streamdp.client import Client
@@ -97,32 +95,6 @@ def test_sigterm_answers_what_was_accepted_and_exits(tmp_path: Path) -> None:
     assert (refused, dead) == (0, 0)
     # All that was accepted was answered, so nothing more is in the store than was acknowledged.
     assert learned == acknowledged >= 200
-
-
-def test_kill_and_retries_count_every_acknowledged_record_once(tmp_path: Path) -> None:
-    callers, calls = 6, 30
-    with serving(tmp_path) as (process, address):
-        port = httpx.URL(address).port or 0
-        progress = threading.Semaphore(0)
-
-        def call(caller: int) -> int:
-            with Client(address, retry_s=300) as client:
-                total = 0
-                for i in range(calls):
-                    total += client.learn("late", subjects(caller, i))["learned"]
-                    progress.release()
-                return total
-
-        with ThreadPoolExecutor(callers) as pool:
-            totals = [pool.submit(call, caller) for caller in range(callers)]
-            for _ in range(40):
-                assert progress.acquire(timeout=60)
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            with serving(tmp_path, port):
-                assert [total.result(120) for total in totals] == [5 * calls] * callers
-    assert counted(tmp_path) == (5 * callers * calls, 0, 0)
-    assert not [path for path in tmp_path.iterdir() if MARK.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize(

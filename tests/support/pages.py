@@ -20,7 +20,7 @@ def flights(folder: Path) -> JobConfig:
     holdout = folder / "public.csv"
     rows = [f"{i % 60},{('EWR', 'JFK', 'LGA')[i % 3]},{i % 60 > 15}" for i in range(200)]
     holdout.write_text("dep_delay,origin,late\n" + "\n".join(rows) + "\n")
-    return job(folder, holdout=str(holdout))
+    return job(folder, holdout=str(holdout), validation={"share": 0.5})
 
 
 def survey(folder: Path) -> JobConfig:

@@ -53,9 +53,11 @@ class Chart {
 }
 
 function charts(page, rows) {
-  for (const chart of [shown?.records, shown?.errors]) chart?.end();
+  for (const chart of [shown?.records, shown?.errors, shown?.reasons]) chart?.end();
   shown = { ...page, records: new Chart(at("records"), ["learned", "refused", "dead"], ["--learned", "--refused", "--dead"]), errors: null, rows };
   for (const row of rows) shown.records.add(row.at, [row.learned, row.refused, row.dead]);
+  at("reasons-chart").hidden = true;
+  reasonsChart(page.about.reasons_over_time);
 }
 
 function measures(version, measure) {
@@ -68,7 +70,31 @@ function measures(version, measure) {
   shown.errors.add(Date.now() / 1000, [measure[first], constant?.[first] ?? null]);
 }
 
-function commit({ version, learned, refused, dead, measure, weights }, job) {
+function validated({ recent, measure, sentence }) {
+  at("validated").hidden = false;
+  at("verdict").textContent = sentence;
+  const rows = { [`${measure} of the model`]: recent.error, [`${measure} of the best constant`]: recent.constant, Difference: recent.difference };
+  fill(at("quality"), Object.entries(rows).map(([name, { value, low, high }]) => [name, value, low, high]));
+}
+
+function people(spent) {
+  at("people").hidden = !spent;
+  const percent = (share) => `${Math.round(100 * share)} %`;
+  fill(at("spent"), (spent ?? []).map(({ share, people }, j) => [`${j ? `over ${percent(spent[j - 1].share)}, ` : ""}at most ${percent(share)}`, people]));
+}
+
+/** The dead records by reason: the most frequent reasons, at the times that the service noted. */
+function reasonsChart(rows) {
+  if (!shown || rows.length < 2 || rows.length === shown.reasonRows) return;
+  const names = Object.entries(rows.at(-1).reasons).sort((a, b) => b[1] - a[1]).slice(0, 4).map(([name]) => name);
+  at("reasons-chart").hidden = false;
+  shown.reasons?.end();
+  shown.reasonRows = rows.length;
+  shown.reasons = new Chart(at("reasons-chart"), names.map(words), ["--dead", "--refused", "--accent", "--learned"]);
+  for (const row of rows) shown.reasons.add(row.at, names.map((name) => row.reasons[name] ?? 0));
+}
+
+function commit({ version, learned, refused, dead, measure, validation, weights }, job) {
   const { guarantee } = shown;
   const spent = guarantee.private ? ["epsilon", "delta", "mu"].filter((k) => k in guarantee).map((k) => `${k}=${guarantee[k]}`).join(", ") || "nothing spent" : "NOT private";
   const numbers = { Version: version, Learned: learned, "Refused by a cap": refused, Dead: dead, "Per record": spent, Waiting: shown.about.waiting };
@@ -84,6 +110,7 @@ function commit({ version, learned, refused, dead, measure, weights }, job) {
     shown.records.add(row.at, [learned, refused, dead]);
   }
   if (measure) measures(version, measure);
+  if (validation) validated(validation);
   fill(at("weights"), weights.map((w) => [w.class ? `${w.name} (${w.class})` : w.name, w.value, w.low, w.high, w.unit]));
   document.title = `${job}: version ${version}`;
 }
@@ -118,6 +145,8 @@ async function describe(job, signal) {
   at("trouble").textContent = about.trouble ?? "";
   const reasons = Object.entries(about.reasons).map(([reason, times]) => `${words(reason)} ${times.toLocaleString("en")}`);
   at("reasons").textContent = reasons.length ? `Dead records since the service started, by reason: ${reasons.join(", ")}.` : "";
+  people(about.spent);
+  reasonsChart(about.reasons_over_time);
   return { about, guarantee: model.guarantee };
 }
 
@@ -125,7 +154,7 @@ async function show(job) {
   reading?.abort();
   const { signal } = (reading = new AbortController());
   at("join").href = `/join/${encodeURIComponent(job)}`;
-  at("join").hidden = at("measured").hidden = true;
+  at("join").hidden = at("measured").hidden = at("validated").hidden = true;
   for (let wait = 1000; !signal.aborted; wait = Math.min(2 * wait, 15000)) {
     try {
       const page = await describe(job, signal);

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streamdp.data.records import Shard
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
-from tests.support.service import client, job
+from tests.support.service import client, job, record
 
 
 def test_the_history_adds_up_the_shards_as_they_were(tmp_path: Path) -> None:
@@ -30,6 +32,25 @@ def test_a_job_without_commits_has_no_history(tmp_path: Path) -> None:
         found = http.get("/page/job/late").json()
         assert (found["history"], found["constant"], found["reasons"]) == ([], None, {})
         assert http.get("/page/job/nobody").status_code == 404
+
+
+def test_people_are_counted_by_the_share_of_their_cap(tmp_path: Path) -> None:
+    with client(job(tmp_path, cap="eps=4"), job(tmp_path, "free", cap=None)) as http:
+        sent = [record(i, subject=f"p{i % 3}") for i in range(7)] + [record(1, subject="p0")]
+        assert http.post("/v1/models/late/learn", json={"records": sent}).json()["learned"] == 8
+        spent = http.get("/page/job/late").json()["spent"]
+        assert [(row["share"], row["people"]) for row in spent] == [(0.25, 0), (0.5, 2), (0.75, 0), (0.9, 0), (1.0, 1)]
+        assert http.get("/page/job/free").json()["spent"] is None
+
+
+def test_reasons_are_noted_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdp.service.jobs._BETWEEN_S", 0.0)
+    with client(job(tmp_path)) as http:
+        for call in ({"x": {}, "y": "True", "subject": "a"}, {"x": {}, "y": "True"}):
+            assert http.post("/v1/models/late/learn", json={"records": [call]}).json()["dead"]
+        rows = http.get("/page/job/late").json()["reasons_over_time"]
+    assert [sum(row["reasons"].values()) for row in rows] == [1, 2]
+    assert rows[0]["at"] <= rows[1]["at"]
 
 
 def test_a_plan_outside_of_its_limits_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""The second way in for reports: a Kafka topic, which the service that learns the job reads beside its calls.
+
+A report is checked and learned as one that came by a call. The commit that learns it also commits the position after
+it, so that it counts once, whatever fails. Its id is remembered as that of a call is: a device may send it both ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from connectors.reporttopic import Polled, ReportTopic
+from streamdp.data.records import Position
+from streamdp.errors import QueueFullError, SourceUnavailableError, StreamDPError
+
+if TYPE_CHECKING:
+    from connectors.httpcall import Call
+
+MOST_MESSAGES = 1000
+"""The most reports of a poll."""
+POLL_S = 0.2
+"""How long a poll waits for reports, in seconds."""
+RETRY_S = 1.0
+"""The time after which a full queue, or a topic that cannot be read, is tried again, in seconds."""
+
+_log = logging.getLogger("streamdp.service.learning")
+
+
+async def read_reports(
+    build: Callable[[Position], ReportTopic],
+    position: Position,
+    call_of: Callable[[list[Any], Position], Call],
+    submit: Callable[[Call], Any],
+    tell: Callable[[str | None], None],
+) -> None:
+    """Read a topic until `submit` refuses for good.
+
+    Parameters
+    ----------
+    build
+        Opens the topic at a position.
+    position
+        Where it begins.
+    call_of
+        Makes a call of reports, as JSON values, and of the position after them. Called in the thread of the event loop.
+    submit
+        As `HTTPSource.submit`.
+    tell
+        Gets the reason why the topic cannot be read, None if it can.
+    """
+    while True:
+        topic: ReportTopic | None = None
+        try:
+            topic = await asyncio.to_thread(build, position)
+            tell(None)
+            while True:
+                polled: Polled = await asyncio.to_thread(topic.poll, MOST_MESSAGES, POLL_S)
+                if polled.values and not await _submitted(call_of(_values(polled), polled.position), submit):
+                    return
+                position = polled.position
+        except StreamDPError as error:
+            _log.error("the topic of reports: %s", error)
+            tell(f"the topic of reports cannot be read: {error}")
+        finally:
+            if topic is not None:
+                await asyncio.shield(asyncio.to_thread(topic.close))
+        await asyncio.sleep(RETRY_S)
+
+
+async def _submitted(call: Call, submit: Callable[[Call], Any]) -> bool:
+    """Whether the source took the call; it waits while the queue is full."""
+    while True:
+        try:
+            submit(call)
+        except QueueFullError:
+            await asyncio.sleep(RETRY_S)
+        except SourceUnavailableError:  # the learner has stopped; the next one reads from its last commit
+            return False
+        else:
+            return True
+
+
+def _values(polled: Polled) -> list[Any]:
+    """The reports as JSON values; None, which is malformed, for what is no JSON."""
+    found: list[Any] = []
+    for value in polled.values:
+        item = None
+        with contextlib.suppress(orjson.JSONDecodeError):
+            item = orjson.loads(value or b"")
+        found.append(item)
+    return found
