@@ -210,4 +210,5 @@ def solved(solve: Callable[[float], np.ndarray], amounts: np.ndarray) -> np.ndar
     met = np.zeros(bits.max() + 1, dtype=bool)
     met[bits] = True
     distinct = ((np.flatnonzero(met) + least) << _CUT).view(float)
-    return np.concatenate([solve(a) for a in distinct.tolist()])[(np.cumsum(met) - 1)[bits]]
+    rows: np.ndarray = np.concatenate([solve(a) for a in distinct.tolist()])[(np.cumsum(met) - 1)[bits]]
+    return rows
