@@ -364,7 +364,7 @@ def job(folder: Path, path: str, budget: str = "mu=1", cap: str | None = None, r
     schema: dict[str, Any] = {"features": {name: [-1, 1] for name in FEATURES}, "target": {"column": "y"}}
     settings: dict[str, Any] = {
         "job": "speed",
-        "source": {"path": path},
+        "source": {"path": path, "type": Path(path).suffix[1:]},
         "schema": schema,
         "model": {"estimator": "LDPASGDRegressor", "budget": budget},
         "store": str(folder / "speed.db"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection, create_engine, event
@@ -21,7 +22,7 @@ def connect(path: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -
     factory
         The class of the driver's connection.
     """
-    return over(open_file(path, factory=factory))
+    return _connected(lambda: open_file(path, factory=factory))  # again, if an interrupt breaks the first one off
 
 
 def over(driver: sqlite3.Connection) -> Connection:
@@ -32,7 +33,11 @@ def over(driver: sqlite3.Connection) -> Connection:
     driver
         A connection from `open_file`, which is closed with the one that is returned.
     """
-    engine = create_engine("sqlite://", creator=lambda: driver, poolclass=NullPool)
+    return _connected(lambda: driver)
+
+
+def _connected(creator: Callable[[], sqlite3.Connection]) -> Connection:
+    engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return engine.connect()
 

@@ -28,6 +28,15 @@ from streamdp.privacy.ziggurat cimport (
 cnp.import_array()
 
 
+cdef inline double _whole(double x) noexcept nogil:
+    """The nearest whole number, the even one of two, for |x| <= 2^51; a call of `rint` takes longer than all the rest.
+
+    The sum is between 2^52 and 2^53, where doubles are the whole numbers, and the difference is exact. A gradient and its
+    noise are far below 2^51 cells: 2^42 for the largest budget that is served.
+    """
+    return (x + 6755399441055744.0) - 6755399441055744.0
+
+
 cdef Py_ssize_t noise(
     int mechanism, const double* row, double* g, Py_ssize_t d, double* side, uint64_t* words, Py_ssize_t at, Py_ssize_t end
 ) noexcept nogil:
@@ -35,7 +44,7 @@ cdef Py_ssize_t noise(
 
     Returns the next position in `words`, or a position past its end if the words ran out; then g is not valid.
     """
-    cdef double grid = row[GRID], scale = row[SCALE] / row[GRID], z
+    cdef double grid = row[GRID], cells = 1.0 / row[GRID], scale = row[SCALE] * cells, z  # a power of two: exact
     cdef const Ziggurat* table
     cdef Draw draw
     cdef Py_ssize_t j
@@ -53,7 +62,7 @@ cdef Py_ssize_t noise(
         else:
             draw = normal_rare(table, words, at, end) if mechanism == GAUSSIAN else laplace_rare(table, words, at, end)
             z, at = draw.value, draw.at
-        g[j] = (rint(g[j] / grid) + rint(z * scale)) * grid
+        g[j] = (_whole(g[j] * cells) + _whole(z * scale)) * grid
     return at
 
 

@@ -174,6 +174,10 @@ class NoNoise(Mechanism):
         return rows
 
 
+_CUT = 42
+"""The lowest bits of a double that `round_down` cuts: of its 52 bits after the leading one, 10 remain."""
+
+
 def round_down(amounts: np.ndarray) -> np.ndarray:
     """Amounts cut to 10 bits after the leading one.
 
@@ -182,8 +186,12 @@ def round_down(amounts: np.ndarray) -> np.ndarray:
     amounts
         (n,) positive numbers.
     """
-    fraction, exponent = np.frexp(np.asarray(amounts, dtype=float))
-    return np.asarray(np.ldexp(np.floor(fraction * 2**11) / 2**11, exponent))
+    return np.asarray((_leading_bits(amounts) << _CUT).view(float))
+
+
+def _leading_bits(amounts: np.ndarray) -> np.ndarray:
+    """Whole numbers in the order of the amounts, and the same for amounts that are the same when rounded down."""
+    return np.asarray(amounts, dtype=float).view(np.int64) >> _CUT
 
 
 def solved(solve: Callable[[float], np.ndarray], amounts: np.ndarray) -> np.ndarray:
@@ -196,5 +204,11 @@ def solved(solve: Callable[[float], np.ndarray], amounts: np.ndarray) -> np.ndar
     amounts
         (n,) the epsilon or mu of each record; rounded down first, so that few distinct ones remain.
     """
-    distinct, where = np.unique(round_down(amounts), return_inverse=True)
-    return np.concatenate([solve(float(a)) for a in distinct])[where]
+    bits = _leading_bits(amounts)
+    least = bits.min()
+    bits -= least
+    met = np.zeros(bits.max() + 1, dtype=bool)
+    met[bits] = True
+    distinct = ((np.flatnonzero(met) + least) << _CUT).view(float)
+    rows: np.ndarray = np.concatenate([solve(a) for a in distinct.tolist()])[(np.cumsum(met) - 1)[bits]]
+    return rows

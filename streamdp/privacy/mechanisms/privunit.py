@@ -71,12 +71,18 @@ class PrivUnit(Mechanism):
     def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
         """See `Mechanism.rows`."""
         if amounts is not None:
-            return solved(lambda a: PrivUnit(PureDP(a), self.bound).rows(d), amounts)
-        inverse, gamma, p = _cap(amount(self.budget), d)
-        bound = self.bound * ARITHMETIC
-        radial = (1 - gamma**2) ** ((d - 2) / 2) if d > 2 else 1.0
-        keep = float(truth(self.budget, np.array([amount(self.budget)]))[0])
-        return np.array([[bound * inverse, 2.0**-16, p, gamma, radial, math.acos(gamma), bound, keep, inverse**-2]])
+            return solved(lambda a: _row(a, d, self.bound), amounts)
+        return _row(amount(self.budget), d, self.bound).copy()
+
+
+@lru_cache(maxsize=65536)
+def _row(epsilon: float, d: int, bound: float) -> np.ndarray:
+    """The calibration (1, c) of PureDP(epsilon)."""
+    inverse, gamma, p = _cap(epsilon, d)
+    bound = bound * ARITHMETIC
+    radial = (1 - gamma**2) ** ((d - 2) / 2) if d > 2 else 1.0
+    keep = float(truth(PureDP(epsilon), np.array([epsilon]))[0])
+    return np.array([[bound * inverse, 2.0**-16, p, gamma, radial, math.acos(gamma), bound, keep, inverse**-2]])
 
 
 @lru_cache(maxsize=65536)
