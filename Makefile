@@ -105,6 +105,7 @@ user-level: $(STAMP)
 # The figures of the papers, at the papers' sizes.
 figures: $(STAMP)
 	$(BIN)/python -m benchmarks.figures_ldp --size paper
+	$(BIN)/python -m benchmarks.figures_insurance --size paper
 
 # Half an hour at full rate: memory, threads and open files stay flat.
 soak: $(STAMP)
