@@ -55,7 +55,7 @@ class Size:
         return np.unique(np.geomspace(self.people / 400, self.people * 4 // 5, 10).astype(int))
 
 
-SIZES = {"small": Size(1_000_000, 3), "paper": Size(1_000_000, 50)}
+SIZES = {"small": Size(100_000, 2), "paper": Size(1_000_000, 50)}
 
 
 @dataclass(frozen=True)
