@@ -30,7 +30,7 @@ def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
         env=os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "STREAMDP_RECORDS": "1000"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
     )
     assert done.returncode == 0, done.stderr
     assert PRINTS[name] in done.stdout
