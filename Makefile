@@ -106,6 +106,7 @@ user-level: $(STAMP)
 figures: $(STAMP)
 	$(BIN)/python -m benchmarks.figures_ldp --size paper
 	$(BIN)/python -m benchmarks.figures_insurance --size paper
+	STREAMDP_RECORDS=300000 $(BIN)/jupyter-execute --inplace notebooks/02_ldp_sgd_figures.ipynb
 
 # Half an hour at full rate: memory, threads and open files stay flat.
 soak: $(STAMP)
