@@ -110,6 +110,8 @@ user-level: $(STAMP)
 # The figures of the papers, at the papers' sizes.
 figures: $(STAMP)
 	$(BIN)/python -m benchmarks.figures_ldp --size paper
+	$(BIN)/python -m benchmarks.figures_insurance --size paper
+	STREAMDP_RECORDS=300000 $(BIN)/jupyter-execute --inplace notebooks/02_ldp_sgd_figures.ipynb
 
 # Half an hour at full rate: memory, threads and open files stay flat.
 soak: $(STAMP)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Size:
         return np.unique(np.geomspace(self.records / 300, self.records, 13).astype(int))
 
 
-SIZES = {"small": Size(300_000, 6), "paper": Size(300_000, 200)}
+SIZES = {"small": Size(100_000, 4), "paper": Size(300_000, 200)}
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,10 @@ def grid(loss: str, d: int, size: Size) -> Mapping[Study, Runs]:
 # --- pictures
 
 
-def lines(axis: Any, runs: Mapping[Study, Runs], measure: Measure, *, averages_only: bool = False) -> None:
+def lines(axis: Any, runs: Mapping[Any, Runs], measure: Measure) -> None:
     """Draw means over replications: the last iterate dashed, the averaged one solid, with a band of two s.e."""
     for colour, (study, run) in zip(COLOURS, runs.items(), strict=False):
         for errors, style in ((run.average, "-"), (run.last, "--")):
-            if style == "--" and averages_only:
-                continue
             found = measure(study, errors)
             mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) / math.sqrt(len(found))
             axis.plot(run.marks, mean, style, color=colour, label=study.label if style == "-" else None, lw=1.4)
@@ -183,19 +182,11 @@ def lines(axis: Any, runs: Mapping[Study, Runs], measure: Measure, *, averages_o
 
 def sheet(rows: int, columns: int, *, share: bool = True) -> tuple[Any, Any]:
     """A figure of panels."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(
-        rows,
-        columns,
-        figsize=(1.5 + 3.2 * columns, 0.9 + 2.7 * rows),
-        layout="constrained",
-        squeeze=False,
-        sharey="row" if share else False,
-    )
+    size = (1.5 + 3.2 * columns, 0.9 + 2.7 * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, sharey="row" if share else False)
 
 
 MEASURES: dict[str, tuple[Measure, str]] = {
@@ -234,6 +225,19 @@ class Found:
     text: str
     table: str
     picture: Any
+
+    def _repr_png_(self) -> bytes:
+        """The picture, for notebooks."""
+        buffer = BytesIO()
+        self.picture.savefig(buffer, format="png", dpi=60)
+        return buffer.getvalue()
+
+    def section(self, prefix: str) -> str:
+        """Save the picture, and return the part of the page about this figure."""
+        PICTURES.mkdir(exist_ok=True)
+        path = PICTURES / f"{prefix}-{self.name}.png"
+        self.picture.savefig(path, dpi=80)
+        return f"## {self.name}: {self.title}\n\n{self.text}\n\n![{self.title}](figures/{path.name})\n\n{self.table}"
 
 
 def figure_1(size: Size) -> Found:
@@ -463,24 +467,16 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="small", help="how many replications")
     name = parser.parse_args().size
     size, started, sections = SIZES[name], time.process_time(), []
-    PICTURES.mkdir(exist_ok=True)
     for number, make in enumerate(FIGURES, 1):
         found = make(size)
-        path = PICTURES / f"ldp-{found.name}.png"
-        found.picture.savefig(path, dpi=80)
-        sections.append(
-            f"## {found.name}: {found.title}\n\n{found.text}\n\n![{found.title}](figures/{path.name})\n\n{found.table}"
-        )
+        sections.append(found.section("ldp"))
         print(f"{number} of {len(FIGURES)}, {found.title}: {time.process_time() - started:.0f} s", flush=True)
-    sections.sort(key=lambda section: section.split(":")[0])
-    page = TEXT.format(
-        name=name,
-        records=size.records,
-        runs=size.runs,
-        sections="\n\n".join(sections),
-        seconds=time.process_time() - started,
-    )
-    (FOLDER / "figures_ldp.md").write_text(page, encoding="utf-8")
+        done = "\n\n".join(sorted(sections, key=lambda section: section.split(":")[0]))
+        seconds = time.process_time() - started
+        page = TEXT.format(name=name, records=size.records, runs=size.runs, sections=done, seconds=seconds)
+        (FOLDER / "figures_ldp.md").write_text(
+            page, encoding="utf-8"
+        )  # now, because the last figure may be an hour away
 
 
 if __name__ == "__main__":
