@@ -256,7 +256,7 @@ class Definition(Settings):
         features: Any = list(self.build_schema().feature_names)
         if "scaling" in known:
             features, target = self.schema_.declared(), self.schema_.target
-            if target.bounds is not None:
+            if target.bounds is not None and "target" in known:
                 given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
         if self.validation is not None:
             if "validation" not in known:

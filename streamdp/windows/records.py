@@ -57,6 +57,37 @@ class WindowRecords:
         total[:] = 0
         return exact
 
+    def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
+        """As `scaling.Columns.moments`."""
+        total = np.zeros(2 * len(columns))
+        sizes = np.diff(self._starts)
+        place = np.zeros(len(self._X))
+        for j, column in enumerate(columns):
+            np.subtract(self._X[:, column], frame[0, j], out=place)
+            place /= frame[1, j]
+            np.clip(place, -1.0, 1.0, out=place)
+            for moment in (j, len(columns) + j):
+                averages = np.add.reduceat(place, self._starts[:-1]) / sizes
+                np.rint(averages / grid, out=averages)
+                total[moment] = averages.sum() * grid
+                averages[:] = 0.0
+                place *= place
+        place[:] = 0.0
+        return total
+
+    def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
+        """Replace columns by (x - m) / s, in place.
+
+        Parameters
+        ----------
+        columns
+            (k,) indices.
+        frame
+            (2, k) centres m and scales s.
+        """
+        self._X[:, columns] -= frame[0]
+        self._X[:, columns] /= frame[1]
+
     def _smoothed(self, theta: np.ndarray, users: np.ndarray, radius: float) -> np.ndarray:
         from streamdp.optim.loops import INTERCEPT
         from streamdp.optim.smoothing import smoothed_gradients

@@ -29,8 +29,8 @@ of the other methods are planned as from the first start.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
@@ -70,6 +70,14 @@ _PARAMETERS = {
         windows.""",
     "window": "From 1 to 2^31: after this many records of the stream the window ends, if it has enough users.",
     "ledger": "A `Ledger` that caps what each subject spends, one budget for each window; None: no cap.",
+    "features": """
+        The declared public schema: the names of the features, or bounds (low, high), a list of categories or {"bounds":
+        (low, high)} by feature. With the latter, records come raw, and weights are in original units. If None, the
+        names of the first record are taken, sorted.""",
+    "scaling": """
+        "private": columns with declared bounds are centred and scaled by noisy moments of the first windows, which
+        spend a tenth of their mu^2 on that (see `windows.scaling`); "none"; None: "private" with method "newton", if
+        there are bounds, an intercept and no domain, else "none".""",
     "strong_convexity": """
         lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.""",
 }
@@ -100,12 +108,13 @@ class WindowedRegressor(WindowLearner, LinearRegressor):
         window: int = WINDOW,
         spread: float | None = None,
         domain: Domain | None = None,
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | Mapping[str, Any] | None = None,
         intercept: bool = True,
         ledger: Ledger | None = None,
         seed: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
+        scaling: str | None = None,
     ) -> None:
         self._construct(locals())
 
@@ -131,12 +140,13 @@ class WindowedClassifier(WindowLearner, LinearClassifier):
         window: int = WINDOW,
         spread: float | None = None,
         domain: Domain | None = None,
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | Mapping[str, Any] | None = None,
         intercept: bool = True,
         ledger: Ledger | None = None,
         seed: int | None = None,
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
+        scaling: str | None = None,
     ) -> None:
         self._construct(locals())

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from streamdp.data.subjects import subject_bytes
-from streamdp.errors import BudgetError, TooFewUsersError
+from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.windowed.window_buffer import Gathering
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.states import finite_array
-from streamdp.privacy.guarantees import ApproxDP
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.records import WindowRecords
+from streamdp.windows.scaling import SHARE, noise_of, useful, zoom
 from streamdp.windows.task import Method, Task
 
 if TYPE_CHECKING:
@@ -58,12 +60,15 @@ class WindowLearner(UserRecords):
     _weighed_by = "n_users"
 
     method: str | Method
+    scaling: str | None
 
     def _set_up(self) -> None:
         super()._set_up()
         if not isinstance(self._budget, ApproxDP):
             raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {self._budget}")
         plain = self.smoothness is None and not self.strong_convexity and self._loss.weighting is None
+        if self.scaling not in (None, "private", "none"):
+            raise ConfigError(f'scaling: expected "private", "none" or None, got {self.scaling!r}')
         usual = NEWTON if has_curvature(self._loss) and plain else _PLANNED
         self._use(usual if self.method == "auto" else self.method)
         self._gathered = Gathering(self.items_per_user, self.window)
@@ -88,8 +93,12 @@ class WindowLearner(UserRecords):
         columns = p + bool(self.intercept)
         self._curvature = Curvature(self._loss, columns) if has_curvature(self._loss) else None
         self._d = len(start)
-        self._state = np.append(start, np.zeros(self._method.memory(self._task(1))))
-        """Theta (d,), and what the method keeps from window to window."""
+        self._columns = self._scaled_columns()
+        self._kept = self._d + self._method.memory(self._task(1))
+        scales = np.repeat([0.0, 1.0], len(self._columns))
+        self._state = np.concatenate([start, np.zeros(self._kept - self._d), scales, [0.0]])
+        """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
+        the columns that are scaled, and 1 if these are final. One array, so that no exception can part them."""
         try:
             self._plan(int(self.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
@@ -117,6 +126,61 @@ class WindowLearner(UserRecords):
 
     def _plan(self, users: int) -> Any:
         return _plan(self._method, self._task(users))
+
+    # -- scales ------------------------------------------------------------------------------------------------------
+
+    def _scaled_columns(self) -> np.ndarray:
+        """Which columns are centred and scaled: see `windows.scaling`."""
+        assert self._features is not None
+        reasons = {
+            "declared bounds in `features`": bool(self._features.numeric.any()),
+            "intercept=True": self.intercept,
+            "no domain, because the units of theta change": self.domain is None,
+            'method="newton"': self._method.name == NEWTON,
+        }
+        missing = [reason for reason, held in reasons.items() if not held]
+        if self.scaling == "private" and missing:
+            raise ConfigError(f"scaling: private scaling needs {missing[0]}")
+        chosen = self._features.numeric & (self.scaling != "none") & (not missing)
+        return np.flatnonzero(chosen)
+
+    @property
+    def _frame(self) -> np.ndarray:
+        """The centres and scales (2, k): a view."""
+        return self._state[self._kept : -1].reshape(2, -1)
+
+    def _scale(self, users: WindowRecords, n: int, plan: Any) -> tuple[Any, np.ndarray]:
+        """Find new scales with a share of the window's budget, if they are not final.
+
+        Returns the plan for the rest of the budget, and the state from which to go on.
+        """
+        task, k, state = self._task(n), len(self._columns), self._state.copy()
+        if not k or state[-1]:
+            return plan, state
+        mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)  # what is left is converted and back
+        noise = noise_of(k, task.users, task.items, mu * math.sqrt(SHARE))
+        if not useful(noise, k, task.users):
+            return plan, state
+        rest = GaussianDP(mu * math.sqrt(1 - SHARE)).to_approx(task.budget.delta)
+        try:
+            plan = _plan(self._method, replace(task, budget=rest))
+        except TooFewUsersError:
+            return plan, state
+        frame, settled = zoom(users, self._columns, self._frame, task.users, noise, self._rng)
+        if not np.array_equal(frame, self._frame):  # sums of columns with other scales do not add up
+            memory = np.zeros(self._kept - self._d)
+            state[:-1] = np.concatenate([self._inward(self._estimate(), frame), memory, frame.ravel()])
+        state[-1] = settled
+        return plan, state
+
+    def _inward(self, theta: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Theta (d,) for columns with these centres and scales (2, k), as a new array."""
+        theta, (centre, scale) = theta.copy(), frame
+        if len(self._columns):
+            assert self._features is not None
+            theta[len(self._features.names)] += theta[self._columns] @ centre
+            theta[self._columns] *= scale
+        return theta
 
     # -- collecting --------------------------------------------------------------------------------------------------
 
@@ -178,20 +242,28 @@ class WindowLearner(UserRecords):
             warnings.warn(f"the window stays open: {error}", WindowWarning, stacklevel=5)
             return
         self._count(self._budget)
+        taken = self._gathered.users
         X, y, sizes = self._gathered.close()
         users = WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
         try:
-            release = self._method.run(plan, users, self._state.copy(), self._rng)
+            plan, state = self._scale(users, taken, plan)
+            users.rescale(self._columns, state[self._kept : -1].reshape(2, -1))
+            release = self._method.run(plan, users, state[: self._kept], self._rng)
         finally:
             users.wipe()
         release.theta[: self._d] = self._project(release.theta[: self._d])
-        self._state = release.theta
+        self._state = np.append(release.theta, state[self._kept :])
         self.n_windows += 1
         self.n_users += len(sizes)
         self.n_stopped += not release.complete
 
     def _estimate(self) -> np.ndarray:
         theta: np.ndarray = self._state[: self._d]
+        if len(self._columns):
+            assert self._features is not None
+            theta, (centre, scale) = theta.copy(), self._frame
+            theta[self._columns] /= scale
+            theta[len(self._features.names)] -= theta[self._columns] @ centre
         return theta
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -225,13 +297,24 @@ class WindowLearner(UserRecords):
         return super()._model() | {"budget": str(self._budget), "window": repr(planned), "problem": repr(problem)}
 
     def _learned(self) -> dict[str, Any]:
-        return {"theta": self._estimate().copy(), "memory": self._state[self._d :].copy()}
+        learned: dict[str, Any] = {
+            "theta": self._state[: self._d].copy(),
+            "memory": self._state[self._d : self._kept].copy(),
+        }
+        if len(self._columns):
+            learned |= {"scales": self._frame.copy(), "settled": bool(self._state[-1])}
+        return learned
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         theta = finite_array(state, "theta", (self._d,))
-        kept = finite_array({"memory": np.zeros(0), **state}, "memory", (len(self._state) - self._d,))
+        kept = finite_array({"memory": np.zeros(0), **state}, "memory", (self._kept - self._d,))
         released = np.append(theta, kept)
         self._method.check(self._task(1), released, self._check_theta)
+        plain = np.repeat([[0.0], [1.0]], len(self._columns), axis=1)  # as before there were scales
+        frame = finite_array({"scales": plain, **state}, "scales", plain.shape)
+        if np.abs(frame[0]).max(initial=0.0) > 2 or frame[1].min(initial=1.0) <= 0 or frame[1].max(initial=1.0) > 1:
+            raise ConfigError("state: scales out of range")
+        released = np.concatenate([released, frame.ravel(), [bool(state.get("settled", False))]])
 
         def take_over() -> None:
             self._gathered.discard()
@@ -242,16 +325,32 @@ class WindowLearner(UserRecords):
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)
         states = [part._state for part in parts]  # noqa: SLF001 - the same class
-        self._state = self._method.merge(self._task(1), states, self._estimate().copy(), self._project)
+        scales = states[int(np.argmax([part.n_users for part in parts]))][self._kept :]
+        average = self._inward(self._estimate(), scales[:-1].reshape(2, -1))
+        memory = np.zeros(self._kept - self._d)
+        if all(np.array_equal(state[self._kept : -1], scales[:-1]) for state in states):  # else sums do not add up
+            whole = self._method.merge(self._task(1), [state[: self._kept] for state in states], average, self._project)
+            average, memory = whole[: self._d], whole[self._d :]
+        self._state = np.concatenate([average, memory, scales])
 
     def _start_from(self, numbers: np.ndarray) -> None:
-        self._state[: self._d] = numbers
+        self._state[: self._d] = self._inward(numbers, self._frame)
+
+    def _about_scales(self) -> list[str]:
+        if not len(self._columns):
+            return []
+        state = "are final" if self._state[-1] else "may still change"
+        return [
+            f"the centres and scales of {len(self._columns)} columns {state}; a window that looks for them spends "
+            f"{SHARE:.0%} of its mu^2 on them"
+        ]
 
     def _caveats(self) -> list[str]:
         return [
             f"{self.n_windows:,} windows of {self.n_users:,} users with up to {self.items_per_user} records each were "
             f"released by {self._method.name}; {self.n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
+            *self._about_scales(),
             *self._about_domain(),
             "after a crash the open window is read again; nothing of it has left memory",
         ]

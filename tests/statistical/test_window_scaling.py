@@ -1,0 +1,218 @@
+"""Private scales of windows: the reach of one user, the noise, an attack on all rounds, and what a window spends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from streamdp import ApproxDP, GaussianDP, Huber, L2Ball, WindowedClassifier, WindowedRegressor
+from streamdp.errors import ConfigError
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.mechanisms import Gaussian
+from streamdp.windows.records import WindowRecords
+from streamdp.windows.scaling import ROUNDS, SHARE, noise_of, useful, zoom
+from tests.support.audit import mu_lower_bound
+
+MU = 3.0
+WIDE: dict[str, Any] = {"a": (-50.0, 70.0), "b": (-1.0, 1.0), "c": ["u", "v"]}
+RUNS = 600
+
+
+class Fixed:
+    """Users whose sums are the same whatever is asked."""
+
+    def __init__(self, total: np.ndarray) -> None:
+        self.total = total
+
+    def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
+        return np.rint(self.total / grid) * grid
+
+
+def records(X: np.ndarray, sizes: Any) -> WindowRecords:
+    return WindowRecords(Huber(), Huber().spec(), lambda t: t, X, np.zeros(len(X)), np.array(sizes))
+
+
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, np.ndarray]]:
+    """The mu and the noisy answer of every release by the Gaussian mechanism."""
+    found: list[tuple[float, np.ndarray]] = []
+    plain = Gaussian.randomize
+
+    def noted(noise: Gaussian, g: np.ndarray, rng: Any = None) -> np.ndarray:
+        found.append((noise.budget.mu, plain(noise, g, rng)))  # type: ignore[union-attr]
+        return found[-1][1]
+
+    monkeypatch.setattr(Gaussian, "randomize", noted)
+    return found
+
+
+def test_a_user_moves_the_sums_by_no_more_than_the_noise_covers() -> None:
+    """Users of 1 to 5 random records in place of another one; opposite ends of the bounds reach the claim."""
+    rng, frame = np.random.default_rng(5), np.array([[0.2, -0.1], [0.5, 0.01]])
+    columns, sensitivity = np.array([0, 2]), noise_of(2, 1, 5, MU).sensitivity or 0.0
+
+    def total(X: np.ndarray) -> np.ndarray:
+        return records(X, [len(X)]).moments(columns, frame, 2.0**-40)
+
+    assert sensitivity == pytest.approx(2 * math.sqrt(2))
+    ends = total(np.full((3, 3), 9.0)) - total(np.full((2, 3), -9.0))
+    assert 0.999 * sensitivity < np.linalg.norm(ends) <= sensitivity * (1 + 1e-9)
+    for _ in range(1000):
+        one, other = (rng.normal(0, 10 ** rng.uniform(-3, 2), (rng.integers(1, 6), 3)) for _ in range(2))
+        assert np.linalg.norm(total(one) - total(other)) <= sensitivity * (1 + 1e-9)
+
+
+def test_the_sums_are_those_of_averages_of_moments() -> None:
+    rng, frame = np.random.default_rng(6), np.array([[0.1], [0.4]])
+    X = rng.normal(size=(9, 2))
+    users = records(X.copy(), [2, 4, 3])
+    a = np.clip((X[:, 1] - 0.1) / 0.4, -1, 1)
+    expected = [sum(part.mean() for part in np.split(moment, [2, 6])) for moment in (a, a * a)]
+    np.testing.assert_allclose(users.moments(np.array([1]), frame, 2.0**-40), expected, atol=1e-10)
+    users.rescale(np.array([1]), frame)
+    np.testing.assert_allclose(users._X, np.column_stack([X[:, 0], (X[:, 1] - 0.1) / 0.4]))
+
+
+def test_the_rounds_have_this_noise_and_an_attack_finds_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chi-square at 1e-8; one user moves every sum by S. Below the claim and close to it; above it with half the
+    noise."""
+    found = heard(monkeypatch)
+    noise, columns, frame = noise_of(2, 1000, 1, MU), np.array([0, 1]), np.array([[0.0, 0.0], [1.0, 1.0]])
+    scale = 2 * math.sqrt(2) * math.sqrt(ROUNDS) / MU
+
+    def answers(used: Gaussian, first: float, seed: int) -> np.ndarray:
+        found.clear()
+        rng = SeededEntropy(seed)
+        for _ in range(RUNS):
+            zoom(Fixed(np.array([first, 0.0, 0.0, 0.0])), columns, frame, 1000, used, rng)
+        return np.reshape([answer for _, answer in found], (RUNS, ROUNDS, 4))
+
+    loud = replace(noise, budget=GaussianDP(2 * noise.budget.mu))  # type: ignore[union-attr]
+    bounds = []
+    for used in (noise, loud):
+        given = [answers(used, way * math.sqrt(2), 10 + way) for way in (1, -1)]
+        bounds.append(mu_lower_bound(*(part[:, :, 0].sum(axis=1) for part in given)))
+        silent = float(np.sum((given[0][:, :, 1:] / (scale * 1.0005)) ** 2))
+        degrees = RUNS * ROUNDS * 3
+        fits = min(chi2.cdf(silent, degrees), chi2.sf(silent, degrees)) > 1e-8
+        assert fits == (used is noise)
+    assert 0.6 * MU < bounds[0] <= MU < bounds[1]
+
+
+def raw(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Columns in [-1, 1]; the first fills a fiftieth of its bounds."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(0.3, 0.01, n), rng.uniform(-1, 1, n), rng.integers(0, 2, n)])
+    return X, 100 * (X[:, 0] - 0.3) + X[:, 1] - X[:, 2] + rng.normal(0, 0.3, n)
+
+
+def model(scaling: str | None = None, **options: Any) -> WindowedRegressor:
+    given: dict[str, Any] = {"features": WIDE, "budget": "eps=1,delta=1e-6", "items_per_user": 1, "window": 5000}
+    return WindowedRegressor(**given | options, scaling=scaling)
+
+
+def test_a_window_spends_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The squares of all mu of a window add up to that of its budget, whether it is scaled, settled or too small."""
+    found, whole = heard(monkeypatch), GaussianDP.from_approx(ApproxDP(1.0, 1e-6)).mu
+    learner = model(seed=1)
+    X, y = raw(15_000)
+    spent, asked = [], []
+    for window in np.split(np.arange(15_000), 3):
+        found.clear()
+        learner.learn_arrays(X[window], y[window])
+        asked.append(len(found) - 16)
+        spent.append(sum(mu**2 for mu, _ in found))
+    assert asked == [ROUNDS, 0, 0]  # the last round of the first window changed nothing
+    assert all(0.99 * whole**2 < total <= whole**2 for total in spent)
+    found.clear()
+    few = model(seed=1, window=700)
+    few.learn_arrays(X[:700], y[:700])
+    assert len(found) == 16  # no scale could be found, so nothing is spent on it
+    assert not useful(noise_of(2, 700, 1, whole * math.sqrt(SHARE)), 2, 700)
+
+
+def test_bounds_a_hundred_times_too_wide_cost_little() -> None:
+    """The mean absolute error on fresh records, of the mean of three seeded runs; the noise of y alone gives .24."""
+    X, y = raw(10_000)
+    fresh, truth = raw(5000, 1)
+
+    def error(scaling: str | None) -> float:
+        found = []
+        for seed in range(3):
+            learner = model(scaling, seed=seed)
+            learner.learn_arrays(X, y)
+            found.append(float(np.mean(np.abs(learner.predict_arrays(fresh) - truth))))
+        return float(np.mean(found))
+
+    assert error(None) < 0.27
+    assert error("none") > 0.5
+
+
+def test_weights_are_in_original_units_and_states_go_on() -> None:
+    X, y = raw(20_000)
+    learner, other = model(seed=1), model(seed=1)
+    learner.learn_arrays(X[:10_000], y[:10_000])
+    state = learner.state_dict()
+    assert learner.weights["a"] == pytest.approx(100 / 60, rel=0.2)
+    assert learner.predict_one({"a": 28.0, "b": 0.0, "c": "u"}) == pytest.approx(0.0, abs=0.3)
+    other.load_state_dict(state)
+    other._rng = learner._rng
+    np.testing.assert_array_equal(other.theta, learner.theta)
+    copied = SeededEntropy(7), SeededEntropy(7)
+    for each, rng in zip((learner, other), copied, strict=True):
+        each._rng = rng
+        each.learn_arrays(X[10_000:], y[10_000:])
+    np.testing.assert_array_equal(other.theta, learner.theta)
+    assert "the centres and scales of 2 columns" in learner.statement()
+    for bad in ({"scales": -state["scales"]}, {"scales": state["scales"][:, :1]}, {"scales": state["scales"] * 3}):
+        with pytest.raises(ConfigError, match="scales"):
+            model().load_state_dict(state | bad)
+
+
+def test_a_state_from_before_there_were_scales_goes_on() -> None:
+    X, y = raw(10_000)
+    old, learner = model("none", seed=1), model(seed=1)
+    old.learn_arrays(X[:5000], y[:5000])
+    learner.load_state_dict(old.state_dict())
+    np.testing.assert_array_equal(learner.theta, old.theta)
+    learner.learn_arrays(X[5000:], y[5000:])
+    assert learner._frame[1, 0] < 0.2
+
+
+def test_learners_with_other_scales_are_merged_in_original_units() -> None:
+    X, y = raw(10_000)
+    parts = [model(seed=seed) for seed in range(2)]
+    for part, rows in zip(parts, np.split(np.arange(10_000), 2), strict=True):
+        part.learn_arrays(X[rows], y[rows])
+    merged = parts[0].merged(parts[1])
+    np.testing.assert_allclose(merged.theta, (parts[0].theta + parts[1].theta) / 2, rtol=1e-9)
+    merged.learn_arrays(X[:5000], y[:5000])
+    assert merged.n_windows == 3
+
+
+def test_where_scaling_is_impossible_it_is_off_or_an_error() -> None:
+    for options in ({"intercept": False}, {"domain": L2Ball(5.0)}, {"features": ["a", "b", "c=v"]}):
+        assert not len(model(**options)._columns)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="private scaling needs"):
+            model("private", **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="scaling: expected"):
+        model("declared")
+    assert len(WindowedClassifier(features=WIDE)._columns) == 2
+
+
+def test_the_sums_are_wiped_where_their_noise_fails() -> None:
+    held: list[np.ndarray] = []
+
+    class Handed(Fixed):
+        def moments(self, columns: np.ndarray, frame: np.ndarray, grid: float) -> np.ndarray:
+            held.append(np.full(4, 1e9))  # longer than any sum
+            return held[-1]
+
+    noise = noise_of(2, 100, 1, MU)
+    with pytest.raises(ConfigError, match="at most"):
+        zoom(Handed(np.zeros(4)), np.array([0, 1]), np.array([[0.0, 0.0], [1.0, 1.0]]), 100, noise, SeededEntropy(1))
+    assert not held[-1].any()
