@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js clean
+.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -113,6 +113,11 @@ figures: $(STAMP)
 	$(BIN)/python -m benchmarks.figures_insurance --size paper
 	STREAMDP_RECORDS=300000 $(BIN)/jupyter-execute --inplace notebooks/02_ldp_sgd_figures.ipynb
 
+# The documentation site, in docs/_build; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[docs]'
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+
 # Half an hour at full rate: memory, threads and open files stay flat.
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak --write
@@ -129,4 +134,4 @@ kafka: $(STAMP)
 	$(BIN)/python -m servers.broker
 
 clean:
-	rm -rf .venv .venv-* demo-output
+	rm -rf .venv .venv-* demo-output docs/_build

@@ -4,7 +4,8 @@ The models of Shi et al. 2025 (section 5) with plain columns, and the delay of f
 are the defaults. The measure is the expected loss under the true model, or the mean absolute error in December, and the
 best constant is that of the same measure. Each of 12 draws of records and noise (flights: of noise) is one stream,
 measured at each number of `GRID`. A cell is the least number from which on all draws were better than the constant, at
-this and at every larger number. Seeds are fixed. `--write` puts the table into the README. A few minutes on one core.
+this and at every larger number. Seeds are fixed. `--write` puts the table into the page
+docs/explanations/noise.md. A few minutes on one core.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from benchmarks.batches import Simulation
 from benchmarks.learning import Flights, learner
-from benchmarks.theory import short, table, write_readme
+from benchmarks.theory import short, table, write_costs
 
 GRID = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 BUDGETS = ("eps=0.5", "eps=1", "eps=2", "eps=4")
@@ -60,7 +61,7 @@ def flights(data: Flights, budget: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure from how many records on LDP-ASGD beats a constant.")
-    parser.add_argument("--write", action="store_true", help="write the README's table")
+    parser.add_argument("--write", action="store_true", help="write the table")
     given = parser.parse_args()
     rows = []
     for loss in ("logistic", "huber"):
@@ -72,7 +73,7 @@ def main() -> None:
     text = table(["data", "columns", *BUDGETS], rows)
     print(text)
     if given.write:
-        write_readme("constant", text)
+        write_costs("constant", text)
 
 
 if __name__ == "__main__":

@@ -635,7 +635,7 @@ Took {seconds:.0f} s.
 def main() -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Measure what the theory promises.")
-    parser.add_argument("--write", action="store_true", help="write theory.md, theory.png and the README's table")
+    parser.add_argument("--write", action="store_true", help="write theory.md, theory.png and a table of the site")
     write = parser.parse_args().write
     started = time.perf_counter()
     clt, bars = clt_section()
@@ -665,14 +665,14 @@ def main() -> None:
     )
     if write:
         (FOLDER / "theory.md").write_text(text)
-        write_readme("records", plan)
+        write_costs("records", plan)
         draw(FOLDER / "theory.png", bars, results, found)
     print(f"{time.perf_counter() - started:.0f} s")
 
 
-def write_readme(mark: str, text: str) -> None:
-    """Put a table into the README, between its marks."""
-    path = FOLDER.parent / "README.md"
+def write_costs(mark: str, text: str) -> None:
+    """Put a table into the page about the costs of noise, between its marks."""
+    path = FOLDER.parent / "docs" / "explanations" / "noise.md"
     begin, end = f"<!-- {mark}:begin -->\n", f"<!-- {mark}:end -->"
     before, rest = path.read_text().split(begin)
     path.write_text(before + begin + text + "\n" + end + rest.split(end)[1])

@@ -3,7 +3,7 @@
 300,000 records of the simulations of Shi et al. 2025 (section 5: all coefficients 1, Huber's noise of standard
 deviation 2), six parameters, one pass: pan-private Newton's method without noise and with it, the shuffled one, AC-SA
 for both, LDP reports that are shuffled, LDP-ASGD. `--write` writes trust.md and puts the table
-into the README. Noise comes from seeded generators, which are for measuring only.
+into docs/explanations/noise.md. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from streamdp.privacy.guarantees import ApproxDP, PureDP
 from streamdp.privacy.mechanisms import PrivUnit
 
 FOLDER = Path(__file__).parent
-README = FOLDER.parent / "README.md"
+PAGE = FOLDER.parent / "docs" / "explanations" / "noise.md"
 BEGIN, END = "<!-- trust:begin -->", "<!-- trust:end -->"
 RECORDS, REPETITIONS, TUNING = 300_000, 12, 5
 FIXED_BATCH = 1000
@@ -371,7 +371,7 @@ Took {seconds:.0f} s.
 def main() -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trust", description="Measure what trust models cost.")
-    parser.add_argument("--write", action="store_true", help="write trust.md and the README's table")
+    parser.add_argument("--write", action="store_true", help="write trust.md and a table of the site")
     write = parser.parse_args().write
     started = time.perf_counter()
     found = table(HEAD, [row for loss in FEATURES for row in rows_of(loss)])
@@ -389,7 +389,7 @@ def main() -> None:
     )
     if write:
         (FOLDER / "trust.md").write_text(text, encoding="utf-8")
-        write_between(README, BEGIN, END, found)
+        write_between(PAGE, BEGIN, END, found)
     print(text)
 
 

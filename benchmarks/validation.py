@@ -35,9 +35,10 @@ POPULATION = 10_000
 SHARE, BUDGET = {"share": 0.1}, "budget"
 ABOUT = """# What private validation tells
 
-`python -m benchmarks.validation --write` wrote this page. `share` is `validation: {share: 0.1}`; `budget` gives each
-answer the same epsilon again as the gradient. Streams are drawn with replacement from 10,000 records. The simulations
-have five independent standard normal features; "nothing to learn" has a target that is independent of them.
+`python -m benchmarks.validation --write --runs {runs}` wrote this page. `share` is `validation: {{share: 0.1}}`;
+`budget` gives each answer the same epsilon again as the gradient. Streams are drawn with replacement from 10,000
+records. The simulations have five independent standard normal features; "nothing to learn" has a target that is
+independent of them.
 """
 INTERVALS = """## Intervals and verdicts
 
@@ -294,16 +295,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"replace {PAGE.name}, after each section")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs for coverage; fewer are for a look")
     given = parser.parse_args()
-    few = given.runs / RUNS
-    sections = [
-        lambda: drifts(max(2, int(20 * few))),
-        lambda: quiet(int(1e7 * few)),
-        lambda: costs(max(2, int(20 * few))),
-        lambda: intervals(given.runs),
-    ]
-    text = ABOUT
-    for section in sections:
-        text += "\n" + section()
+    text = ABOUT.format(runs=given.runs)
+    for section in (lambda: drifts(20), lambda: quiet(10_000_000), lambda: costs(20), lambda: intervals(given.runs)):
+        text += "\n" + section().rstrip() + "\n"
         if given.write:
             PAGE.write_text(text)
     print(text)

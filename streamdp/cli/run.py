@@ -63,8 +63,8 @@ def run(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Any other setting of a JOB.YAML, such as model.eta=0.1 or source.delimiter=';'; once for each. The"
-            " value is read as YAML.",
+            help="A setting of a job, such as model.eta=0.1 or source.delimiter=';'; once for each. It replaces that"
+            " of a JOB.YAML. The value is read as YAML.",
         ),
     ] = None,
     accept_budget: Annotated[

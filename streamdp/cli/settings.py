@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) -> JobConfig:
-    """Make a job configuration from a YAML file alone, or from options alone.
+    """Make a job configuration from a YAML file and `--set`, or from options and `--set`.
 
-    The two are not mixed: the file would no longer say which job it was.
+    The other options do not change a file: they have no key that the message of an error could name. A store keeps the
+    settings with which it began, whether they came from the file or from `--set`, and refuses others.
 
     Parameters
     ----------
@@ -24,7 +25,8 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     settings
         Nested settings from options, with the keys of a `job.yaml`. None and empty mappings mean not given.
     assignments
-        The values of `--set`: a dotted key of a `job.yaml`, `=`, and a YAML value.
+        The values of `--set`: a dotted key of a `job.yaml`, `=`, and a YAML value. Those beside a YAML file replace its
+        settings.
 
     Raises `ConfigError`; the message names the option or the key.
     """
@@ -33,9 +35,13 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
 
     settings = _given(settings)
     if what.endswith((".yaml", ".yml")):
-        if settings or assignments:
-            raise ConfigError(f"{what} holds the whole job: with it, only options that say how to run it can be given")
-        return load_config(what)
+        if settings:
+            raise ConfigError(
+                f"{what} holds the whole job: with it, only --set KEY=VALUE and options that say how to run it can be"
+                " given"
+            )
+        chosen: dict[str, Any] = {}
+        return load_config(what, [_assign(chosen, assignment) for assignment in assignments])
     if not what:
         raise ConfigError(f"{what!r}: expected a .yaml job, a data file or folder, or - for standard input")
     settings.setdefault("source", {})["path"] = what
@@ -59,8 +65,8 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in nested.items() if value not in (None, {})}
 
 
-def _assign(settings: dict[str, Any], assignment: str) -> None:
-    """Add the setting of one `--set`. A setting cannot be given twice."""
+def _assign(settings: dict[str, Any], assignment: str) -> tuple[tuple[str, ...], Any]:
+    """Add the setting of one `--set`, and return its keys and its value. A setting cannot be given twice."""
     from streamdp.config.yaml12 import read_value
 
     key, equals, text = assignment.partition("=")
@@ -76,6 +82,7 @@ def _assign(settings: dict[str, Any], assignment: str) -> None:
     if last in inner:
         raise ConfigError(f"--set {key}: the setting is given twice")
     inner[last] = value
+    return (*parents, last), value
 
 
 def parse_features(texts: Sequence[str]) -> dict[str, Any]:

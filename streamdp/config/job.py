@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
@@ -257,13 +257,15 @@ class JobConfig(Definition):
         )
 
 
-def load_config(path: str | os.PathLike[str]) -> JobConfig:
+def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[tuple[str, ...], Any]] = ()) -> JobConfig:
     """Read a `job.yaml`.
 
     Parameters
     ----------
     path
         The file. Relative paths in it are relative to its folder.
+    assignments
+        Settings that replace those of the file: their keys from the outermost, and their values.
 
     Raises `ConfigError`; the message names the file, the line and the key, and shows no value.
     """
@@ -274,16 +276,36 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
     document = Document(text, str(path))
+    for keys, value in assignments:
+        _replace(document.data, keys, value)
+
+    def where(place: Sequence[str | int]) -> str:
+        given = any(tuple(place[: len(keys)]) == keys[: len(place)] for keys, _ in assignments if place)
+        return f"{path} with --set" if given else f"{path}, line {document.line(place)}"
+
     try:
         config = JobConfig.model_validate(document.data)
     except ValidationError as error:
         place, message = first_problem(error, _names())
-        raise ConfigError(f"{path}, line {document.line(place)}: {message}") from None
+        raise ConfigError(f"{where(place)}: {message}") from None
     config = config.located(Path(path).resolve().parent)
     if (problem := _shared_file(config, str(path))) is not None:
         place, message = problem
-        raise ConfigError(f"{path}, line {document.line(place)}: {message}")
+        raise ConfigError(f"{where(place)}: {message}")
     return config
+
+
+def _replace(settings: Any, keys: Sequence[str], value: Any) -> None:
+    """Replace a setting."""
+    for depth, key in enumerate(keys):
+        if not isinstance(settings, dict):
+            place = ".".join(keys[:depth]) or "the job"
+            raise ConfigError(f"--set {'.'.join(keys)}: {place} is not a mapping of settings")
+        if depth == len(keys) - 1:
+            settings[key] = value
+        elif settings.get(key) is None:
+            settings[key] = {}
+        settings = settings[key]
 
 
 def make_config(settings: Mapping[str, Any]) -> JobConfig:

@@ -40,9 +40,9 @@ def prospect(job: Definition, records: int) -> Prospect | None:
     """Plan a job.
 
     The best constant of the reference model is sqrt(d) away from theta*, because all d coefficients are 1. So the ratio
-    of the planned error to sqrt(d) decides. In the table "How many records?" of the README, models beat the constant in
-    12 of 12 draws at ratios from 0.22 to 1.4. Where the columns explain less of the target than in the reference
-    model, it takes more records.
+    of the planned error to sqrt(d) decides. In the second table of docs/explanations/noise.md, models beat the
+    constant in 12 of 12 draws at ratios from 0.22 to 1.4. Where the columns explain less of the target than in the
+    reference model, it takes more records.
 
     Parameters
     ----------

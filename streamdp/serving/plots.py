@@ -109,10 +109,14 @@ def _weights(axis: Axes, shown: Sequence[Weight], baselines: dict[str, str], lev
 
 
 def _errors(axis: Axes, errors: dict[str, list[tuple[int, float]]]) -> None:
+    learned = {number for points in errors.values() for number, _ in points}
     for name, points in errors.items():
         axis.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
     axis.set_title("Measured on the public holdout", fontsize=9)
     axis.set_xlabel("records learned")
+    axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
+    if len(learned) == 1:
+        axis.set_xticks([*learned], [f"{number:,}" for number in learned])
     axis.legend(fontsize=8)
 
 
@@ -133,9 +137,10 @@ def _records(axis: Axes, history: Sequence[Commit], model: Model) -> None:
     cap = "" if model.definition.cap is None else f", a person {model.definition.cap} at most"
     axis.set_title(f"Records and spends: {spent}{cap}", fontsize=9, wrap=True)
     axis.set_xlabel("commits (the last ones)")
-    axis.set_ylim(bottom=0)
+    axis.set_xlim(0.5, max(len(history), 1) + 0.5)
+    axis.set_ylim(0, 1.1 * max(1, *counts["learned"], *counts["refused"], *counts["dead"]))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.legend(fontsize=8)
 
 

@@ -188,6 +188,9 @@ def main() -> None:
     line = socket.socket(fileno=int(sys.argv[1]))
     _load()
     sys.argv = _serve(line)
+    # The streams of the zygote know whether its own descriptors can be sought; these are others.
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - they end with the process
+    sys.stderr = open(2, "w", closefd=False, buffering=1, errors="backslashreplace")  # noqa: SIM115
     _disturb(os.environ)
     runpy.run_module("streamdp", run_name="__main__", alter_sys=True)
 

@@ -108,19 +108,20 @@ def test_the_schema_accepts_the_jobs_of_the_project_and_refuses_mistakes(quick: 
     schema = json.loads(quick("schema")[1])
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    jobs = (ROOT / "README.md").read_text().split("<<'YAML'\n")[1:]
-    found = [Document(text.split("\nYAML\n")[0], "README").data for text in jobs]
-    assert len(found) >= 3
+    texts = [path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))]
+    jobs = [job for text in texts for job in text.split("<<'YAML'\n")[1:]]
+    found = [Document(text.split("\nYAML\n")[0], "a page").data for text in jobs]
+    assert len(found) >= 5
     for job in [*found, Document(JOB, "job").data]:
         validator.validate(job)
     for wrong in (JOB.replace("model:", "modle:"), JOB.replace("LDPASGDRegressor", "Ridge")):
         assert not validator.is_valid(Document(wrong, "job").data)
 
 
-def test_the_forms_of_data_in_the_readme_are_declarations() -> None:
-    text = (ROOT / "README.md").read_text().split("```yaml\n")[1].partition("```")[0]
+def test_the_forms_of_data_in_the_documents_are_declarations() -> None:
+    text = (ROOT / "docs" / "howto" / "files.md").read_text().split("```yaml\n")[1].partition("```")[0]
     settings = {"job": "x", "model": {"estimator": "LDPASGDRegressor"}}
-    schema = make_config(Document(text, "README").data | settings).build_schema()
+    schema = make_config(Document(text, "files").data | settings).build_schema()
     person = {
         "age": None,
         "city": "Rome",

@@ -266,7 +266,6 @@ def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         (["run", "data.csv", *FLAGS, "--store", "."], 2, "store: expected a file, got a folder"),
         (["run", "/dev", *FLAGS], 3, "/dev has no file that ends in .csv"),
         (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
-        (["run", "job.yaml", "--set", "model.eta=1"], 2, "holds the whole job"),
         (["run", "job.yaml", "--cap", "eps=1"], 2, "holds the whole job"),
         (["status", "none.db"], 4, "none.db"),
         (["status", "data.csv"], 4, "not an SQLite database"),

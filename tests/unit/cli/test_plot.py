@@ -78,6 +78,22 @@ def test_the_picture_has_the_measures_of_the_run_if_they_are_given(trained: Path
     assert figure.axes[1].lines[0].get_ydata().tolist() == [500, 1000, 1500, 2000, 2500]
 
 
+def test_the_axes_of_one_commit_have_whole_numbers(trained: Path) -> None:
+    from streamdp.serving.plots import draw
+    from streamdp.serving.publish import committed
+    from streamdp.store.store import Store
+
+    history = Store.history(trained / "late.db")[-1:]
+    figure = draw(committed(str(trained / "late.db")), history, {"accuracy": [(2500, 0.9)]}, 0.95)
+    figure.canvas.draw()
+    for axis, at, high in ((figure.axes[1], 2500, 0.9), (figure.axes[2], 1, 2500)):
+        low, right = axis.get_xlim()
+        shown = [tick for tick in axis.get_xticks() if low <= tick <= right]
+        assert at in shown
+        assert all(tick == int(tick) for tick in shown)
+        assert axis.get_ylim()[0] <= 0 < high <= axis.get_ylim()[1]
+
+
 def test_what_cannot_be_drawn(trained: Path, quick: Quick) -> None:
     assert quick("plot", "job.yaml", "-o", "x.pdf")[::2] == (
         2,

@@ -173,9 +173,55 @@ def test_values_stay_out_of_messages(key: str, text: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_yaml_job_holds_everything() -> None:
-    with pytest.raises(ConfigError, match="holds the whole job"):
-        job_config("job.yaml", {"model": {"budget": None}}, ["model.eta=0.1"])
+JOB = """job: late
+source: {type: csv, path: data.csv}
+schema:
+  features: {x: [0, 1]}
+  target: {column: late}
+model:
+  estimator: LDPASGDRegressor
+  eta: 0.5
+cap:
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "job.yaml").write_text(JOB)
+    return str(tmp_path / "job.yaml")
+
+
+def test_options_do_not_change_a_file(file: str) -> None:
+    with pytest.raises(ConfigError, match="holds the whole job: with it, only --set"):
+        job_config(file, {"cap": "eps=1"}, [])
+
+
+def test_set_replaces_settings_of_a_file(file: str, tmp_path: Path) -> None:
+    before = load_config(file)
+    changed = job_config(file, {"model": {"budget": None}}, ["model.eta=0.1", "commit.records=7", "store=other.db"])
+    assert (before.model.eta, changed.model.eta, changed.commit.records) == (0.5, 0.1, 7)
+    assert changed.store_path == str(tmp_path / "other.db")  # beside the file, as all its paths
+    assert (before.fingerprint() == changed.fingerprint()) is False
+    (tmp_path / "job.yaml").write_text(JOB.replace("eta: 0.5", "eta: 0.1"))
+    assert load_config(file).fingerprint() == changed.fingerprint()  # as if the file said so
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["model.eta=hunter2"], "with --set: model.eta: "),
+        (["model.etaa=1"], "did you mean 'eta'"),
+        (["job.x=y"], "--set job.x: job is not a mapping"),
+        (["model.eta=1", "model.eta=2"], "given twice"),
+        (["model.eta.x=2"], "--set model.eta.x: model.eta is not a mapping"),
+        (["model=1"], "with --set: model: expected a mapping"),
+    ],
+)
+def test_mistakes_in_set_beside_a_file(file: str, assignments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        job_config(file, {}, assignments)
+    assert message in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_data_file_needs_a_target_and_features() -> None:

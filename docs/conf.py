@@ -1,0 +1,93 @@
+"""The documentation site, by Sphinx: `make docs` builds it, and a warning is an error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from typer.cli import get_docs_for_click
+
+import streamdp
+import streamdp.cli.main  # adds all commands
+from streamdp.cli.app import app as commands
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+SOURCE = "https://github.com/streamdp/streamdp/blob/main"
+
+project = "streamdp"
+author = "The streamdp authors"
+release = streamdp.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"streamdp {release}"
+html_show_sphinx = False
+default_role = "py:obj"  # docstrings write names in single backticks
+myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+napoleon_google_docstring = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+python_maximum_signature_line_length = 88
+suppress_warnings = ["ref.python"]  # several modules have a class of the same name
+
+LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
+CODE = re.compile(r"(`+[^`]*`+|^ *>>>.*$)", flags=re.MULTILINE)
+
+
+def link_to_source(app: Any, name: str, source: list[str]) -> None:
+    """Let a link to a file of the repository that is no page lead to the repository."""
+    folder = (DOCS / name).parent
+
+    def linked(match: re.Match[str]) -> str:
+        target = (folder / match[1]).resolve()
+        if not target.exists():
+            raise FileNotFoundError(f"docs/{name}: {match[1]} is linked and does not exist")
+        if target.is_relative_to(DOCS):
+            return match[0]
+        return f"]({SOURCE}/{target.relative_to(ROOT).as_posix()}{match[2]})"
+
+    source[0] = LINK.sub(linked, source[0])
+
+
+def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text: no asterisk, bar or underscore in them is markup, except in code."""
+    parts = CODE.split("\n".join(lines))
+    parts[::2] = [re.sub(r"((?<!^)\*(?! )|[|\\]|_(?!\w))", r"\\\1", part) for part in parts[::2]]
+    lines[:] = "".join(parts).split("\n")
+    if "Parameters" in lines:  # what follows the parameters is no parameter
+        for place in range(lines.index("Parameters") + 3, len(lines)):
+            follows = "".join(lines[place + 1 : place + 2])
+            if lines[place][:1].strip() and not lines[place - 1] and not follows.startswith(" "):
+                lines[place:place] = ["Notes", "-----"]
+                break
+    if what == "module":  # formulas are indented, and lists may end without an empty line
+        for place in range(len(lines) - 1, 0, -1):
+            before, line = lines[place - 1], lines[place]
+            item, ends = before.startswith("- "), not line.startswith((" ", "- "))
+            if before and line and (ends if item else before.startswith(" ") != line.startswith(" ")):
+                lines.insert(place, "")
+
+
+def without_fields(app: Any, what: str, name: str, thing: Any, options: Any, signature: Any, result: Any) -> Any:
+    """Settings are written in YAML: their classes have no signature."""
+    return ("", "") if name.startswith("streamdp.config.") else None
+
+
+def write_commands(app: Any) -> None:
+    """Write the page of all commands and their options."""
+    command = typer.main.get_command(commands)
+    context = command.make_context("streamdp", ["--help"], resilient_parsing=True)
+    text = get_docs_for_click(obj=command, ctx=context, name="streamdp", title="Commands")
+    (DOCS / "reference" / "commands.md").write_text(text)
+
+
+def setup(app: Any) -> None:
+    """Connect the functions above."""
+    app.connect("builder-inited", write_commands)
+    app.connect("source-read", link_to_source)
+    app.connect("autodoc-process-docstring", escape, priority=1)
+    app.connect("autodoc-process-signature", without_fields)

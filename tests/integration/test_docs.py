@@ -1,0 +1,71 @@
+"""The pages of the site: each block of each page runs as it stands. `make docs` builds the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from streamdp.config.job import make_config
+from streamdp.config.yaml12 import Document
+from tests.support.documents import Shell, blocks
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.name != "commands.md" and blocks(path.read_text())]
+PITFALLS, SERVICE = DOCS / "pitfalls.md", DOCS / "service.md"
+RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE)]
+"""The pitfalls are run by their own test; the service's page has a token and a fragment of a job."""
+SAID = {
+    "tutorial": ["the model is better than the best constant", "smoker=yes", "epsilon = 1:", "prediction"],
+    "files": ['"learned": 5000'],
+    "validation": ["the model is better than the best constant"],
+    "budgets": ["refused:      1,000", "eps=2"],
+    "resume": ["learned:      20,000"],
+    "postgresql": ["learned:      5,000"],
+    "devices": ["learned\n" * 20, "epsilon = 1:"],
+    "shuffler": ['"reason": "done"', "(epsilon, delta) = (1, ", "origin=JFK"],
+    "batches": ["eps=1"],
+    "people": ["10000", "(epsilon, delta)"],
+    "operate": ['"reason": "done"', "unknown_category"],
+    "coming_from": ["Accuracy: ", "GaussianDpEvent"],
+}
+
+
+def test_every_page_with_examples_is_run() -> None:
+    assert {path.stem for path in RUN} == SAID.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+def test_the_examples_of_a_page_run_as_they_stand(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    found = blocks(path.read_text())
+    environment = {}
+    if "$DATABASE" in str(found):
+        environment["DATABASE"] = request.getfixturevalue("server_database")
+    if "streamdp shuffle" in str(found):
+        environment["STREAMDP_KAFKA"] = request.getfixturevalue("broker").bootstrap
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    with Shell(folder, environment) as shell:
+        out, err = zip(*(shell.run(block) for block in found), strict=True)
+    for said in SAID[path.stem]:
+        assert said in "".join(out) + "".join(err)
+
+
+def test_the_example_of_tokens_is_a_setting_of_a_job() -> None:
+    (text,) = [code for language, code in blocks(SERVICE.read_text()) if language == "yaml"]
+    job = {"job": "x", "source": {"type": "http"}, "model": {"estimator": "LDPASGDClassifier"}}
+    schema = {"features": {"a": [0, 1]}, "target": {"column": "y", "classes": ["no", "yes"]}}
+    service = Document(text.replace("DIGEST", "0" * 64), "service.md").data
+    assert make_config({**job, "schema": schema, **service}).job == "x"
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+@pytest.mark.parametrize("path", [*sorted(DOCS.rglob("*.md")), *ROOT.glob("*.md")], ids=lambda path: path.stem)
+def test_every_file_that_a_document_links_exists(path: Path) -> None:
+    targets = [target for target in LINK.findall(path.read_text()) if "://" not in target]
+    assert not [target for target in targets if not (path.parent / target).exists()]
