@@ -314,7 +314,7 @@ def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
         source._memory = Broken()  # of this source only: the next attempt has another one
         assert learn(http, [record(1)], "k").status_code == 503
         with pytest.raises(SourceUnavailableError):  # nobody polls it any more
-            source.submit(Call(1, None, None, b""))
+            source.submit(Call(1, None, None, b"")).result(60)
         while (answer := learn(http, [record(1)], "k")).status_code == 503:
             pass
         assert answer.json()["learned"] == 1
