@@ -125,7 +125,7 @@ soak: $(STAMP)
 campaign: $(STAMP)
 	$(BIN)/python -m pytest
 
-# 1,000 kills and other faults under every kind of job; rewrites the last section of benchmarks/campaign.md.
+# 1,000 kills and other faults under every kind of job, also in several runs; rewrites the last section of benchmarks/campaign.md.
 campaign-kills: $(STAMP)
 	$(BIN)/python -m tests.campaigns.test_kill_matrix --write
 

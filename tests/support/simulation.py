@@ -1,23 +1,23 @@
 """Workers of a group, their store and their source on one virtual clock: faults and interleavings from a seed.
 
-Every thread of every worker is a task, and one task runs at a time. A task runs until it sleeps or reaches a point: a
-poll, a start of a shard, a decoding, or a call of the store. There the seed decides which task is next, and whether a
-fault happens: the source or the store does not answer, the answer to a commit is lost, the process dies, or it stands
-still for so long that the group expels it. The number of faults is limited, so that the group must get all its work
-done afterwards. The loop and the store's thread are the real ones. So are the store, an SQLite file, and its ledger, or
-they are in memory, which makes many more schedules possible.
+Every thread of every worker is a task, and one task runs at a time: all are greenlets of one thread. A task runs until
+it sleeps or reaches a point: a poll, a start of a shard, a decoding, or a call of the store. There the seed decides
+which task is next, and whether a fault happens: the source or the store does not answer, the answer to a commit is
+lost, the process dies, or it stands still for so long that the group expels it. The number of faults is limited, so
+that the group must get all its work done afterwards. The loop and its source's rejoin are the real ones. So are the
+store, an SQLite file, and its ledger; or they are in memory, which makes many more schedules possible.
 """
 
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+import greenlet
 import pytest
 
 from connectors.kafka import KafkaSource
@@ -46,12 +46,11 @@ class DiedError(BaseException):
 
 
 class Task:
-    """A thread of a process, which runs if it is its turn."""
+    """A thread of a process, as a greenlet: to give the turn to another one takes no call of the system."""
 
     def __init__(self, process: int) -> None:
         self.process = process
-        self.turn = threading.Lock()  # whoever gives the turn to the task releases it
-        self.turn.acquire()
+        self.greenlet = greenlet.getcurrent()
         self.wake = 0.0
         self.done = False
 
@@ -75,15 +74,14 @@ class Scheduler:
         self.told: list[str] = []
         self._faults = faults
         self._frozen: dict[int, float] = {}
-        self._main = Task(0)
+        self._main = self._current = Task(0)
         self._tasks = [self._main]
-        self._by_thread = {threading.get_ident(): self._main}
 
     def clock(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        task = self._by_thread[threading.get_ident()]
+        task = self._current
         task.wake = self.now + seconds
         self._switch(task)
 
@@ -94,7 +92,7 @@ class Scheduler:
 
     def point(self) -> None:
         """Another task may run now, and this process may die or stand still."""
-        task = self._by_thread[threading.get_ident()]
+        task = self._current
         if self.fault("dies", 0.1):
             self.dead.add(task.process)
         elif self.fault("stands still", 0.1):
@@ -110,15 +108,13 @@ class Scheduler:
 
     @property
     def process(self) -> int:
-        return self._by_thread[threading.get_ident()].process
+        return self._current.process
 
     def spawn(self, process: int, call: Callable[[], object]) -> Task:
         task = Task(process)
         task.wake = self.now
 
-        def run() -> None:
-            task.turn.acquire()
-            self._by_thread[threading.get_ident()] = task
+        def run(*_: object) -> None:  # it may begin with the result of the one that ended
             try:
                 if process not in self.dead:
                     call()
@@ -127,11 +123,11 @@ class Scheduler:
             finally:
                 task.done = True
                 self._tasks.remove(task)
-                del self._by_thread[threading.get_ident()]
-                self._next().turn.release()
+                self._current = self._next()
+                task.greenlet.parent = self._current.greenlet  # which goes on when this one ends
 
+        task.greenlet = greenlet.greenlet(run, self._main.greenlet)
         self._tasks.append(task)
-        threading.Thread(target=run, daemon=True).start()
         return task
 
     def kill_all(self) -> None:
@@ -143,8 +139,8 @@ class Scheduler:
     def _switch(self, me: Task) -> None:
         chosen = self._next()
         if chosen is not me:
-            chosen.turn.release()
-            me.turn.acquire()
+            self._current = chosen
+            chosen.greenlet.switch()
         if me.process in self.dead:
             raise DiedError
 
@@ -369,11 +365,10 @@ class Simulation:
         workers: int = 2,
         commit_records: int = 60,
     ) -> None:
-        self.scheduler = Scheduler(seed, faults)
+        self._seed, self._faults = seed, faults
         self.reached: dict[Shard, int] = {}
         self._open_store, self._streams, self._build = open_store, streams, build
         self._commit_records = commit_records
-        self._group = Group(self.scheduler, streams)
         self._target = workers
         self._started = 0
         self._running: dict[int, Worker] = {}
@@ -384,13 +379,18 @@ class Simulation:
 
         Raises `StalledError` if that does not happen within `LIMIT_S`, and any error of a worker.
         """
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
             patch.setattr(store_thread, "ThreadPoolExecutor", lambda *_: TaskExecutor(self.scheduler))
-            try:
-                self._run()
-            finally:
-                self.scheduler.kill_all()
+            thread.submit(self._run_all).result()  # not in the main thread, where workers set signal handlers
         return self
+
+    def _run_all(self) -> None:
+        self.scheduler = Scheduler(self._seed, self._faults)
+        self._group = Group(self.scheduler, self._streams)
+        try:
+            self._run()
+        finally:
+            self.scheduler.kill_all()
 
     def _run(self) -> None:
         ends = {shard: len(stream) for shard, stream in self._streams.items()}
