@@ -67,7 +67,7 @@ def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
     if what == "module":  # formulas are indented, and lists may end without an empty line
         for place in range(len(lines) - 1, 0, -1):
             before, line = lines[place - 1], lines[place]
-            item, ends = before.startswith("- "), not line.startswith((" ", "- "))
+            item, ends = before.startswith(("- ", "* ")), not line.startswith((" ", "- ", "* "))
             if before and line and (ends if item else before.startswith(" ") != line.startswith(" ")):
                 lines.insert(place, "")
 
