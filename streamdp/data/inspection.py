@@ -174,7 +174,8 @@ def _count(
         own = (MISSING, OTHER)
         found.seen = {n: found.seen.get(n, 0) + k for n, k in zip(levels, counts, strict=True) if n not in own}
         shown = np.array([list(found.seen).index(n) if n in found.seen else -1 for n in levels] + [-1])
-        return shown[code]
+        shown_codes: np.ndarray = shown[code]
+        return shown_codes
     if declared is not None:
         low, high = declared
         numbers = text.cast(pl.Float64, strict=False)
