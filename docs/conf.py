@@ -67,8 +67,10 @@ def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
     if what == "module":  # formulas are indented, and lists may end without an empty line
         for place in range(len(lines) - 1, 0, -1):
             before, line = lines[place - 1], lines[place]
-            item, ends = before.startswith("- "), not line.startswith((" ", "- "))
-            if before and line and (ends if item else before.startswith(" ") != line.startswith(" ")):
+            item, next_item = before.startswith(("- ", "* ")), line.startswith(("- ", "* "))
+            indented, next_indented = before.startswith(" "), line.startswith(" ")
+            apart = not (next_item or next_indented) if item else indented != next_indented or next_item
+            if before and line and apart:
                 lines.insert(place, "")
 
 

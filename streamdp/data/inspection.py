@@ -14,6 +14,7 @@ import polars as pl
 
 from streamdp.data.columns import Faults, blank, codes
 from streamdp.data.declaration import MISSING, OTHER, spellings, without_blanks
+from streamdp.data.likeness import Likeness
 from streamdp.data.records import Batch, Position
 from streamdp.data.schema import Schema
 
@@ -37,6 +38,8 @@ class ColumnCounts:
         Numbers below or above the declared bounds.
     seen
         How often each declared category or class occurs, in their order.
+    dropped
+        How the records that are left out differ from the others in this column, as words; empty if they do not.
     """
 
     values: int = 0
@@ -44,6 +47,7 @@ class ColumnCounts:
     unknown: int = 0
     outside: int = 0
     seen: dict[str, int] = field(default_factory=dict)
+    dropped: str = ""
 
 
 class Inspection:
@@ -65,6 +69,7 @@ class Inspection:
         """The others by reason and column."""
         self.columns_found = {name: ColumnCounts() for name in (*schema.features, schema.target)}
         """The counts by feature, and of the target."""
+        self._likeness: dict[str, Likeness] = {}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -91,18 +96,24 @@ class Inspection:
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """See `records.Encoder.encode`."""
         schema, faults = self._schema, Faults(frame.height)
+        values: dict[str, np.ndarray] = {}
         for name, declared in schema.declarations.items():
             column = declared.read(frame.get_column(declared.column), schema.blanks, faults)
-            _count(self.columns_found[name], column, declared.values, declared.codes)
+            values[name] = _count(self.columns_found[name], column, declared.values, declared.codes)
         target = without_blanks(frame.get_column(schema.target), schema.blanks)
         classes = schema.classes
-        _count(
+        values[schema.target] = _count(
             self.columns_found[schema.target],
             target,
             classes or schema.target_bounds,
             {} if classes is None else spellings(classes),
         )
-        return self._schema.encode(frame, positions, position)
+        batch = self._schema.encode(frame, positions, position)
+        kept = np.isin(positions, [letter.position for letter in batch.dead], invert=True)
+        for name, found in self.columns_found.items():
+            self._likeness.setdefault(name, Likeness(tuple(found.seen))).add(values[name], kept)
+            found.dropped = self._likeness[name].difference()
+        return batch
 
     def warnings(self) -> list[str]:
         """What is often wrong with the values of a column, one sentence each with its fix."""
@@ -118,6 +129,11 @@ class Inspection:
             ):
                 if found.values and count >= OFTEN * found.values:
                     out.append(f"{name!r}: {100 * count / found.values:.0f} % of the values {what}")
+            if found.dropped:
+                out.append(
+                    f"{name!r}: in the records that are left out it is {found.dropped}, so the model is not for people"
+                    " like them"
+                )
         return out
 
     def never_seen(self) -> list[str]:
@@ -144,7 +160,8 @@ def _count(
     column: pl.Series,
     declared: tuple[float, float] | tuple[str, ...] | None,
     code_of: Mapping[str, int],
-) -> None:
+) -> np.ndarray:
+    """Count a column; returns its values: codes of `seen`, or numbers, clipped to the bounds; NaN and -1 for others."""
     text = column.str.strip_chars() if column.dtype == pl.String else column
     missing = blank(text)
     found.values += len(column)
@@ -156,7 +173,12 @@ def _count(
         counts = np.bincount(code[code >= 0], minlength=len(levels)).tolist()
         own = (MISSING, OTHER)
         found.seen = {n: found.seen.get(n, 0) + k for n, k in zip(levels, counts, strict=True) if n not in own}
-    elif declared is not None:
+        shown = np.array([list(found.seen).index(n) if n in found.seen else -1 for n in levels] + [-1])
+        shown_codes: np.ndarray = shown[code]
+        return shown_codes
+    if declared is not None:
         low, high = declared
         numbers = text.cast(pl.Float64, strict=False)
         found.outside += int((((numbers < low) | (numbers > high)) & numbers.is_finite()).fill_null(False).sum())
+        return numbers.clip(low, high).fill_null(np.nan).to_numpy()
+    return text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()

@@ -65,6 +65,23 @@ def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     assert {path: path.read_bytes() for path in job.iterdir()} == before  # no store, no lock, no key
 
 
+def test_whether_the_dropped_records_are_like_the_others(job: Path, quick: Quick) -> None:
+    """Of the 1,000 people, those of another city are older and oftener married, and earn what the others do."""
+    lines = ["age,city,married,wage"]
+    for i in range(1000):
+        away = i % 4 == 0
+        lines.append(f"{i % 20 + 20 * away},{'Berlin' if away else 'Paris'},{i % (2 + 8 * away) == 0},{i % 97}")
+    (job / "people.csv").write_text("\n".join(lines) + "\n")
+    said = json.loads(quick("check", "job.yaml", "--json")[1])["warnings"]
+    found = [sentence for sentence in said if "left out it is" in sentence]
+    assert [sentence.partition(",")[0] for sentence in found] == [
+        "'age': in the records that are left out it is larger on average",
+        "'married': in the records that are left out it is more often 'false'",
+    ]
+    (job / "people.csv").write_text("\n".join(lines[:1] + [line.replace("Berlin", "Paris") for line in lines[1:]]))
+    assert "left out it is" not in quick("check", "job.yaml")[1]
+
+
 def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
     code, out, _ = quick("check", "job.yaml", COLUMNS="120")
     assert code == 0
