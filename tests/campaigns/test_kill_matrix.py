@@ -50,6 +50,7 @@ from tests.support.zygote import Forked
 
 PARTITIONS = 2
 RECORDS_OF_A_PERSON = 3
+RECORDS_TO_A_BATCH = 300  # so many fill a batch or a window of one of the partitions
 PATIENCE_S = 300.0  # no run waits so long unless something is wrong
 KEY = "5a" * 32
 FETCHES = {"max_partition_fetch_bytes": 1500, "fetch_max_bytes": 3000}
@@ -141,7 +142,10 @@ class Cell:
             (self.folder / "stream.csv").write_text("\n".join(lines) + "\n")
             self.input = {WHOLE: [Entry(i + 2, person) for i, (person, _) in enumerate(records)]}
         else:
-            self._left, self._chunk = records, rows // (2 * PER_STREAM)
+            self._left, self._chunk = (
+                records,
+                max(rows // (2 * PER_STREAM), 0 if self.kind == "LDP" else RECORDS_TO_A_BATCH),
+            )
             self._make_topic()
 
     def _make_topic(self) -> None:
@@ -344,15 +348,19 @@ class Cell:
         return sum(proxy.cuts for proxy in proxies) > before
 
     def _goes_on(self, process: Forked) -> None:
-        """Wait until a worker has committed new records, all that there are now. A job that reads a file must commit
-        again, or end, at the end of the file or with an error that says that the database does not answer."""
+        """Wait until a worker has committed new records: all that there are now, or those of batches that they fill.
+        A job that reads a file must commit again, or end, at the end of the file or with an error that says that the
+        database does not answer."""
+        before = len(self._commits())
         if self.source == "kafka":
             self.send(self._chunk)
             ends = {str(shard): entries[-1].position for shard, entries in self.input.items() if entries}
-            self._until(process, lambda: all(self._offsets().get(shard, 0) >= end for shard, end in ends.items()))
+            if self.kind == "LDP":
+                self._until(process, lambda: all(self._offsets().get(shard, 0) >= end for shard, end in ends.items()))
+            else:
+                self._until(process, lambda: len(self._commits()) > before)
             assert process.poll() is None, (self.folder / "err").read_text()
         else:
-            before = len(self._commits())
             self._until(process, lambda: len(self._commits()) > before)
             said = (self.folder / "err").read_text()
             assert process.poll() in (None, 0) or "does not answer" in said, said
