@@ -32,13 +32,19 @@ SAID = {
     "coming_from": ["Accuracy: ", "GaussianDpEvent"],
 }
 
+SLOW = ["shuffler"]  # 20,000 people, three processes; test_shuffle_kafka.py runs the same commands in a small form
+
 
 def test_every_page_with_examples_is_run() -> None:
     assert {path.stem for path in RUN} == SAID.keys()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.campaign] if path.stem in SLOW else []) for path in RUN],
+    ids=lambda path: path.stem,
+)
 def test_the_examples_of_a_page_run_as_they_stand(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     found = blocks(path.read_text())
     environment = {}

@@ -26,7 +26,9 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("estimator", MODELS)
+@pytest.mark.parametrize(
+    "estimator", ["UserLevelLDPClassifier", pytest.param("WindowedClassifier", marks=pytest.mark.campaign)]
+)
 def test_a_topic_is_learned_by_users(
     estimator: str, tmp_path: Path, broker: Any, make_topic: Callable[..., str]
 ) -> None:

@@ -510,7 +510,7 @@ def check_moments(case: Case, trials: int) -> None:
             assert found == pytest.approx(claim / 2**0.5, rel=0.1)  # both noises are in the observation
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES[:2], ids=str)  # one loss with each kind of noise: the campaign takes all
 def test_an_intruder_stays_below_the_claim_at_every_moment(case: Case) -> None:
     check_moments(case, TRIALS)
 

@@ -56,6 +56,8 @@ def children(thing: Any) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(thing, types.ModuleType) and not is_ours(thing.__name__):
         return
+    if isinstance(thing, type) and not is_ours(thing.__module__):  # its subclasses are most of what is loaded
+        return
     if isinstance(thing, dict):
         for number, (key, value) in enumerate(list(thing.items())):
             yield f"[key {number}]", key

@@ -338,7 +338,7 @@ def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monke
 
 
 @pytest.mark.no_cover  # it is a tracer itself
-@pytest.mark.parametrize("most_logged", [0, 10**6])
+@pytest.mark.parametrize("most_logged", [0, pytest.param(10**6, marks=pytest.mark.campaign)])
 def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch, most_logged: int) -> None:
     """At each line in turn of a call that finds new and old subjects, grows the cache, reads, admits and commits."""
     monkeypatch.setattr(paging, "LOGGED_ROWS", most_logged)
