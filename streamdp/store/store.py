@@ -151,10 +151,10 @@ class Store:
             self._connection = database.open_for_writing(STORE_FORMAT)
             try:
                 with database.errors(), self._connection.begin():
+                    changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
+                    self._connection.execute(changed)  # first: SQLite refuses a write after a read that is out of date
                     if self._connection.execute(select(JOBS.c.fingerprint)).scalar() != self.fingerprint:
                         self._begin_anew()
-                    changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
-                    self._connection.execute(changed)
                 if self._shared is not None and mark_or_key is not None:
                     with database.errors(), self._connection.begin():
                         new = not self._connection.execute(select(func.max(SHARDS.c.seq))).scalar()
