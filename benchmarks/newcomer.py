@@ -5,7 +5,7 @@ categories are typed in from the meaning of the columns (`benchmarks.real_data`)
 holdout, on which the run itself measures the model beside the best constant.
 
 `--verdicts N` asks how often the run's own verdict is right, in N runs of each task: rows in another order each time,
-many and few of them, at large and small budgets, so that there are models of both kinds. The truth comes from a fifth
+many and few of them, at large and small budgets, so that there are models of both kinds. The truth comes from a tenth
 of the rows that the run never sees: a model is worse than the constant if all measures of it are.
 """
 
