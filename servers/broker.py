@@ -18,10 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from servers.certificates import make_certificates
-from servers.process import MissingProgramError, Process, ServerError, free_ports, without
+from servers.process import START_TIMEOUT_S, MissingProgramError, Process, ServerError, free_ports, without
 
 VERSION = "4.1.1"
-_START_TIMEOUT_S = 300.0
 _LISTENERS = ("PLAINTEXT", "PROXIED", "CONTROLLER", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 # Nodes that start and rebalance fast. Nothing is deleted by age, because replayed records are old.
@@ -133,7 +132,7 @@ class Broker:
         self._format([*java, "kafka.tools.StorageTool"], settings)
         environment = without(os.environ, "KAFKA_")
         self._process = Process([*java, "kafka.Kafka", str(settings)], self.log_file, env=environment)
-        self._process.wait_until(self.live_nodes, f"Kafka ({self.log_file})", _START_TIMEOUT_S)
+        self._process.wait_until(self.live_nodes, f"Kafka ({self.log_file})", START_TIMEOUT_S)
 
     def stop(self) -> None:
         """Shut the broker down (SIGTERM)."""

@@ -10,9 +10,7 @@ from typing import Self
 
 from servers.broker import Broker
 from servers.certificates import make_certificates
-from servers.process import ServerError
-
-_START_TIMEOUT_S = 180.0
+from servers.process import START_TIMEOUT_S, ServerError
 
 
 class Cluster:
@@ -52,7 +50,7 @@ class Cluster:
         """
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             list(threads.map(Broker.start, self.brokers))
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + START_TIMEOUT_S
         while any(broker.live_nodes() < len(self.brokers) for broker in self.brokers):
             if time.monotonic() > deadline:
                 raise ServerError("the Kafka brokers do not find one another")

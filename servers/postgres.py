@@ -16,9 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from servers.certificates import make_certificates
-from servers.process import MissingProgramError, Process, ServerError, free_ports, without
+from servers.process import START_TIMEOUT_S, MissingProgramError, Process, ServerError, free_ports, without
 
-_START_TIMEOUT_S = 300.0
 _ORPHAN_TIMEOUT_S = 10.0
 _TLS = {"ssl": "on", "ssl_cert_file": "server.pem", "ssl_key_file": "server.pem"}
 _ACCESS = """hostssl all streamdp all scram-sha-256
@@ -96,7 +95,7 @@ class Postgres:
             question = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
             return subprocess.run(question, **self._options).returncode == 0
 
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             # SIGQUIT is "immediate shutdown", which ends the children too. After SIGKILL they end only by themselves.
             self._process = Process(command, self.log_file, signal.SIGQUIT, **self._options)

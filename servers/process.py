@@ -17,6 +17,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+START_TIMEOUT_S = 300.0
+"""How long a server may take to start: the machine may be busy."""
 _STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.05
 _TAIL_BYTES = 3000
