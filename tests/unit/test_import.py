@@ -53,6 +53,7 @@ def test_a_declared_estimator_is_built_without_the_database_and_the_readers() ->
     assert not modules & {"numba", "pandas", "polars", "sqlalchemy", "dp_accounting", "matplotlib", "pydantic"}
 
 
+@pytest.mark.slow
 def test_who_has_no_ledger_does_not_load_its_compiled_code() -> None:
     compiled = {f"streamdp.ledger.{name}" for name in ("admission", "row_cache", "page_codec")}
     learn = "import streamdp as s; s.LDPSGDRegressor(features=['a'], ledger={}).learn_one({{'a': 1}}, 1, subject='ann')"
@@ -60,6 +61,7 @@ def test_who_has_no_ledger_does_not_load_its_compiled_code() -> None:
     assert loaded(learn.format("s.Ledger('eps=1')")) >= compiled
 
 
+@pytest.mark.slow
 def test_reading_a_store_loads_neither_the_database_toolkit_nor_the_readers(tmp_path: Path) -> None:
     """Each takes a fifth of the command's time; intervals need `scipy.special`, and so do not `status` and this."""
     data, store = tmp_path / "a.csv", str(tmp_path / "a.db")

@@ -240,6 +240,7 @@ def differing_exactly(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return law
 
 
+@pytest.mark.slow
 def test_how_many_differ_between_two_draws() -> None:
     """Draws of D and D' from the same words are the proof's coupling. Their difference has the Poisson-binomial law
     (chi-square, false alarm 1e-6), whose tail is below the binomial one that the bound takes."""

@@ -65,6 +65,7 @@ def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     assert {path: path.read_bytes() for path in job.iterdir()} == before  # no store, no lock, no key
 
 
+@pytest.mark.slow
 def test_whether_the_dropped_records_are_like_the_others(job: Path, quick: Quick) -> None:
     """Of the 1,000 people, those of another city are older and oftener married, and earn what the others do."""
     lines = ["age,city,married,wage"]
@@ -149,6 +150,7 @@ def test_the_forms_of_data_in_the_documents_are_declarations() -> None:
     assert schema.encode_one(person)[0]["city=(other)"] == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_learned_nothing_goes_on_with_a_corrected_schema(job: Path, quick: Quick) -> None:
     wrong = JOB.replace("csv, path", "csv, max_bad_share: null, path")
     right = wrong.replace("Rome", "Berlin")

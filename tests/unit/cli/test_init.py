@@ -59,6 +59,7 @@ def test_check_names_each_place_to_fill_in(data: Path, quick: Quick) -> None:
 
 
 @pytest.mark.parametrize("target", ["wage", "city", "married"])
+@pytest.mark.slow
 def test_a_draft_of_public_data_runs_as_it_is(data: Path, quick: Quick, target: str) -> None:
     assert quick("init", "people.csv", "--target", target, "--public")[0] == 0
     config = load_config(data / "job.yaml")

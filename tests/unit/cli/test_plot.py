@@ -48,6 +48,7 @@ def test_weights_name_their_baselines(trained: Path, quick: Quick) -> None:
     assert [row.get("baseline") for row in rows] == [None, "origin=EWR", "origin=EWR", None]
 
 
+@pytest.mark.slow
 def test_pictures_in_three_formats(trained: Path, quick: Quick) -> None:
     for name in ("error.png", "error.svg", "error.html"):
         code, out, err = quick("plot", "job.yaml", "-o", name, "--log", "run.jsonl")

@@ -116,6 +116,7 @@ BODY = {
 @pytest.mark.parametrize("kind", FORMATS)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
 def test_any_bytes_in_any_pieces_give_the_same(tmp_path, monkeypatch, kind, data):
     """Blocks, batches, seeks and compression must not show; nor may the fast way differ from the slow one."""
     body = data.draw(BODY[kind])
@@ -457,6 +458,7 @@ def test_packed_records_of_an_open_pipe_are_there_before_its_next_byte(monkeypat
     assert not outcome(read_all(source))[0]
 
 
+@pytest.mark.slow
 def test_a_gzip_file_that_unpacks_to_much_takes_a_block_of_memory_at_a_time(tmp_path):
     path = write(tmp_path / "f.gz", gzip.compress(HEADER + bytes(100 << 20)))
     stream = bytestream.ByteStream(path)

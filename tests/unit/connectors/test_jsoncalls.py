@@ -111,6 +111,7 @@ def check_cut(call: Cut, records: list[Any], learn: bool) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(RECORD, max_size=4), st.booleans(), st.integers(0, 99))
+@pytest.mark.slow
 def test_a_call_is_cut_as_its_json_is_read(records: list[Any], learn: bool, seed: int) -> None:
     """Equal keys, nested values, escapes, white space, ids of each kind, and records that are no objects."""
     spaces = random.Random(seed)

@@ -157,6 +157,7 @@ def test_insurance_is_determined_by_the_seed() -> None:
 
 
 @needs_flights
+@pytest.mark.slow
 def test_flights_are_all_there_in_schedule_order(flights: pl.DataFrame) -> None:
     assert flights.height == 336_776
     assert flights.columns == [
@@ -210,6 +211,7 @@ def test_the_budget_depends_on_the_aircraft_alone(flights: pl.DataFrame) -> None
 
 
 @needs_flights
+@pytest.mark.slow
 def test_flights_csv_reads_back(flights: pl.DataFrame, tmp_path) -> None:  # type: ignore[no-untyped-def]
     train, holdout = tmp_path / "train.csv", tmp_path / "holdout.csv"
     written = datasets.write_flights_csv(train, months=datasets.TRAINING_MONTHS)
@@ -235,6 +237,7 @@ def test_flights_without_the_package_say_what_to_install(monkeypatch: pytest.Mon
 
 
 @needs_flights
+@pytest.mark.slow
 def test_flights_import_neither_pandas_nor_the_package() -> None:
     program = (
         "import sys; from streamdp import datasets; before = set(sys.modules); datasets.flights();"

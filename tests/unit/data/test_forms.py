@@ -101,6 +101,7 @@ values = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.fixed_dictionaries(dict.fromkeys(FULL, values)), min_size=1, max_size=5))
+@pytest.mark.slow
 def test_rows_are_bounded_and_no_record_depends_on_another(records: list[dict[str, Any]]) -> None:
     schema = Schema(RULES, "y", missing_values=["NA"])
     records = [*records, FULL]

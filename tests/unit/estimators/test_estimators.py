@@ -283,6 +283,7 @@ def in_threads(work: Any) -> None:
         thread.join()
 
 
+@pytest.mark.slow
 def test_threads_share_a_randomizer_without_sharing_noise(switching: None) -> None:
     model = classifier()
     randomizer = model.randomizer

@@ -335,6 +335,7 @@ def test_a_domain_is_kept_and_said() -> None:
         assert f"theta is kept in {domain}; theta sits on the border of its domain" in model.statement()
 
 
+@pytest.mark.slow
 def test_a_planned_walk_that_ends_on_the_border_says_so() -> None:
     """The targets are 100 times too large for the default ball."""
     model = PanPrivateRegressor(features=NAMES, method="ac-sa", mechanism="none")

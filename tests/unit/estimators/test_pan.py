@@ -993,6 +993,7 @@ def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("budget", "share"), AUDITS, ids=str)
+@pytest.mark.slow
 def test_either_noise_keeps_the_claim_and_half_of_it_does_not(budget: Budget, share: float) -> None:
     """The sum of a batch with only one of its noises, for an observer who knows the other one.
 
@@ -1034,6 +1035,7 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
     assert "spend k mu, not sqrt(k) mu" in model.statement()
 
 
+@pytest.mark.slow
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim() -> None:
     """20,000 batches through `learn_arrays`. Seeded.
 

@@ -125,6 +125,7 @@ def test_steps_are_long_enough_where_every_average_is_cut() -> None:
     assert length > D
 
 
+@pytest.mark.slow
 def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """50,000 users at eps = 4 with average gradients of m items: the mean excess loss over four runs. Seeded.
 
@@ -163,6 +164,7 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
     assert few > 8 * many > 12 * more > 0
 
 
+@pytest.mark.slow
 def test_regression_and_many_classes_learn() -> None:
     X, _, subjects = data(20_000, 5)
     u = X @ WEIGHTS

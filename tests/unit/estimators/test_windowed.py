@@ -192,6 +192,7 @@ def secrets(thing: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -> None:
     learner = made(window=200, loss=Quantile(tau=0.5))
     X, y, subjects = stream(150, 9)

@@ -143,6 +143,7 @@ def test_a_changed_page_is_damaged(page: Page, data: st.DataObject) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(PAGE, min_size=1, max_size=4), st.lists(PAGE, min_size=1, max_size=4), st.data())
+@pytest.mark.slow
 def test_pages_merge_and_answer_as_dictionaries(old: list[Page], new: list[Page], data: st.DataObject) -> None:
     """Some rows are written to some pages; then all of them are asked for, and as many that are not there."""
     pages = [2**40 + 3 * i for i in range(len(old))]

@@ -237,6 +237,7 @@ def test_a_record_that_fits_its_period_and_not_the_total_adds_to_neither() -> No
 
 
 @pytest.mark.no_cover  # a tracer replaces that of the coverage
+@pytest.mark.slow
 def test_an_interruption_passes_no_limit() -> None:
     """What was returned as admitted is in both rows, before and after an exception at some lines of an admission."""
     people = [
@@ -319,6 +320,7 @@ CAP = "eps=2 per 10 minutes, late 20 minutes, total eps=30"
 
 
 @pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.slow
 def test_old_periods_are_deleted_and_never_open_again(
     place: str, logged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +418,7 @@ def open_job(places: tuple[str, str], job: str, cap: str, now: float) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_two_jobs_share_a_cap_that_renews(places: tuple[str, str]) -> None:
     cap = "eps=2 per 10 minutes, late 20 minutes, total eps=3"
     with open_job(places, "a", cap, NOW) as a, open_job(places, "b", cap, NOW) as b:
@@ -432,6 +435,7 @@ def test_two_jobs_share_a_cap_that_renews(places: tuple[str, str]) -> None:
         open_job(places, "c", "eps=2 per 11 minutes", NOW)
 
 
+@pytest.mark.slow
 def test_spends_at_the_same_time_that_pass_the_total_together(places: tuple[str, str]) -> None:
     """Each fits its period, and the total of what was read; together they pass it."""
     cap = "eps=2 per 10 minutes, late 20 minutes, total eps=3"
@@ -484,6 +488,7 @@ def crash(*_: Any, **__: Any) -> Any:
     raise Crashed
 
 
+@pytest.mark.slow
 def test_random_crashes_charge_what_was_learned_at_least(tmp_path: Path) -> None:
     """An independent count of what each job learned and committed, by person and period, over all crashes."""
     rng, cap = random.Random(7), "eps=3 per 10 minutes, late 50 minutes, ahead 1 minute, total eps=8"
@@ -541,6 +546,7 @@ def test_a_start_says_if_the_clock_is_far_behind_the_last_commit(tmp_path: Path,
 
 
 @pytest.mark.parametrize("places", ["files", "one server"], indirect=True)
+@pytest.mark.slow
 def test_a_clock_that_was_ahead_opens_no_deleted_period(
     places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def randomizers(draw: st.DrawFn) -> tuple[float, np.ndarray]:
 
 @given(randomizers(), shares, st.integers(1, 6), st.data())
 @settings(max_examples=300, deadline=None)
+@pytest.mark.slow
 def test_no_randomizer_is_above_the_bound(
     drawn: tuple[float, np.ndarray], share: float, users: int, data: st.DataObject
 ) -> None:
@@ -210,6 +211,7 @@ def test_randomized_response_with_many_values_is_below_the_bound(values: int, lo
 
 
 @pytest.mark.parametrize(("local", "share"), [(2.0, 0.93), (3.0, 0.96), (4.0, 0.96)])
+@pytest.mark.slow
 def test_the_optimal_attack_on_response_with_three_values_is_nearly_the_bound(local: float, share: float) -> None:
     """So a bound with a fifth more clones than 2 / (E + 1) would be wrong."""
     first = many_values_curve(local, 1000, 3)
@@ -265,6 +267,7 @@ def test_below_the_bounds_of_2021(local: float, users: int, delta: float) -> Non
 
 @given(locals_, st.integers(1, 3000), deltas, st.floats(0.01, 3), st.integers(1, 3000))
 @settings(deadline=None)
+@pytest.mark.slow
 def test_monotone_and_never_above_the_local_epsilon(
     local: float, users: int, delta: float, more: float, join: int
 ) -> None:
@@ -279,6 +282,7 @@ def test_monotone_and_never_above_the_local_epsilon(
 
 @given(locals_)
 @settings(deadline=None)
+@pytest.mark.slow
 def test_one_user_alone_gains_nothing(local: float) -> None:
     """Except for delta: randomized response is (epsilon, delta)-DP from epsilon = log(E - delta (E + 1)) on."""
     E = math.exp(local)
@@ -314,6 +318,7 @@ def test_users_past_the_most_are_not_counted() -> None:
 
 @given(st.floats(0.01, 4), deltas, st.integers(1, 10_000))
 @settings(deadline=None)
+@pytest.mark.slow
 def test_the_local_budget_is_private_and_the_largest(epsilon: float, delta: float, users: int) -> None:
     central = ApproxDP(epsilon, delta)
     local = local_budget(central, users).epsilon
@@ -326,6 +331,7 @@ def test_the_local_budget_is_private_and_the_largest(epsilon: float, delta: floa
 
 @given(st.floats(0.1, 5), st.integers(2, 10_000))
 @settings(deadline=None)
+@pytest.mark.slow
 def test_there_and_back(local: float, users: int) -> None:
     assert local_budget(shuffled(PureDP(local), users, 1e-9), users).epsilon == pytest.approx(local, rel=1e-5)
 

@@ -398,6 +398,7 @@ def test_accountants_read_the_event_of_gdp(mu: float, delta: float) -> None:
 
 @pytest.mark.parametrize("relation", list(NeighboringRelation))
 @pytest.mark.parametrize("accountant", [PLDAccountant, RdpAccountant])
+@pytest.mark.slow
 def test_no_accountant_understates_gdp(accountant: type[PrivacyAccountant], relation: NeighboringRelation) -> None:
     event = of(GaussianDP(1)).dp_event()
     assert accountant(neighboring_relation=relation).compose(event).get_epsilon(1e-5) >= GaussianDP(1).epsilon(1e-5)

@@ -94,6 +94,7 @@ def convolved_delta(noise: float, rate: float, steps: int, epsilon: float, width
     ("rate", "steps", "width"),
     [(0.1, 12, 1e-3), (0.5, 5, 1e-3), (0.9, 30, 3e-4), (0.3, 1, 1e-3), (0.01, 1000, 2e-4), (1e-5, 1000, 1e-4)],
 )
+@pytest.mark.slow
 def test_the_noise_is_the_least_that_is_enough(rate: float, steps: int, width: float) -> None:
     """Checked by a plain convolution: this noise is enough, and 2 % less is not."""
     noise = noise_multiplier(BUDGET, rate, steps)
@@ -103,6 +104,7 @@ def test_the_noise_is_the_least_that_is_enough(rate: float, steps: int, width: f
 
 
 @pytest.mark.parametrize(("rate", "steps"), [(0.01, 1000), (0.1, 100), (0.9, 50), (1e-3, 10**5)])
+@pytest.mark.slow
 def test_renyi_divergences_ask_for_more_but_not_for_much_more(rate: float, steps: int) -> None:
     noise = noise_multiplier(BUDGET, rate, steps)
     assert noise >= LEAST_NOISE
@@ -119,6 +121,7 @@ def test_without_sampling_it_is_the_gaussian_of_twice_the_norm() -> None:
         assert gdp_delta(2 * math.sqrt(steps) / noise, 1.0) <= BUDGET.delta * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_it_grows_with_rate_and_steps_and_falls_with_the_budget() -> None:
     rates = [noise_multiplier(BUDGET, q, 200) for q in (0.003, 0.03, 0.3, 1.0)]
     steps = [noise_multiplier(BUDGET, 0.05, t) for t in (1, 30, 1000)]
@@ -165,6 +168,7 @@ def scores(sign: float, noise: float, rate: float, steps: int, trials: int, rng:
     return np.asarray((p - q).sum(axis=1))
 
 
+@pytest.mark.slow
 def test_an_attack_on_all_steps() -> None:
     """Below the claim and close to it; above the claim with half the noise, and with the noise for another rate."""
     budget, rate, steps, trials = ApproxDP(1.0, 0.02), 0.2, 8, 200_000

@@ -214,6 +214,7 @@ def test_every_record_counts_once(world: Callable[..., World]) -> None:
     assert str(learner._estimator.guarantee) == str(ApproxDP(4.0, 1e-4))
 
 
+@pytest.mark.slow
 def test_a_crash_of_anyone_at_any_moment(world: Callable[..., World]) -> None:
     """One crash at each send, flush and commit, before and after: no batch twice, no batch as two sets, none lost."""
     moments = world(records=2 * PEOPLE).run().ticks
@@ -254,6 +255,7 @@ def test_fewer_people_after_a_while(world: Callable[..., World]) -> None:
     assert f"epsilon, delta) = ({spent.epsilon:.4f}"[:24] in learner._estimator.statement()
 
 
+@pytest.mark.slow
 def test_people_who_answer_after_a_crash_do_not_join_a_batch_that_was_decided_on(world: Callable[..., World]) -> None:
     """17 of 20 are enough after a while; three more answer while the shuffler is down, at each moment of forwarding."""
     cut_off = 0

@@ -57,6 +57,7 @@ def test_honest_reports_are_never_refused_and_longer_ones_are(job: str) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_a_job_of_reports_learns_and_asks_both_questions(job: str) -> None:
     desk, learner = desk_of(job)
     kinds = set()

@@ -123,6 +123,7 @@ def test_no_batch_of_an_announcement_raises_anything_else(options: dict[str, Any
             agreed.accept(json.dumps(said | {"point": [number, 0, 0]}).encode())
 
 
+@pytest.mark.slow
 def test_an_announcement_is_compared_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     said, agreed = json.loads(announced()), Agreement(model())
     agreed.accept(announced())  # the agreed sum is known

@@ -74,6 +74,7 @@ def test_two_runs_at_once_share_the_cap(tmp_path: Path, conflicts: list[LedgerCo
         assert {s: store.ledger.spent(s).records for s in good} == {s: min(6, 2 * n) for s, n in good.items()}
 
 
+@pytest.mark.slow
 def test_a_conflict_before_the_first_commit_begins_anew(tmp_path: Path, conflicts: list[LedgerConflictError]) -> None:
     stream = items(40, 1)
     with open_store(tmp_path, "a") as a, open_store(tmp_path, "b") as b:
@@ -91,6 +92,7 @@ def test_what_one_run_has_spent_a_later_one_cannot(tmp_path: Path, conflicts: li
 
 
 @pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor])
+@pytest.mark.slow
 def test_two_workers_of_two_jobs_share_the_cap(
     place: str, tmp_path: Path, kind: Any, conflicts: list[LedgerConflictError], monkeypatch: pytest.MonkeyPatch
 ) -> None:

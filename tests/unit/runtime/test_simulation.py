@@ -55,6 +55,7 @@ def test_faults_and_interleavings_of_a_group(tmp_path: Path, seed: int) -> None:
     simulate(tmp_path / "a.db", seed)
 
 
+@pytest.mark.slow
 def test_many_short_schedules() -> None:
     for seed in range(200):
         in_memory(seed)

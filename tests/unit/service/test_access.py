@@ -26,6 +26,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+@pytest.mark.slow
 def test_a_token_allows_its_scopes_of_its_job(tmp_path: Path) -> None:
     service = {"tokens": [{"sha256": digest("r"), "scopes": ["read"]}, {"sha256": digest("l"), "scopes": ["learn"]}]}
     late, other = job(tmp_path, service=service), job(tmp_path, "other")

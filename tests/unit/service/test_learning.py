@@ -195,6 +195,7 @@ def test_a_full_queue_is_refused_with_429(tmp_path: Path) -> None:
     assert stored(tmp_path) == (10_001, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_failed_commit_is_told_and_a_retry_counts_once(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
         learn(http, [record(0)])
@@ -303,6 +304,7 @@ def test_hostile_bodies_are_refused(tmp_path: Path, body: bytes) -> None:
             assert (answer.status_code, answer.json()["type"]) == (400, "urn:streamdp:problem:malformed")
 
 
+@pytest.mark.slow
 def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
         source = http.app.state.jobs["late"]._source  # type: ignore[attr-defined]

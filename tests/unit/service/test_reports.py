@@ -41,6 +41,7 @@ def committed(config: JobConfig) -> tuple[int, int, int]:
     return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
 
 
+@pytest.mark.slow
 def test_devices_teach_a_model_that_the_service_shows(tmp_path: Path) -> None:
     config = job(tmp_path)
     with client(config) as http, Device(url(http), "late") as device:
@@ -58,6 +59,7 @@ def test_a_person_reports_up_to_the_cap(tmp_path: Path) -> None:
     assert committed(config) == (2, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_report_counts_once_also_when_it_would_be_stale_or_the_service_starts_anew(tmp_path: Path) -> None:
     config = job(tmp_path, source={"type": "http", "max_staleness": 0})
     with client(config) as http:
@@ -125,6 +127,7 @@ def test_jobs_that_take_no_reports_say_so(tmp_path: Path) -> None:
         assert http.get("/v1/models/nobody/randomizer").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_device_in_javascript_reports_to_the_real_service(tmp_path: Path) -> None:
     config = job(tmp_path)
     script = """

@@ -523,6 +523,7 @@ def test_a_commit_whose_answer_was_lost_happens_once(place: str, when: str) -> N
     wire.close()
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_refused_is_an_error_at_once(fragile: Postgres) -> None:
     """A retry would be refused again, so it is no `StoreUnavailableError`."""
     with psycopg.connect(fragile.url, autocommit=True) as admin:
@@ -549,6 +550,7 @@ def test_a_connection_that_is_refused_is_an_error_at_once(fragile: Postgres) -> 
 
 
 @pytest.mark.parametrize("when", ["idle", "writing"])
+@pytest.mark.slow
 def test_a_server_that_was_killed_loses_no_commit(
     fragile: Postgres, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -786,6 +788,7 @@ def start_writer(path: Path | str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_sigkill_loses_no_commit_and_counts_nothing_twice(place: str) -> None:
     rng = random.Random(3)
     reached, empty = 0, Snapshot("", "", "", 0, 0.0, Counts(), {}, {})
@@ -817,6 +820,7 @@ def test_sigkill_loses_no_commit_and_counts_nothing_twice(place: str) -> None:
     assert reached > 0
 
 
+@pytest.mark.slow
 def test_two_stores_in_one_process_are_refused_and_a_dropped_one_lets_go(place: str) -> None:
     store = Store(place, "trips", "print")
     with refused_as_busy():

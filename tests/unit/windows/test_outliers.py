@@ -76,6 +76,7 @@ def people(task: Task, seed: int, centre: float = 0.3) -> np.ndarray:
 
 @pytest.mark.parametrize("selection", ["weighted", "sampled"])
 @pytest.mark.parametrize("convexity", [0.0, 1.0])
+@pytest.mark.slow
 def test_it_finds_the_mean_of_concentrated_users(selection: str, convexity: float) -> None:
     """10 windows: the excess loss is below the planned bound on average, and no test fails. Seeded."""
     task = replace(TASK, convexity=convexity)
@@ -121,6 +122,7 @@ def test_a_loss_without_a_second_derivative_is_smoothed() -> None:
 # --- who is asked, and what is left
 
 
+@pytest.mark.slow
 def test_phases_ask_disjoint_users_with_the_whole_budget_each() -> None:
     task = replace(TASK, users=20_001, convexity=1.0)
     method = OutlierRemoval()

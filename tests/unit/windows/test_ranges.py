@@ -298,6 +298,7 @@ def answers(plan: RangePlan, vectors: np.ndarray, runs: int, seed: int) -> np.nd
 
 @pytest.mark.parametrize(("smoothness", "queries"), [(0.05, 2**20), (0.2, 40)])
 @pytest.mark.parametrize("runs", [2000, pytest.param(30_000, marks=pytest.mark.campaign)])
+@pytest.mark.slow
 def test_an_attack_on_a_whole_run(smoothness: float, queries: int, runs: int) -> None:
     """All users in every step, and drawn ones; the others have zero gradients, one has the largest or its opposite. The
     attacker sees all points. Below the claim and not far from it; above it with half the noise (simulated: the user is
@@ -375,6 +376,7 @@ def test_it_learns_as_its_bound_says(convexity: float, queries: int) -> None:
     assert plan.excess < plain.excess
 
 
+@pytest.mark.slow
 def test_a_non_smooth_loss_is_smoothed() -> None:
     """|theta - x| convolved with a uniform interval of radius r has the derivative (theta - x) / r, cut to 1."""
 
@@ -435,6 +437,7 @@ def test_ranges_are_taken_from_some_number_of_users_on() -> None:
 # --- what is refused or forgotten
 
 
+@pytest.mark.slow
 def test_windows_of_about_as_many_users_share_their_accounting() -> None:
     """Few rates serve many numbers of users, and each keeps to `most_queries` without giving away 5 % of them."""
     made = [PrivateRange().plan(replace(TASK, users=n)) for n in range(20_000, 20_400, 10)]

@@ -270,6 +270,7 @@ def attacked(sign: float, noise: float, rate: float, steps: int, trials: int, se
 
 
 @pytest.mark.parametrize(("trials", "share"), [(6000, 0.6), pytest.param(150_000, 0.8, marks=pytest.mark.campaign)])
+@pytest.mark.slow
 def test_an_attack_on_a_user(trials: int, share: float) -> None:
     """Below the claim and near it; above it with half the noise and where all users are taken in place of a sample."""
     budget, rate, steps = ApproxDP(1.5, 0.02), 0.4, 2
@@ -306,6 +307,7 @@ def test_who_divides_by_how_many_were_drawn_tells_who_was() -> None:
 
 
 @pytest.mark.parametrize("objective", ["erm", "sco"])
+@pytest.mark.slow
 def test_plans(objective: str) -> None:
     method = ConvolutionSmoothing(objective)
     plans = [method.plan(replace(TASK, users=n)) for n in (2000, 8000, 30_000)]
@@ -337,6 +339,7 @@ def test_how_many_users_are_needed(objective: str) -> None:
         method.plan(replace(TASK, users=needed - 1))
 
 
+@pytest.mark.slow
 def test_a_cap_on_queries_is_kept_and_costs_accuracy() -> None:
     free = ConvolutionSmoothing().plan(TASK)
     for objective in ("erm", "sco"):
@@ -347,6 +350,7 @@ def test_a_cap_on_queries_is_kept_and_costs_accuracy() -> None:
         ConvolutionSmoothing(most_queries=1).plan(TASK)
 
 
+@pytest.mark.slow
 def test_strongly_convex_losses_are_learned_faster() -> None:
     """The excess falls nearly with n^-2 in place of n^-1, and repeated runs take fewer queries than one would."""
     bent = replace(TASK, convexity=0.3)
@@ -373,6 +377,7 @@ def test_smooth_losses_are_not_smoothed() -> None:
 
 
 @pytest.mark.parametrize(("objective", "n"), [("erm", 1000), pytest.param("sco", 12_000, marks=pytest.mark.campaign)])
+@pytest.mark.slow
 def test_the_whole_is_within_its_bound(objective: str, n: int) -> None:
     """The mean over 3 seeds, of the window's loss: for n users it is near the expected one."""
     users, method = Classified(n, 4, 2.0, 1), ConvolutionSmoothing(objective, most_queries=20 * n)
