@@ -115,7 +115,6 @@ figures: $(STAMP)
 
 # The documentation site, in docs/_build; a warning is an error.
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[docs]'
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 
 # Half an hour at full rate: memory, threads and open files stay flat.
