@@ -25,6 +25,9 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"streamdp {release}"
 html_show_sphinx = False
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 default_role = "py:obj"  # docstrings write names in single backticks
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
@@ -64,6 +67,8 @@ def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
             if lines[place][:1].strip() and not lines[place - 1] and not follows.startswith(" "):
                 lines[place:place] = ["Notes", "-----"]
                 break
+    if what in ("attribute", "data", "property"):  # the words before a colon are no type
+        lines.insert(0, "\\ ")
     if what == "module":  # formulas are indented, and lists may end without an empty line
         for place in range(len(lines) - 1, 0, -1):
             before, line = lines[place - 1], lines[place]
@@ -83,6 +88,9 @@ def write_commands(app: Any) -> None:
     """Write the page of all commands and their options."""
     command = typer.main.get_command(commands)
     context = command.make_context("streamdp", ["--help"], resilient_parsing=True)
+    for group in [command, *command.commands.values()]:  # the list of a group has the whole first sentence of each
+        for one in getattr(group, "commands", {}).values():
+            one.short_help = one.short_help or (one.help or "").split("\n\n")[0].replace("\n", " ")
     text = get_docs_for_click(obj=command, ctx=context, name="streamdp", title="Commands")
     (DOCS / "reference" / "commands.md").write_text(text)
 
