@@ -61,8 +61,8 @@ def escape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
     parts = CODE.split("\n".join(lines))
     parts[::2] = [re.sub(r"((?<!^)\*(?! )|[|\\]|_(?!\w))", r"\\\1", part) for part in parts[::2]]
     lines[:] = "".join(parts).split("\n")
-    if "Parameters" in lines:  # what follows the parameters is no parameter
-        for place in range(lines.index("Parameters") + 3, len(lines)):
+    if sections := [place for place, line in enumerate(lines) if line in ("Parameters", "Attributes")]:
+        for place in range(sections[-1] + 3, len(lines)):  # what follows the last entry is none
             follows = "".join(lines[place + 1 : place + 2])
             if lines[place][:1].strip() and not lines[place - 1] and not follows.startswith(" "):
                 lines[place:place] = ["Notes", "-----"]
