@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,6 +23,10 @@ def serve(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="As for `streamdp run`: go on with a store that has lost commits.")
     ] = False,
+    log_level: Annotated[
+        Literal["info", "warning", "error"],
+        typer.Option(help="What standard error shows: info has every call, error has failures only."),
+    ] = "info",
 ) -> None:
     """Serve the committed models of jobs over HTTP, and learn from requests those whose source is http.
 
@@ -37,4 +41,5 @@ def serve(
         from streamdp.service.server import serve as run
     except ModuleNotFoundError as error:
         raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
-    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=Accepted(accept_budget, accept_loss))
+    accepted = Accepted(accept_budget, accept_loss)
+    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=accepted, log_level=log_level.upper())

@@ -100,6 +100,7 @@ def serve(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     accepted: Accepted = NOTHING,
+    log_level: str = "INFO",
 ) -> None:
     """Serve jobs until SIGTERM or SIGINT. The address is printed on standard output when requests are answered.
 
@@ -113,6 +114,8 @@ def serve(
         The certificate and its key, PEM files; None: no TLS.
     accepted
         What the operator accepts for jobs that learn here.
+    log_level
+        The least level, of `logging`, of the lines on standard error: calls are INFO, failures are ERROR.
 
     Raises `ConfigError` for settings that contradict each other, an address that cannot be used, and files that are no
     certificate; and the errors of the jobs' stores.
@@ -122,7 +125,7 @@ def serve(
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal again at its end.
     ended = contextlib.suppress(KeyboardInterrupt)
-    with listen(host, port) as listening, _log_to_standard_error(), ended_by_sigterm(), ended:
+    with listen(host, port) as listening, _log_to_standard_error(log_level), ended_by_sigterm(), ended:
         Server(app, listening, tls_cert, tls_key).serve_until_stopped()
 
 
@@ -145,13 +148,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _log_to_standard_error() -> Iterator[None]:
+def _log_to_standard_error(level: str) -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("streamdp.service")
     before = logger.level, logger.propagate
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
     logger.propagate = False
     try:
         yield

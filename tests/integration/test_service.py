@@ -36,10 +36,10 @@ cap: eps=1
 
 
 @contextmanager
-def serving(folder: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(folder: Path, port: int = 0, log_level: str = "info") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its address."""
     (folder / "late.yaml").write_text(JOB)
-    command = [sys.executable, "-m", "streamdp", "serve", "late.yaml", "--port", str(port)]
+    command = [sys.executable, "-m", "streamdp", "serve", "late.yaml", "--port", str(port), "--log-level", log_level]
     with (
         open(folder / "log", "a") as log,
         subprocess.Popen(
@@ -70,7 +70,7 @@ def counted(folder: Path) -> tuple[int, int, int]:
 def test_sigterm_answers_what_was_accepted_and_exits(tmp_path: Path) -> None:
     acknowledged = 0
     lock, begun = threading.Lock(), threading.Semaphore(0)
-    with serving(tmp_path) as (process, address):
+    with serving(tmp_path, log_level="error") as (process, address):
 
         def call(caller: int) -> None:
             nonlocal acknowledged
@@ -95,6 +95,7 @@ def test_sigterm_answers_what_was_accepted_and_exits(tmp_path: Path) -> None:
     assert (refused, dead) == (0, 0)
     # All that was accepted was answered, so nothing more is in the store than was acknowledged.
     assert learned == acknowledged >= 200
+    assert "/learn" not in (tmp_path / "log").read_text()  # calls are of level INFO
 
 
 @pytest.mark.parametrize(
