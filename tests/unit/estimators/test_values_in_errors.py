@@ -65,10 +65,14 @@ def with_feature(model: Any, good: Any, y: Any, name: str) -> Iterator[tuple[str
     """The ways in that take features, with a bad value of one of them."""
     frame = {k: [v, v] for k, v in good.items()}
     one = getattr(model, "randomizer", None)
+
+    def framed(v: Any) -> pd.DataFrame:
+        return pd.DataFrame(frame | {name: pd.Series([v, v], dtype=object)})  # pandas may refuse to guess a type
+
     yield f"learn_one {name}", lambda v: model.learn_one(good | {name: v}, y, subject="ann")
     yield f"predict_one {name}", lambda v: model.predict_one(good | {name: v})
-    yield f"learn_many {name}", lambda v: model.learn_many(pd.DataFrame(frame | {name: [v, v]}), pd.Series([y, y]))
-    yield f"predict_many {name}", lambda v: model.predict_many(pd.DataFrame(frame | {name: [v, v]}))
+    yield f"learn_many {name}", lambda v: model.learn_many(framed(v), pd.Series([y, y]))
+    yield f"predict_many {name}", lambda v: model.predict_many(framed(v))
     if one is not None:
         if isinstance(one, streamdp.estimators.UserRandomizer):
             yield f"randomizer {name}", lambda v: one([(good | {name: v}, 1.0)])
@@ -122,11 +126,16 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     yield "device", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": v, "b": 0.5}, 1.0)
     yield "device y", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": 0.5, "b": 0.5}, v)
     yield "BoundsScaler", lambda v: BoundsScaler({"a": (0, 1)}).transform_one({"a": v})
-    yield "BoundsScaler many", lambda v: BoundsScaler({"a": (0, 1)}).transform_many(pd.DataFrame({"a": [v, v]}))
+    yield (
+        "BoundsScaler many",
+        lambda v: BoundsScaler({"a": (0, 1)}).transform_many(pd.DataFrame({"a": pd.Series([v, v], dtype=object)})),
+    )
     yield "CategoryEncoder", lambda v: CategoryEncoder({"a": ["u", "v"]}).transform_one({"a": v})
     yield (
         "CategoryEncoder many",
-        lambda v: CategoryEncoder({"a": ["u", "v"]}).transform_many(pd.DataFrame({"a": [v, v]})),
+        lambda v: CategoryEncoder({"a": ["u", "v"]}).transform_many(
+            pd.DataFrame({"a": pd.Series([v, v], dtype=object)})
+        ),
     )
 
 
