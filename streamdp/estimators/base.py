@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
+    from streamdp.ledger.record_cap import RecordCap
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
 NEIGHBOURS = (
@@ -86,6 +87,7 @@ class StreamEstimator(river_base.Estimator):
     ledger: Ledger | None
     seed: int | None
     _rng: Entropy | SeededEntropy | FreshWords
+    _record_cap: RecordCap | None = None  # of its account, which its clones and copies share
     _looks = _LOOKS  # records that are yet to be compared
     _meetings = 0  # records that another estimator had learned just before
     _record = 0  # the address of the last compared record
@@ -136,7 +138,9 @@ class StreamEstimator(river_base.Estimator):
         Raises `ConfigError` for a copy with other parameters, because a state belongs to its parameters.
         """
         if not include_attributes:
-            return super().clone(new_params)
+            new = super().clone(new_params)
+            new._record_cap = self._record_cap  # noqa: SLF001 - the same class
+            return new
         if new_params:
             raise ConfigError("clone: expected new_params or include_attributes, got both")
         return copy.deepcopy(self)
@@ -189,6 +193,9 @@ class StreamEstimator(river_base.Estimator):
         Not always recognised: ensembles behind a transformer or of pipelines. Never: equal records in several objects,
         and a record that the same estimator learns again. That would need the values.
         """
+        if self._record_cap is not None:  # it counts them
+            self._looks = 0
+            return
         self._looks -= 1
         record, estimator = getattr(_last, "ids", (0, 0))
         before, self._record = self._record, id(x)
@@ -234,6 +241,8 @@ class StreamEstimator(river_base.Estimator):
         """
         if self._looks > 0:
             self._compare(x)
+        if self._record_cap is not None and self.per_record_budgets:
+            budget = self._record_cap.scaled(budget, self.record_budget)
         with self._rng.lock:
             target = self._encode_target(y)
             record = self._features or self._adopt(x)
@@ -243,7 +252,9 @@ class StreamEstimator(river_base.Estimator):
                 if budget is not None:
                     spend = parse_budget(budget)
                     self._check(spend)
-                if self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend):
+                if (self._record_cap is not None and not self._record_cap.admit(spend)) or (
+                    self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend)
+                ):
                     self.n_refused += 1
                     return
                 if spend is not self._counted:
@@ -269,6 +280,7 @@ class StreamEstimator(river_base.Estimator):
 
         Raises `SchemaError` for bad records, before anything is learned or spent.
         """
+        self._need_no_account("learn_many")
         with self._rng.lock:
             names = names_of(X)
             if self._features is None and names is None:
@@ -300,6 +312,7 @@ class StreamEstimator(river_base.Estimator):
         Returns the (n,) mask of the records that were learned if any was refused, else None.
         Raises `SchemaError` for wrong shapes and values that are not finite, before anything is learned or spent.
         """
+        self._need_no_account("learn_arrays")
         with self._rng.lock:
             X = self._matrix(X)
             y = floats("y", y)
@@ -313,6 +326,14 @@ class StreamEstimator(river_base.Estimator):
                     expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
                     raise SchemaError(f"budgets: expected {expected}")
             return self._learn_batch(X, y, budgets, subjects)
+
+    def _need_no_account(self, name: str) -> None:
+        """Raise `ConfigError` if the estimator is in an account with a cap, which this method would pass by."""
+        if self._record_cap is not None:
+            raise ConfigError(
+                f"{name}: this estimator is in an account with a cap, which counts what is given to its learn_one and "
+                "learn_many; load a state before you make the account"
+            )
 
     def _learn_batch(
         self,

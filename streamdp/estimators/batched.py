@@ -246,12 +246,14 @@ class BatchedModel(BoundedModel, ValidatedModel):
         """
         if self._looks > 0:
             self._compare(x)  # in this method, because it counts who holds the record
-        member = None if self.ledger is None else subject_bytes(subject)
+        joining = set() if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
+        if self._record_cap is not None:
+            joining.add(self._record_cap.token)
         with self._rng.lock:
-            if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:
+            if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
                 self.n_refused += 1
                 return
-            self._joining = set() if member is None else {member}
+            self._joining = joining
             super().learn_one(x, y, subject=subject)
 
     def _learn_shared(

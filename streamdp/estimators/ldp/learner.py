@@ -215,6 +215,7 @@ class LDPLearner(ValidatedModel):
         scaled, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
+        self._need_no_account("absorb")
         arrays = self._arrays
         row = record_rows(self._mechanism_of(report.budget), arrays.state.shape[1])[0]
         keep = float(row[samplers.KEEP])

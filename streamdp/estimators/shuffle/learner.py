@@ -145,6 +145,7 @@ class ShuffleLearner(BatchedModel):
         sum, and `BudgetError` if too few answered for any guarantee; then nothing changes.
         """
         self._need_features("absorb")
+        self._need_no_account("absorb")
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a batch of learn_one is open: call close_batch() first")
@@ -176,6 +177,7 @@ class ShuffleLearner(BatchedModel):
         """
         if not isinstance(rounds, int | np.integer) or rounds < 1:
             raise ConfigError("rounds: expected a whole number of at least 1")
+        self._need_no_account("learn_cohort")
         self._planned_walk()
         with self._rng.lock:
             if not self.at_boundary:

@@ -282,6 +282,7 @@ class UserLearner(UserRecords, BatchedModel):
         nothing changes.
         """
         self._need_features("absorb")
+        self._need_no_account("absorb")
         with self._rng.lock:
             coarse = self._answered < self._mean.coarse
             if tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse:
