@@ -27,7 +27,7 @@ from streamdp.data.subjects import SPELLING
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import names_of
-from streamdp.ledger.periods import promises, refusals
+from streamdp.ledger.periods import Cap, promises, refusals
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -448,22 +448,31 @@ class StreamEstimator(river_base.Estimator):
     def close_batch(self) -> None:
         """Come to a boundary now. Without batches there is nothing to do."""
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         return []
 
     def _about_validation(self) -> list[str]:
         """What was spent on answers about the model's error; notes for the statement."""
         return []
 
-    def statement(self) -> str:
-        """Return the guarantee in words."""
+    def statement(self, cap: Cap | None = None, *, several_jobs: bool = False) -> str:
+        """Return the guarantee in words.
+
+        Parameters
+        ----------
+        cap, several_jobs
+            For a model without a ledger that was read from a store: the cap under which it was learned, and whether the
+            ledger was shared by jobs.
+        """
+        if self.ledger is not None:
+            cap, several_jobs = self.ledger.cap, self.ledger.several_jobs
         alone = "it speaks of this model alone and of each record given to it once"
-        if self.ledger is None:
+        if cap is None:
             spends = f"the spends of a person's {self._unit.several} add up (epsilons add, mu^2 add)"
             people = f"no cap is kept, so {spends}"
         else:
-            people = refusals(self.ledger.cap, " over all jobs of its ledger" if self.ledger.several_jobs else "")
-            if self.ledger.several_jobs:
+            people = refusals(cap, " over all jobs of its ledger" if several_jobs else "")
+            if several_jobs:
                 alone = f"of a person's total it speaks for every job and pass that charges the ledger; else {alone}"
         caveats = []
         if not self._rng.private:
@@ -472,11 +481,11 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
-        if self.ledger is not None:
-            caveats += promises(self.ledger.cap, self._unit.several)
-        if self.ledger is not None or self.needs_subject:
+        if cap is not None:
+            caveats += promises(cap, self._unit.several)
+        if cap is not None or self.needs_subject:
             caveats.append(SPELLING)
-        caveats += [*self._caveats(), *self._about_validation()]
+        caveats += [*self._caveats(cap is not None), *self._about_validation()]
         caveats.append(
             f"{alone}: further models (streamdp.account), further passes, and steps of a pipeline that learn "
             "(streamdp.preprocessing.check_pipeline) are not in it"

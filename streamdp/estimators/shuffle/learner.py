@@ -193,9 +193,9 @@ class ShuffleLearner(BatchedModel):
                     away = math.sqrt(2 * excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
                     distance = min(distance, away)
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
-        return [*super()._caveats(), *([] if self._method == "newton" else [cohorts])]
+        return [*super()._caveats(capped), *([] if self._method == "newton" else [cohorts])]
 
     def _descend(self, X: np.ndarray, y: np.ndarray, rounds: int, distance: float) -> float:
         """Learn one group, up to the average of the iterates; return the bound on its excess loss over the group."""
