@@ -13,7 +13,7 @@ from streamdp.database.sqlite_driver import open_file
 
 
 def connect(path: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> Connection:
-    """Open a plain connection, which may write.
+    """Open a plain connection, which may write. Its transactions begin by waiting for those of other writers.
 
     Parameters
     ----------
@@ -22,23 +22,25 @@ def connect(path: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -
     factory
         The class of the driver's connection.
     """
-    return _connected(lambda: open_file(path, factory=factory))  # again, if an interrupt breaks the first one off
+    # BEGIN IMMEDIATE, because SQLite refuses a write after a read that another process has made out of date.
+    return _connected(lambda: open_file(path, factory=factory), "BEGIN IMMEDIATE")  # again, after an interrupt
 
 
 def over(driver: sqlite3.Connection) -> Connection:
-    """Return a connection over one of the driver. Transactions begin when SQLAlchemy begins one, also for DDL.
+    """Return a connection over one of the driver, for reading.
 
     Parameters
     ----------
     driver
         A connection from `open_file`, which is closed with the one that is returned.
     """
-    return _connected(lambda: driver)
+    return _connected(lambda: driver, "BEGIN")
 
 
-def _connected(creator: Callable[[], sqlite3.Connection]) -> Connection:
+def _connected(creator: Callable[[], sqlite3.Connection], begin: str) -> Connection:
+    """Transactions begin when SQLAlchemy begins one, also for DDL."""
     engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine.connect()
 
 

@@ -27,7 +27,7 @@ from streamdp.data.subjects import SPELLING
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import names_of
-from streamdp.ledger.periods import promises, refusals
+from streamdp.ledger.periods import Cap, promises, refusals
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
+    from streamdp.ledger.record_cap import RecordCap
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
 NEIGHBOURS = (
@@ -86,6 +87,7 @@ class StreamEstimator(river_base.Estimator):
     ledger: Ledger | None
     seed: int | None
     _rng: Entropy | SeededEntropy | FreshWords
+    _record_cap: RecordCap | None = None  # of its account, which its clones and copies share
     _looks = _LOOKS  # records that are yet to be compared
     _meetings = 0  # records that another estimator had learned just before
     _record = 0  # the address of the last compared record
@@ -136,7 +138,9 @@ class StreamEstimator(river_base.Estimator):
         Raises `ConfigError` for a copy with other parameters, because a state belongs to its parameters.
         """
         if not include_attributes:
-            return super().clone(new_params)
+            new = super().clone(new_params)
+            new._record_cap = self._record_cap  # noqa: SLF001 - the same class
+            return new
         if new_params:
             raise ConfigError("clone: expected new_params or include_attributes, got both")
         return copy.deepcopy(self)
@@ -189,6 +193,9 @@ class StreamEstimator(river_base.Estimator):
         Not always recognised: ensembles behind a transformer or of pipelines. Never: equal records in several objects,
         and a record that the same estimator learns again. That would need the values.
         """
+        if self._record_cap is not None:  # it counts them
+            self._looks = 0
+            return
         self._looks -= 1
         record, estimator = getattr(_last, "ids", (0, 0))
         before, self._record = self._record, id(x)
@@ -234,6 +241,8 @@ class StreamEstimator(river_base.Estimator):
         """
         if self._looks > 0:
             self._compare(x)
+        if self._record_cap is not None and self.per_record_budgets:
+            budget = self._record_cap.scaled(budget, self.record_budget)
         with self._rng.lock:
             target = self._encode_target(y)
             record = self._features or self._adopt(x)
@@ -243,7 +252,9 @@ class StreamEstimator(river_base.Estimator):
                 if budget is not None:
                     spend = parse_budget(budget)
                     self._check(spend)
-                if self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend):
+                if (self._record_cap is not None and not self._record_cap.admit(spend)) or (
+                    self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend)
+                ):
                     self.n_refused += 1
                     return
                 if spend is not self._counted:
@@ -269,6 +280,7 @@ class StreamEstimator(river_base.Estimator):
 
         Raises `SchemaError` for bad records, before anything is learned or spent.
         """
+        self._need_no_account("learn_many")
         with self._rng.lock:
             names = names_of(X)
             if self._features is None and names is None:
@@ -300,6 +312,7 @@ class StreamEstimator(river_base.Estimator):
         Returns the (n,) mask of the records that were learned if any was refused, else None.
         Raises `SchemaError` for wrong shapes and values that are not finite, before anything is learned or spent.
         """
+        self._need_no_account("learn_arrays")
         with self._rng.lock:
             X = self._matrix(X)
             y = floats("y", y)
@@ -313,6 +326,14 @@ class StreamEstimator(river_base.Estimator):
                     expected = f"numbers from {least:.3g} to {largest:.3g}, or NaN for the default"
                     raise SchemaError(f"budgets: expected {expected}")
             return self._learn_batch(X, y, budgets, subjects)
+
+    def _need_no_account(self, name: str) -> None:
+        """Raise `ConfigError` if the estimator is in an account with a cap, which this method would pass by."""
+        if self._record_cap is not None:
+            raise ConfigError(
+                f"{name}: this estimator is in an account with a cap, which counts what is given to its learn_one and "
+                "learn_many; load a state before you make the account"
+            )
 
     def _learn_batch(
         self,
@@ -427,22 +448,31 @@ class StreamEstimator(river_base.Estimator):
     def close_batch(self) -> None:
         """Come to a boundary now. Without batches there is nothing to do."""
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         return []
 
     def _about_validation(self) -> list[str]:
         """What was spent on answers about the model's error; notes for the statement."""
         return []
 
-    def statement(self) -> str:
-        """Return the guarantee in words."""
+    def statement(self, cap: Cap | None = None, *, several_jobs: bool = False) -> str:
+        """Return the guarantee in words.
+
+        Parameters
+        ----------
+        cap, several_jobs
+            For a model without a ledger that was read from a store: the cap under which it was learned, and whether the
+            ledger was shared by jobs.
+        """
+        if self.ledger is not None:
+            cap, several_jobs = self.ledger.cap, self.ledger.several_jobs
         alone = "it speaks of this model alone and of each record given to it once"
-        if self.ledger is None:
+        if cap is None:
             spends = f"the spends of a person's {self._unit.several} add up (epsilons add, mu^2 add)"
             people = f"no cap is kept, so {spends}"
         else:
-            people = refusals(self.ledger.cap, " over all jobs of its ledger" if self.ledger.several_jobs else "")
-            if self.ledger.several_jobs:
+            people = refusals(cap, " over all jobs of its ledger" if several_jobs else "")
+            if several_jobs:
                 alone = f"of a person's total it speaks for every job and pass that charges the ledger; else {alone}"
         caveats = []
         if not self._rng.private:
@@ -451,11 +481,11 @@ class StreamEstimator(river_base.Estimator):
             caveats.append("no features were declared; the first record's names were taken as public")
         if any(isinstance(b, ApproxDP) for b in self._spent):
             caveats.append("delta is the mass of outcomes for which nothing is promised; keep it well below 1/n")
-        if self.ledger is not None:
-            caveats += promises(self.ledger.cap, self._unit.several)
-        if self.ledger is not None or self.needs_subject:
+        if cap is not None:
+            caveats += promises(cap, self._unit.several)
+        if cap is not None or self.needs_subject:
             caveats.append(SPELLING)
-        caveats += [*self._caveats(), *self._about_validation()]
+        caveats += [*self._caveats(cap is not None), *self._about_validation()]
         caveats.append(
             f"{alone}: further models (streamdp.account), further passes, and steps of a pipeline that learn "
             "(streamdp.preprocessing.check_pipeline) are not in it"

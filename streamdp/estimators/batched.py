@@ -246,12 +246,14 @@ class BatchedModel(BoundedModel, ValidatedModel):
         """
         if self._looks > 0:
             self._compare(x)  # in this method, because it counts who holds the record
-        member = None if self.ledger is None else subject_bytes(subject)
+        joining = set() if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
+        if self._record_cap is not None:
+            joining.add(self._record_cap.token)
         with self._rng.lock:
-            if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:
+            if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
                 self.n_refused += 1
                 return
-            self._joining = set() if member is None else {member}
+            self._joining = joining
             super().learn_one(x, y, subject=subject)
 
     def _learn_shared(
@@ -343,14 +345,14 @@ class BatchedModel(BoundedModel, ValidatedModel):
     def _start_from(self, numbers: np.ndarray) -> None:
         self._walk.estimate[:] = numbers
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         several = (
             "spends of a person's records add up so over different batches only: k in one batch share its noise and "
             "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
         )
         once = "a second record of a person within a batch is refused, because both would share its noise"
         return [
-            several if self.ledger is None else once,
+            once if capped else several,
             *self._about_domain(),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",

@@ -140,8 +140,8 @@ class _PanPrivate(BatchedModel):
             size *= 2
         return out
 
-    def _caveats(self) -> list[str]:
-        return ["two break-ins within one batch are not covered", *super()._caveats()]
+    def _caveats(self, capped: bool) -> list[str]:
+        return ["two break-ins within one batch are not covered", *super()._caveats(capped)]
 
 
 _GUARANTEE = """

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
-from streamdp.ledger.periods import Cap
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.state_codec import decode_state, encode_state
 
@@ -48,23 +47,9 @@ class Model:
 
     def statement(self) -> str:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
-        notes = self.definition.notes()
-        return "\n".join([self.estimator.statement(), *(f"Note: {note}." for note in notes)])
-
-
-class _Cap(NamedTuple):
-    """What a statement says of a ledger.
-
-    Parameters
-    ----------
-    cap
-        What a subject may spend.
-    several_jobs
-        Whether several jobs charge the ledger.
-    """
-
-    cap: Cap
-    several_jobs: bool
+        definition = self.definition
+        said = self.estimator.statement(definition.cap_budget, several_jobs=definition.ledger is not None)
+        return "\n".join([said, *(f"Note: {note}." for note in definition.notes())])
 
 
 def restore(snapshot: Snapshot) -> Model:
@@ -81,10 +66,7 @@ def restore(snapshot: Snapshot) -> Model:
     definition = read_definition(snapshot.config)
     if definition.fingerprint() != snapshot.fingerprint:
         raise StoreDamagedError(f"the configuration of job {snapshot.job!r} does not have its stored fingerprint")
-    # The statement names the cap. There is no ledger, because this model does not learn.
-    cap = definition.cap_budget
-    ledger: Any = None if cap is None else _Cap(cap, definition.ledger is not None)
-    estimator: Any = definition.build_estimator(ledger)
+    estimator: Any = definition.build_estimator(None)  # without a ledger, because it does not learn
     estimator.load_state_dict(snapshot.state)
     return Model(definition, estimator, snapshot)
 

@@ -152,7 +152,7 @@ class Store:
             try:
                 with database.errors(), self._connection.begin():
                     changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
-                    self._connection.execute(changed)  # first: SQLite refuses a write after a read that is out of date
+                    self._connection.execute(changed)
                     if self._connection.execute(select(JOBS.c.fingerprint)).scalar() != self.fingerprint:
                         self._begin_anew()
                 if self._shared is not None and mark_or_key is not None:

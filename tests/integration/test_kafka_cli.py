@@ -273,10 +273,10 @@ def test_lag_of_what_nobody_has_read(trained: Trained, quick: Quick, tmp_path: P
 def test_a_published_model_is_the_stores(trained: Trained) -> None:
     model, ours = load_snapshot(trained.bootstrap, trained.models, "kj"), committed(str(trained.store))
     assert weights(model.estimator) == weights(ours.estimator)
-    assert model.estimator.statement() == ours.estimator.statement()
+    assert model.statement() == ours.statement()
     assert model.snapshot.counts == ours.snapshot.counts
     published = json.loads((trained.folder / "model.json").read_text())
-    assert published["statement"] == ours.estimator.statement()
+    assert published["statement"] == ours.statement()
     assert published["counts"]["dead"] <= DEAD
     assert "accuracy" in published["holdout"]
     with pytest.raises(NotAvailableError):

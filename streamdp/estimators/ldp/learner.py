@@ -215,6 +215,7 @@ class LDPLearner(ValidatedModel):
         scaled, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
+        self._need_no_account("absorb")
         arrays = self._arrays
         row = record_rows(self._mechanism_of(report.budget), arrays.state.shape[1])[0]
         keep = float(row[samplers.KEEP])
@@ -248,7 +249,7 @@ class LDPLearner(ValidatedModel):
         """False with a seed or without noise, and after a state or report was taken over that is not private."""
         return super().private and mechanism_for(self._kind, self._budget).code != NoNoise.code
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         if not self._names:
             return []
         notes = []

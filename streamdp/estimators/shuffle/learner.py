@@ -145,6 +145,7 @@ class ShuffleLearner(BatchedModel):
         sum, and `BudgetError` if too few answered for any guarantee; then nothing changes.
         """
         self._need_features("absorb")
+        self._need_no_account("absorb")
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a batch of learn_one is open: call close_batch() first")
@@ -176,6 +177,7 @@ class ShuffleLearner(BatchedModel):
         """
         if not isinstance(rounds, int | np.integer) or rounds < 1:
             raise ConfigError("rounds: expected a whole number of at least 1")
+        self._need_no_account("learn_cohort")
         self._planned_walk()
         with self._rng.lock:
             if not self.at_boundary:
@@ -191,9 +193,9 @@ class ShuffleLearner(BatchedModel):
                     away = math.sqrt(2 * excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
                     distance = min(distance, away)
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
-        return [*super()._caveats(), *([] if self._method == "newton" else [cohorts])]
+        return [*super()._caveats(capped), *([] if self._method == "newton" else [cohorts])]
 
     def _descend(self, X: np.ndarray, y: np.ndarray, rounds: int, distance: float) -> float:
         """Learn one group, up to the average of the iterates; return the bound on its excess loss over the group."""

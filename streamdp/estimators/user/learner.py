@@ -72,6 +72,7 @@ class UserLearner(UserRecords, BatchedModel):
     def _use(self, method: str) -> None:
         super()._use(method)
         if method != "asgd":
+            self._loss, self._domain = self._resolve_loss(), self.domain or self._default_domain
             return
         self._check_unplanned("ac-sa")
         if self.centre != "zero":
@@ -282,6 +283,7 @@ class UserLearner(UserRecords, BatchedModel):
         nothing changes.
         """
         self._need_features("absorb")
+        self._need_no_account("absorb")
         with self._rng.lock:
             coarse = self._answered < self._mean.coarse
             if tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse:
@@ -318,24 +320,9 @@ class UserLearner(UserRecords, BatchedModel):
         self._people.close()
         self._people.wipe()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As for every estimator. With "auto", a state of planned steps goes on with them: it is from before "asgd".
-
-        Parameters
-        ----------
-        state
-            What `state_dict` of an estimator with the same parameters returned.
-
-        Raises what `load_state_dict` of every estimator raises.
-        """
-        with self._rng.lock:
-            if self.method == "auto" and self._method == "asgd" and _is_planned(state):
-                self.clone({"method": "ac-sa", "ledger": None}).load_state_dict(state)  # raises what this would
-                self._loss, self._domain = self._resolve_loss(), self.domain or self._default_domain
-                self._use("ac-sa")
-                if self._features is not None:
-                    self._allocate(len(self._features.names))
-            super().load_state_dict(state)
+    def _older_method(self, state: Mapping[str, Any]) -> str | None:
+        planned = "plan" in state and not str(state["plan"]).startswith("('asgd'")
+        return "ac-sa" if self._method == "asgd" and planned else None
 
     def _model(self) -> dict[str, Any]:
         return super()._model() | {"users": repr((int(self.items_per_user), self._spread(), self.centre))}
@@ -367,7 +354,7 @@ class UserLearner(UserRecords, BatchedModel):
 
         return take_over
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         caveats = [
             f"there are {self.n_users:,} reports, each on up to {self.items_per_user} records of one user",
             "a record without a subject counts as a user of its own",
@@ -381,10 +368,6 @@ class UserLearner(UserRecords, BatchedModel):
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
         return caveats
-
-
-def _is_planned(state: Mapping[str, Any]) -> bool:
-    return "plan" in state and not str(state["plan"]).startswith("('asgd'")
 
 
 def _votes_shape(mean: UserMean) -> tuple[int, int]:

@@ -28,6 +28,7 @@ class UserRecords(BoundedModel):
     """Records by subject; a subclass defines `_gather`."""
 
     needs_subject = True
+    method: Any
     items_per_user: int
     window: int
     spread: float | None
@@ -87,6 +88,11 @@ class UserRecords(BoundedModel):
             try:
                 record.pack(x, target)
                 _check_subjects([subject])
+                if self._record_cap is not None:
+                    if not self._record_cap.admit(self._budget):
+                        self.n_refused += 1
+                        return
+                    subject = self._record_cap.token if subject is None else subject  # its copies are one user
                 self._gather(record.row, record.target, [subject])
             finally:
                 try:
@@ -108,6 +114,33 @@ class UserRecords(BoundedModel):
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         """Take clean records; return the mask (n,) of those that were taken, or None for all."""
         raise NotImplementedError
+
+    if TYPE_CHECKING:
+
+        def _use(self, method: str) -> None: ...
+
+    def _older_method(self, state: Mapping[str, Any]) -> str | None:
+        """The method of a state that was written when "auto" meant another one than now; None for today's."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As for every estimator. With "auto", a state of the method that was the default before goes on with it.
+
+        Parameters
+        ----------
+        state
+            What `state_dict` of an estimator with the same parameters returned.
+
+        Raises what `load_state_dict` of every estimator raises.
+        """
+        with self._rng.lock:
+            older = self._older_method(state) if self.method == "auto" else None
+            if older is not None:
+                self.clone({"method": older, "ledger": None}).load_state_dict(state)  # raises what this would
+                self._use(older)
+                if self._features is not None:
+                    self._allocate(len(self._features.names))
+            super().load_state_dict(state)
 
 
 def _check_subjects(people: Sequence[Subject | None]) -> None:

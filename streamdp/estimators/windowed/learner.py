@@ -268,23 +268,8 @@ class WindowLearner(UserRecords):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As for every estimator. With "auto", a state that was written before there was "newton" keeps its method.
-
-        Parameters
-        ----------
-        state
-            What `state_dict` of an estimator with the same parameters returned.
-
-        Raises what `load_state_dict` of every estimator raises.
-        """
-        with self._rng.lock:
-            if self.method == "auto" and self._method.name == NEWTON and "memory" not in state:
-                self.clone({"method": _PLANNED, "ledger": None}).load_state_dict(state)  # raises what this would
-                self._use(_PLANNED)
-                if self._features is not None:
-                    self._allocate(len(self._features.names))
-            super().load_state_dict(state)
+    def _older_method(self, state: Mapping[str, Any]) -> str | None:
+        return _PLANNED if self._method.name == NEWTON and "memory" not in state else None
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: the open window is not in it."""
@@ -345,7 +330,7 @@ class WindowLearner(UserRecords):
             f"{SHARE:.0%} of its mu^2 on them"
         ]
 
-    def _caveats(self) -> list[str]:
+    def _caveats(self, capped: bool) -> list[str]:
         return [
             f"{self.n_windows:,} windows of {self.n_users:,} users with up to {self.items_per_user} records each were "
             f"released by {self._method.name}; {self.n_stopped:,} stopped early",

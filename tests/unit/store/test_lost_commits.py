@@ -15,6 +15,7 @@ import pytest
 from streamdp import Ledger
 from streamdp.database import last_commit
 from streamdp.database.last_commit import LastCommit, LastCommitFile
+from streamdp.database.sqlite_connection import driver_of
 from streamdp.errors import StoreDamagedError, StoreError, StoreLostError, StreamDPError
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
@@ -45,8 +46,7 @@ def crashed(folder: Path, checkpointed: int | None = None) -> Path:
     with open_store(live) as store:
         learn(store, checkpointed or 0)
         if checkpointed is not None:
-            store._connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
-            store._connection.rollback()
+            driver_of(store._connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         learn(store, COMMITS - (checkpointed or 0))
         shutil.copytree(live.parent, folder / "crashed")
     return folder / "crashed" / "job.db"

@@ -1,0 +1,36 @@
+"""Transactions of an SQLite file that several processes write to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, select, text
+
+from streamdp.database.sqlite import SQLiteFile
+from streamdp.errors import StoreUnavailableError
+from streamdp.ledger.ledger_format import CAPS, LEDGER_FORMAT, first_version
+
+
+def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
+    """Nobody writes in between: the other one waits. SQLite would refuse the write after it, and no wait would help."""
+    file = SQLiteFile(tmp_path / "shared.db")
+    lock = file.lock(shared=True)
+    file.create(LEDGER_FORMAT, first_version)
+    one, other = file.open_for_writing(LEDGER_FORMAT), file.open_for_writing(LEDGER_FORMAT)
+    other.execute(text("PRAGMA busy_timeout = 0"))
+    other.commit()
+    row = insert(CAPS).values(cap="eps=1", since=0.0)
+    with file.errors(), one.begin():
+        assert one.execute(select(CAPS.c.cap)).all() == []
+        with pytest.raises(StoreUnavailableError, match=r"shared\.db"), file.errors(), other.begin():
+            other.execute(row)
+        one.execute(row)
+    with file.errors(), other.begin():
+        assert other.execute(select(CAPS.c.cap)).scalars().all() == ["eps=1"]
+        other.execute(row)
+    with file.reading(LEDGER_FORMAT) as reader:
+        assert len(reader.execute(select(CAPS.c.cap)).all()) == 2
+    for connection in (one, other):
+        file.close(connection)
+    lock.release()
