@@ -146,13 +146,23 @@ cdef void _to_units(const Model* m, const double* original, double* out) noexcep
         out[m.d - 1] = original[m.d - 1] / scale
 
 
+cdef double _due(const double* w, double mean, double scale) noexcept nogil:
+    """The scale that a column with this posterior and this scale gets when columns are scaled (see `_rescale`)."""
+    cdef double new = scale
+    if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
+        new = max(scale / _SHRINK, _LEAST_SCALE)
+        while new > _LEAST_SCALE and ls.chance_beyond(w, mean, new / _FINE) < _SURE:
+            new = max(new / _FINE, _LEAST_SCALE)
+    return new
+
+
 cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     """Compute a row of `summary` anew from its posterior."""
     cdef double w[ls.CELLS]
     cdef double* row = m.summary + slot * SUMMARY
     ls.weigh(m.posterior + slot * ls.CELLS, w)
     ls.summarise_into(w, row)
-    row[GAIN] = ls.gain_of(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE])
+    row[GAIN] = ls.gain_of(w, row[ls.MEAN], _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
 
 
 cdef void _rescale(Model* m) noexcept nogil:
@@ -174,13 +184,9 @@ cdef void _rescale(Model* m) noexcept nogil:
             continue
         column = m.frame + j * FRAME
         mean, scale = row[ls.MEAN], column[SCALE]
-        new = scale
         ls.weigh(m.posterior + slot * ls.CELLS, w)
-        if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
-            new = max(scale / _SHRINK, _LEAST_SCALE)
-            while new > _LEAST_SCALE and ls.chance_beyond(w, mean, new / _FINE) < _SURE:
-                new = max(new / _FINE, _LEAST_SCALE)
-        elif not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
+        new = _due(w, mean, scale)
+        if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
         for k in range(m.d // q):
             m.theta[k * q + p] += m.theta[k * q + j] * (mean - column[CENTRE]) / scale
