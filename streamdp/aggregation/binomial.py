@@ -44,22 +44,32 @@ floor|tau_j|, f the fraction, k_j^2 is m^2 or, with probability f, m^2 + 2m + 1.
 
 and the sum over j is at most theta (T^2 + d/4) + theta^2 (T + sqrt(d)/2)^2 / 2 <= theta s. So E D(||k||^2) <= D(s). QED
 
-**Several rounds** with the same users; each may depend on the rounds before. With R rounds and, for any p > 0, V =
-(T + sqrt(d)/2)^2, the releases together are (epsilon, delta)-DP with
+**Several rounds** with the same users; each may depend on the rounds before. With R rounds, m = T^2 + d/4, V = (T +
+sqrt(d)/2)^2, any x > 0 and any a > 0, the releases together are (epsilon, delta)-DP with
 
-    delta = delta_mu(epsilon) + d R (1 + e^epsilon) tail + (1 + e^epsilon) p,
-    mu^2 = kappa^2 (R (T^2 + d/4) + sqrt(2 R V ln(1/p))),
+    delta = delta_mu(epsilon) + d R (1 + e^epsilon) tail + beyond,   mu^2 = kappa^2 (R m + t),   t = sqrt(2 R V x),
+    beyond = (a^a / (1 + a)^(1 + a)) exp(a (a + 1) mu^2 / 2 - a epsilon - x),
 
-and with mu^2 = kappa^2 R (T + sqrt d)^2 and without the last term.
+if t / (R V) >= a (a + 1) kappa^2 / 2; and with mu^2 = kappa^2 R (T + sqrt d)^2 and beyond = 0.
 
 **Proof.** Make U public. Given all before, the pair of round r is (kappa ||k_r||)-GDP (steps 1 to 3), where k_r depends
-on U and on all before. Suppose that sum ||k_r||^2 <= B for certain, and add one more Gaussian pair at the end, of the
-square kappa^2 B minus what was spent. In the dominating Gaussian pairs the hockey-stick value of the likelihood ratio
-so far and of the rest, whose square is kappa^2 B minus what was spent, is a martingale, whatever k_r is. So all
-together are (kappa sqrt B)-GDP. The bound ||k_r|| <= T + sqrt d is the second claim. For the first, step 4 bounds ln E
-exp(theta ||k_r||^2) given all before by theta (T^2 + d/4) + theta^2 V/2, so in each of the two worlds the sum passes B
-= R (T^2 + d/4) + t with a probability of at most exp(-t^2 / (2 R V)) = p. Answers that stop before B is passed are
-(kappa sqrt B)-GDP, and each of the two laws differs from theirs by at most p. QED
+on U and on all before. So it is enough to bound the hockey-stick value for answers from the Gaussian pairs that
+dominate them. Let L be the logarithm of their likelihood ratio, and S = sum ||k_r||^2. Suppose that S <= B for certain,
+and add one more Gaussian pair at the end, of the square kappa^2 B minus what was spent. The hockey-stick value of the
+likelihood ratio so far and of the rest is a martingale, whatever k_r is. So all together are (kappa sqrt B)-GDP. The
+bound ||k_r|| <= T + sqrt d is the second claim.
+
+For the first let B = R m + t. The value is E max(0, 1 - e^(epsilon - L)) in the first of the two worlds. Its part with
+S <= B is at most that of answers that stop before B is passed, which is delta_mu(epsilon). For the rest use that max(0,
+1 - e^-y) <= (a^a / (1 + a)^(1 + a)) e^(a y) for all y, with equality at e^y = (1 + a)/a. So with theta >= 0 it is at
+most this constant times E exp(a (L - epsilon) + theta (S - B)). Given all before and U, a round adds to L a normal
+variable of variance kappa^2 ||k_r||^2 and half of it as its mean, so
+
+    E exp(a L_r + theta ||k_r||^2) = E exp(eta ||k_r||^2) <= exp(eta m + eta^2 V/2),   eta = a (a+1) kappa^2/2 + theta,
+
+by step 4, whatever was before; so R rounds have at most the R-th power. With eta = t / (R V), which is allowed if theta
+is not negative then, the exponent is a (a + 1) kappa^2 B / 2 - a epsilon - eta t + R eta^2 V / 2. The last two terms
+add up to -t^2 / (2 R V) = -x. The two worlds change roles in the same way. QED
 
 **Why fair bits.** Privacy needs a variance N p (1-p). A user sends g + b bits for any p, and b is least at p = 1/2.
 The binomial is then symmetric, which brings kappa closest to the Gaussian's 1/sigma = 2/sqrt(N), and b random bits are
@@ -89,6 +99,7 @@ MOST_TRIALS = 2**36
 
 _EXCESS = 1.05  # accepted variance, relative to the analytic Gaussian mechanism
 _TAIL_SHARE = 0.01  # the share of delta for the tails
+_RARE = 7.0  # x of several rounds: `beyond` is then some thousandths of delta
 _MOST_BITS = 2**40
 _TOLERANCE = 1 + 2e-9  # norms are checked up to 1e-9
 
@@ -145,20 +156,30 @@ def spent_delta(trials: int, shift: float, d: int, epsilon: float, delta: float,
     kappa, tail = gaussian_step(trials, _log_cut(d * rounds, epsilon, delta))
     if not math.isfinite(kappa):
         return 1.0
-    square, missed = rounds * (shift + math.sqrt(d)) ** 2, 0.0
+    square, beyond = rounds * (shift + math.sqrt(d)) ** 2, 0.0
     if rounds == 1:
         square = _effective(kappa, shift, d, epsilon)
     else:
-        likely = rounds * (shift**2 + d / 4) + _spread(shift, d, rounds, epsilon, delta)
-        if likely < square:
-            square, missed = likely, _TAIL_SHARE * delta
-    spent = gdp_delta(kappa * math.sqrt(square), epsilon)
-    return min(1.0, spent * (1 + 1e-9) + missed + d * rounds * (1 + math.exp(epsilon)) * tail)
+        likely = rounds * (shift**2 + d / 4) + _spread(shift, d, rounds)
+        if likely < square and (missed := _beyond(kappa, likely, shift, d, epsilon, rounds)) is not None:
+            square, beyond = likely, missed
+    spent = gdp_delta(kappa * math.sqrt(square), epsilon) + beyond
+    return min(1.0, spent * (1 + 1e-9) + d * rounds * (1 + math.exp(epsilon)) * tail)
 
 
-def _spread(shift: float, d: int, rounds: int, epsilon: float, delta: float) -> float:
-    """sqrt(2 R V ln(1/p)) for the p that costs its share of delta."""
-    return (shift + math.sqrt(d) / 2) * math.sqrt(-2 * rounds * _log_cut(1, epsilon, delta))
+def _spread(shift: float, d: int, rounds: int) -> float:
+    """t, for x = `_RARE`."""
+    return (shift + math.sqrt(d) / 2) * math.sqrt(2 * rounds * _RARE)
+
+
+def _beyond(kappa: float, square: float, shift: float, d: int, epsilon: float, rounds: int) -> float | None:
+    """`beyond` for B = `square`, at an a near the best one; None if the claim does not allow this a."""
+    mu_squared = kappa**2 * square
+    a = epsilon / mu_squared - 0.5
+    if not 0 < a * (a + 1) * kappa**2 / 2 <= math.sqrt(2 * _RARE / rounds) / (shift + math.sqrt(d) / 2):
+        return None
+    constant = a * math.log(a) - (1 + a) * math.log1p(a)
+    return math.exp(constant + a * (a + 1) * mu_squared / 2 - a * epsilon - _RARE)
 
 
 def shift_of(g: int, d: int, share: float) -> float:
@@ -232,7 +253,7 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
         most = (mu / 2) ** 2 * users * b  # T^2 for Gaussian noise without rounding
         rounded = most - d / 4
         if rounds > 1:
-            likely = most - d / 4 - _spread(math.sqrt(most), d, rounds, budget.epsilon, budget.delta) / rounds
+            likely = most - d / 4 - _spread(math.sqrt(most), d, rounds) / rounds
             rounded = max(likely, max(0.0, math.sqrt(most) - math.sqrt(d)) ** 2)
         if rounded > 0 and (1 + 1 / b) * most / rounded <= _EXCESS:
             g = _finest(partial(keeps, b), math.ceil(math.sqrt(most) / share))

@@ -11,7 +11,8 @@ with a bit
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
   than a third;
 * else about the columns in turn, if b < A(5 p);
-* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
+* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u). What a
+  column gains when it is scaled next is known already, and does not count,
 
 A(k) = min(.15 u, k (1 + ln max(1, .15 u/k))); otherwise with a gradient. After 32 records, and then every time their
 number has grown by a fifth, columns are scaled anew (`_rescale`). Scales only fall.
@@ -146,20 +147,32 @@ cdef void _to_units(const Model* m, const double* original, double* out) noexcep
         out[m.d - 1] = original[m.d - 1] / scale
 
 
+cdef double _due(const double* w, double mean, double scale) noexcept nogil:
+    """The scale that a column with this posterior and this scale gets when columns are scaled (see `_rescale`)."""
+    cdef double new = scale
+    if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
+        new = max(scale / _SHRINK, _LEAST_SCALE)
+        while new > _LEAST_SCALE and ls.chance_beyond(w, mean, new / _FINE) < _SURE:
+            new = max(new / _FINE, _LEAST_SCALE)
+    return new
+
+
 cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     """Compute a row of `summary` anew from its posterior."""
     cdef double w[ls.CELLS]
     cdef double* row = m.summary + slot * SUMMARY
     ls.weigh(m.posterior + slot * ls.CELLS, w)
     ls.summarise_into(w, row)
-    row[GAIN] = ls.gain_of(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE])
+    row[GAIN] = ls.gain_of(w, row[ls.MEAN], _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
 
 
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
     With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
-    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
+    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it. If a scale has
+    fallen threefold, the average starts anew, and so do the steps of the parameters whose column was never scaled: they
+    were found for a model in which the column that fell had no weight.
     """
     cdef double w[ls.CELLS]
     cdef double* row
@@ -174,13 +187,9 @@ cdef void _rescale(Model* m) noexcept nogil:
             continue
         column = m.frame + j * FRAME
         mean, scale = row[ls.MEAN], column[SCALE]
-        new = scale
         ls.weigh(m.posterior + slot * ls.CELLS, w)
-        if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
-            new = max(scale / _SHRINK, _LEAST_SCALE)
-            while new > _LEAST_SCALE and ls.chance_beyond(w, mean, new / _FINE) < _SURE:
-                new = max(new / _FINE, _LEAST_SCALE)
-        elif not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
+        new = _due(w, mean, scale)
+        if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
         for k in range(m.d // q):
             m.theta[k * q + p] += m.theta[k * q + j] * (mean - column[CENTRE]) / scale
@@ -199,6 +208,7 @@ cdef void _rescale(Model* m) noexcept nogil:
         _fit(m)
     if restart:
         m.clock[WEIGHT] = 0.0
+        m.frame[p * FRAME + SHRUNK] = m.clock[TOTAL]
         for j in range(p):
             m.frame[j * FRAME + LOWEST] = m.frame[j * FRAME + SCALE]
 
