@@ -14,7 +14,12 @@ import numpy as np
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-REORDERED = {"streamdp.privacy.privunit", "streamdp.optim.loops", "streamdp.optim.local_learning"}
+REORDERED = {
+    "streamdp.privacy.privunit",
+    "streamdp.optim.location_scale",
+    "streamdp.optim.loops",
+    "streamdp.optim.local_learning",
+}
 """Modules whose sums over coordinates may be reordered, to use vector instructions.
 
 No other module may be: the rounding of additive noise and of a ledger's sums is part of a proof. That of PrivUnit is

@@ -1,5 +1,6 @@
 """Files of records as sources: blocks become batches that are slices of them, with positions and dead letters.
 
+While the records of a block are used, a second thread reads and decodes the next block, unless the file may still grow.
 A later run can continue after any record, whatever the sizes of blocks and batches were. Positions are public. They
 count records and hold no byte offset: an offset would reveal how long the records are, and so what they say.
 """
@@ -10,6 +11,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -77,6 +79,7 @@ class RecordFile(ABC):
         )
         self._closed = False
         self._key: bytes | None = None
+        self._thread = ThreadPoolExecutor(1, "streamdp-decode")  # it starts with the first task
         self._open()
 
     def recognise(self, key: bytes) -> None:
@@ -94,6 +97,7 @@ class RecordFile(ABC):
     def _open(self) -> None:
         self._blocks = self._read_blocks()
         self._block: _Block | None = None
+        self._ahead: Future[_Block | None] | None = None  # the block after it; nothing else reads the file meanwhile
         self._polled = 0  # 0 until a record was polled; more than `_blocks.row` while records are passed over
         self._passed: Counter[str] = Counter()  # flaws of the records passed over
         self._bad: Counter[str] = Counter()
@@ -126,6 +130,7 @@ class RecordFile(ABC):
     @property
     def finished(self) -> bool:
         """True once everything was polled; not before too many bad records at the end were reported."""
+        self._take_ahead()
         return self._closed or (self._read_out and not self._too_many_bad())
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
@@ -134,6 +139,7 @@ class RecordFile(ABC):
         Raises `TooManyBadRecordsError` in the poll after the one that exceeded the limit, so that the good records
         before it can be committed; `SourceError` if the file cannot be read.
         """
+        self._take_ahead()
         if self._too_many_bad():
             reason, count = self._bad.most_common(1)[0]
             raise TooManyBadRecordsError(
@@ -141,24 +147,53 @@ class RecordFile(ABC):
                 f"for {reason!r} ({count}); the limit is a share of {self._max_bad_share:g}. See the dead letters, fix "
                 "the file or the schema, or raise max_bad_share."
             )
+        if self._block is None and self._ahead is not None:
+            failed, self._ahead = self._ahead, None
+            failed.result()
         deadline = time.monotonic() + timeout_s
         while self._block is None and not self._closed:
             records = self._blocks.next(max(0.0, deadline - time.monotonic()))
             if records is None:
                 break
             self._block = self._decoded(records)
+        if self._block is not None and self._ahead is None and not (self._growing or self._blocks.finished):
+            self._ahead = self._thread.submit(self._read_on)
         return self._slice(max_records)
+
+    def _read_on(self) -> _Block | None:
+        records = self._blocks.next(0.0)
+        return None if records is None else self._decoded(records)
+
+    def _take_ahead(self) -> None:
+        """Wait for the block that is decoded ahead, if it is the next one. An error of it stays for `poll`."""
+        ahead = self._ahead
+        if self._block is None and ahead is not None and ahead.exception() is None:
+            block = ahead.result()
+            if block is not None and block.last_row > self._row:  # else an interrupted call has taken it
+                self._block = block
+            self._ahead = None
+
+    def _lost(self) -> bool:
+        """Whether a call that was interrupted has read records that nothing holds."""
+        self._take_ahead()
+        held = self._row if self._block is None else self._block.last_row
+        return self._ahead is None and self._blocks.row > held
+
+    def _stop_reading(self) -> None:
+        if self._ahead is not None:
+            wait([self._ahead])
+        self._blocks.close()
 
     def seek(self, position: Position) -> None:
         """See `records.Source.seek`. Raises `SourceError` if this file cannot be the one of the position."""
         row, bad = position.get("row"), position.get("bad")
         if not (isinstance(row, int) and isinstance(bad, dict) and row >= 0):
             raise SourceError(f"{self._blocks.name}: expected the position of a file, got another one")
-        if position == self.position:
+        if position == self.position and not self._lost():
             return
         if self.path == "-":
             raise SourceError("standard input cannot be read again from an earlier position; give a file instead")
-        self._blocks.close()
+        self._stop_reading()
         self._open()
         if row == 0:
             return
@@ -197,7 +232,13 @@ class RecordFile(ABC):
     def close(self) -> None:
         """Stop, also while following. Safe to call twice."""
         self._closed = True
-        self._blocks.close()
+        self._stop_reading()
+        self._thread.shutdown(wait=False)
+
+    @property
+    def _growing(self) -> bool:
+        """Whether more bytes may come later than the call that asks for them."""
+        return self._follow or self.path == "-"
 
     @property
     def _records(self) -> int:
@@ -205,7 +246,7 @@ class RecordFile(ABC):
 
     @property
     def _read_out(self) -> bool:
-        return self._blocks.finished and self._block is None
+        return self._blocks.finished and self._block is None and self._ahead is None
 
     def _too_many_bad(self) -> bool:
         bad = self._bad.total()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamdp.data.subjects import subject_bytes
+from streamdp.data.subjects import subject_bytes, subjects_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
@@ -265,7 +265,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         if len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         self._check_rows(X, y)  # all of them, before the first one is learned
-        members = [subject_bytes(subject) for subject in subjects]
+        members = subjects_bytes(subjects)
         self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent
         done, learned = 0, np.zeros(len(X), dtype=bool)
         while done < len(X):  # part by part, because refused records do not fill a batch

@@ -16,7 +16,7 @@ from hashlib import blake2b
 import numpy as np
 
 from streamdp.data.records import Subject
-from streamdp.data.subjects import subject_bytes
+from streamdp.data.subjects import subjects_bytes
 from streamdp.database.durable import write_durably
 from streamdp.errors import ConfigError, StoreError, StoreMismatchError
 
@@ -49,19 +49,17 @@ def hash_subjects(
 
     Raises the errors of `subject_bytes`.
     """
-    present = np.array([subject is not None for subject in subjects], dtype=np.bool_)
-    # The key is absorbed once for all subjects.
-    keyed = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject")
-    start, digests = keyed.copy, []
+    people = subjects_bytes(subjects)
+    present = np.array([person is not None for person in people], dtype=np.bool_)
+    # The key is absorbed once for all subjects. `update` returns None.
+    start = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject").copy
     if periods is None:
-        for subject in subjects:
-            one = start()
-            one.update(subject_bytes(subject) or b"")
-            digests.append(one.digest())
+        digests = [(one := start()).update(person or b"") or one.digest() for person in people]
     else:
-        for subject, suffix in zip(subjects, np.ascontiguousarray(periods, ">u4").view("V4").tolist(), strict=True):
+        digests = []
+        for person, suffix in zip(people, np.ascontiguousarray(periods, ">u4").view("V4").tolist(), strict=True):
             one = start()
-            one.update((subject_bytes(subject) or b"") + suffix)
+            one.update((person or b"") + suffix)
             digests.append(one.digest() + suffix)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present
 

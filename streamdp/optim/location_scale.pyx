@@ -18,7 +18,7 @@ Nothing here is exact for data that are no bell; it serves to scale columns, and
 
 import numpy as np
 
-from libc.math cimport INFINITY, exp, exp2, log, sqrt, tanh
+from libc.math cimport INFINITY, exp, exp2, log, sqrt
 
 cimport numpy as cnp
 
@@ -27,8 +27,37 @@ from streamdp.privacy.arrays cimport matrix, vector
 cnp.import_array()
 
 
-cdef inline double _share(double z) noexcept nogil:
-    return 0.5 + 0.5 * tanh(0.85 * z)
+cdef double _grid[CELLS]  # exp(1.7 m/s) of all cells
+cdef double _rates[SPREADS]  # 1.7/s
+cdef double _logs[SPREADS]  # ln s
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #define SDP_NOTHING -40.0
+
+    /* ln x for 2^-1000 < x < 2^1000, to some units in the last place. The library's log is not vectorised. With
+       x = 2^e m and m from sqrt(1/2) to sqrt(2), ln m = 2 (s + s^3/3 + ... + s^19/19), s = (m - 1)/(m + 1). */
+    static inline double sdp_log(double x) {
+        const uint64_t bias = (uint64_t) 1024 << 52, whole = (uint64_t) 0x433 << 52;
+        uint64_t bits, e, number;
+        double m, s, z, exponent, series;
+        memcpy(&bits, &x, sizeof x);
+        e = (bits + bias - 0x3FE6A09E667F3BCDu) >> 52;
+        number = e | whole;
+        memcpy(&exponent, &number, sizeof x);
+        number = bits + bias - (e << 52);
+        memcpy(&m, &number, sizeof x);
+        s = (m - 1.0) / (m + 1.0);
+        z = s * s;
+        series = z * (1 / 13.0 + z * (1 / 15.0 + z * (1 / 17.0 + z * (1 / 19.0))));
+        series = z * (1 / 3.0 + z * (1 / 5.0 + z * (1 / 7.0 + z * (1 / 9.0 + z * (1 / 11.0 + series)))));
+        return (exponent - (4503599627370496.0 + 1024.0)) * 0.69314718055994530942 + 2.0 * (s + s * series);
+    }
+    """
+    const double NOTHING "SDP_NOTHING"  # a weight below exp(NOTHING) of the largest one counts as 0 in a summary
+    double fast_log "sdp_log"(double) noexcept nogil
 
 
 cdef inline double _centre(int i) noexcept nogil:
@@ -39,58 +68,93 @@ cdef inline double _spread(int k) noexcept nogil:
     return exp2(-6.0 + 0.5 * k)
 
 
-cdef void take_in(double* cells, double low, double high, bint answer, double keep) noexcept nogil:
-    """As `update`, for the `CELLS` logarithms of one column."""
-    cdef double spreads[SPREADS]
-    cdef double top = -INFINITY, s, above, below, f, yes
+cdef void _fill() noexcept nogil:
     cdef int i, k
-    keep = min(keep, 1.0 - exp2(-40.0))
     for k in range(SPREADS):
-        spreads[k] = _spread(k)
+        _rates[k], _logs[k] = 1.7 / _spread(k), log(_spread(k))
     for i in range(CENTRES):
         for k in range(SPREADS):
-            s = spreads[k]
-            above = 1.0 if high == INFINITY else _share((high - _centre(i)) / s)
-            below = 0.0 if low == -INFINITY else _share((low - _centre(i)) / s)
-            f = 0.025 + 0.95 * (above - below)
-            yes = keep * f + (1.0 - keep) * (1.0 - f)
-            cells[i * SPREADS + k] += log(yes if answer else 1.0 - yes)
-            top = max(top, cells[i * SPREADS + k])
+            _grid[i * SPREADS + k] = exp(_rates[k] * _centre(i))
+
+
+_fill()
+
+
+cdef double _top(const double* cells) noexcept nogil:
+    """The largest of the `CELLS` logarithms, by spread first: then several are compared at once."""
+    cdef double tops[SPREADS]
+    cdef double top = -INFINITY
+    cdef int i, k
+    for k in range(SPREADS):
+        tops[k] = cells[k]
+    for i in range(1, CENTRES):
+        for k in range(SPREADS):
+            tops[k] = cells[i * SPREADS + k] if cells[i * SPREADS + k] > tops[k] else tops[k]
+    for k in range(SPREADS):
+        top = max(top, tops[k])
+    return top
+
+
+cdef void take_in(double* cells, double low, double high, bint answer, double keep) noexcept nogil:
+    """As `update`, for the `CELLS` logarithms of one column.
+
+    F((x - m)/s) = 1/(1 + exp(-1.7 x/s) exp(1.7 m/s)), so a bit takes two exponentials a spread and not two a cell.
+    """
+    cdef double above[SPREADS]
+    cdef double below[SPREADS]
+    cdef double chance[CELLS]
+    cdef double slope = 0.95 * (2.0 * keep - 1.0), start = 0.025 * (2.0 * keep - 1.0) + 1.0 - keep, top
+    cdef int i, k
+    if not answer:
+        slope, start = -slope, 1.0 - start
+    for k in range(SPREADS):
+        above[k], below[k] = exp(-_rates[k] * high), exp(-_rates[k] * low)
+    for i in range(CENTRES):
+        for k in range(SPREADS):
+            chance[i * SPREADS + k] = start + slope * (
+                1.0 / (1.0 + above[k] * _grid[i * SPREADS + k]) - 1.0 / (1.0 + below[k] * _grid[i * SPREADS + k])
+            )
+    for i in range(CELLS):
+        cells[i] += fast_log(chance[i])
+    top = _top(cells)
     for i in range(CELLS):
         cells[i] -= top
 
 
 cdef void weigh(const double* cells, double* w) noexcept nogil:
     """As `weights`, for one column."""
-    cdef double total = 0.0
+    cdef double total = 0.0, top = _top(cells)
     cdef int i
     for i in range(CELLS):
-        w[i] = exp(cells[i])
+        w[i] = exp(cells[i] - top) if cells[i] - top > NOTHING else 0.0
         total += w[i]
+    total = 1.0 / total
     for i in range(CELLS):
-        w[i] /= total
+        w[i] *= total
 
 
 cdef void summarise_into(const double* w, double* out) noexcept nogil:
     """As `summarise`."""
     cdef double mean = 0.0, square = 0.0, logs = 0.0, log_square = 0.0, below = 0.0, median = 1.0
-    cdef double ln[SPREADS]
+    cdef double spreads[SPREADS]
     cdef double m, row, variance, log_variance, typical, reach
     cdef bint found = False
     cdef int i, k
     for k in range(SPREADS):
-        ln[k] = log(_spread(k))
+        spreads[k] = 0.0
     for i in range(CENTRES):
         m, row = _centre(i), 0.0
         for k in range(SPREADS):
             row += w[i * SPREADS + k]
-            logs += w[i * SPREADS + k] * ln[k]
-            log_square += w[i * SPREADS + k] * ln[k] * ln[k]
+            spreads[k] += w[i * SPREADS + k]
         mean += row * m
         square += row * m * m
         if not found and below + row >= 0.5:
             found, median = True, m
         below += row
+    for k in range(SPREADS):
+        logs += spreads[k] * _logs[k]
+        log_square += spreads[k] * _logs[k] * _logs[k]
     variance, log_variance = max(square - mean * mean, 0.0), max(log_square - logs * logs, 0.0)
     out[MEAN], out[VARIANCE], out[MEDIAN], out[LOG], out[LOG_VARIANCE] = mean, variance, median, logs, log_variance
     typical = exp(2.0 * logs)
@@ -112,8 +176,10 @@ cdef double gain_of(const double* w, double mean, double scale) noexcept nogil:
         away = (_centre(i) - mean) * (_centre(i) - mean)
         for k in range(SPREADS):
             square = squares[k] + away
-            if square < limit:
-                out += w[i * SPREADS + k] * 0.5 * log(limit / square)
+            if square >= limit:
+                break  # spreads grow with k
+            if w[i * SPREADS + k] > 0.0:
+                out += w[i * SPREADS + k] * 0.5 * fast_log(limit / square)
     return out
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
-from streamdp.data.subjects import subject_bytes
+from streamdp.data.subjects import subject_bytes, subjects_bytes
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.bounded import PLANNED_ONLY
@@ -144,7 +144,7 @@ class UserLearner(UserRecords, BatchedModel):
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
         if not self._people.room:  # an exception, such as Ctrl-C, interrupted the end of a window
             self._finish()
-        people = [subject_bytes(subject) for subject in people]  # b"ann" and "ann" are one person
+        people = subjects_bytes(people)  # b"ann" and "ann" are one person
         admitted = self._admit(people)
         if admitted is not None:
             self.n_refused += int(np.count_nonzero(~admitted))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.data.subjects import subject_bytes
+from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.windowed.window_buffer import Gathering
@@ -198,7 +198,7 @@ class WindowLearner(UserRecords):
         return min(records, self._gathered.room)
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
-        people = [subject_bytes(subject) for subject in people]  # b"ann" and "ann" are one person
+        people = subjects_bytes(people)  # b"ann" and "ann" are one person
         if self.ledger is not None:
             self.ledger.prepare(people)  # what may fail comes first, when nothing of this is learned or spent
         done, taken = 0, np.zeros(len(X), dtype=bool)

@@ -120,7 +120,7 @@ BODY = {
 def test_any_bytes_in_any_pieces_give_the_same(tmp_path, monkeypatch, kind, data):
     """Blocks, batches, seeks and compression must not show; nor may the fast way differ from the slow one."""
     body = data.draw(BODY[kind])
-    assume(not body.startswith(b"\x1f\x8b"))  # then it is a gzip file, and a bad one
+    assume(not body.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")))  # then it is a packed file, and a bad one
     choose = random.Random(data.draw(st.integers(0, 2**32)))
     content = (HEADER if kind == "csv" else b"") + body
     path = write(tmp_path / "data", gzip.compress(content) if choose.random() < 0.5 else content)
@@ -569,6 +569,36 @@ def test_positions_do_not_tell_how_long_records_are(tmp_path, monkeypatch, kind,
     first = 2 if kind == "csv" else 1
     assert [p["row"] for p in seen[0] if p["row"] >= first] == list(range(first, first + 20))
     assert all(positions == seen[0] for positions in seen)
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3])
+def test_an_interruption_while_a_block_is_decoded_loses_no_record(tmp_path, monkeypatch, broken):
+    """The first block is decoded by the caller, the others by a second thread while the caller has the one before."""
+    path = write(tmp_path / "f", as_bytes("csv", rows(60)))
+    expected = outcome(read_all(open_lenient("csv", path)))
+    monkeypatch.setattr(recordblocks, "BLOCK_BYTES", 300)
+    decode, threads = CSVSource._decode, []
+
+    def interrupted(self, *given):
+        threads.append(threading.current_thread())
+        if len(threads) == broken:
+            raise KeyboardInterrupt
+        return decode(self, *given)
+
+    monkeypatch.setattr(CSVSource, "_decode", interrupted)
+    source, batches = open_lenient("csv", path), []
+    while not source.finished:
+        try:
+            batches.append(source.poll(7, 0.0))
+        except KeyboardInterrupt:
+            source.seek(source.position)
+    assert outcome(batches) == expected
+    assert len(threads) > 3
+    assert len(set(threads)) == 2
+    source.close()
+    for thread in set(threads) - {threading.current_thread()}:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_a_json_position_holds_nothing_of_the_first_record(tmp_path):

@@ -18,9 +18,10 @@ def share(z: float) -> float:
 
 
 def test_the_posterior_is_bayes_rule() -> None:
-    """Cell by cell against the formula, with two questions, one of them open to the left."""
+    """Cell by cell against the formula, with questions that are open to a side, or far away."""
     posterior = ls.flat(2)
     questions = [(-math.inf, 0.25, True, 0.73), (-0.5, 0.1, False, 0.9)]
+    questions += [(0.9, math.inf, True, 1.0), (-9.0, 1e300, False, 0.6)]
     for low, high, answer, keep in questions:
         ls.update(posterior, 1, low, high, answer, keep)
     centres, spreads = np.linspace(-1, 1, ls.CENTRES), 2.0 ** np.arange(-6, 0.25, 0.5)
@@ -32,7 +33,7 @@ def test_the_posterior_is_bayes_rule() -> None:
                 yes = keep * f + (1 - keep) * (1 - f)
                 weights[i, j] *= yes if answer else 1 - yes
     found = np.exp(posterior[1])
-    np.testing.assert_allclose(found / found.sum(), weights / weights.sum(), rtol=1e-9)
+    np.testing.assert_allclose(found / found.sum(), weights / weights.sum(), rtol=1e-12)
     assert not posterior[0].any()
     summary = np.zeros(ls.SUMMARY)
     kept = ls.weights(posterior, 1)
