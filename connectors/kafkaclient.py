@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -51,6 +52,10 @@ PASSING = (
 
 CONNECT_TIMEOUT_S = 6.0
 ANSWER_TIMEOUT_S = 10.0
+LOGIN_TIMEOUT_S = 2.0
+
+_VERSIONS_REQUEST = (18, 0, 1, -1)
+"""ApiVersions, its version 0, a number for the answer, no client id."""
 
 
 def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, Any]) -> KafkaConsumer:
@@ -156,16 +161,12 @@ def _explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, A
     """Raise a `SourceError` that says why a broker that listens rejects us: the client reports only silence."""
     protocol = options.get("security_protocol", "PLAINTEXT")
     servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
-    for server in servers:
-        host, _, port = server.strip().rpartition(":")
+    for server in map(str.strip, servers):
         try:
-            plain = socket.create_connection((host, int(port)), timeout=2.0)
+            rejected = _answers(server, protocol, options) and _rejects_login(server, protocol, options)
         except (OSError, ValueError):
             continue  # no server listens there
-        with plain:
-            if protocol in ("SSL", "SASL_SSL") and "ssl_context" not in options:
-                _try_tls(plain, server, host, options)
-        if protocol.startswith("SASL"):
+        if rejected:
             raise SourceError(
                 f"{server} answers but rejects the login: see sasl_mechanism, user and password (security_protocol"
                 f" {protocol})"
@@ -175,16 +176,46 @@ def _explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, A
         )
 
 
-def _try_tls(plain: socket.socket, server: str, host: str, options: Mapping[str, Any]) -> None:
-    """Make a TLS connection on an open socket; raises `SourceError` if that fails."""
+def _rejects_login(server: str, protocol: str, options: Mapping[str, Any]) -> bool:
+    """Whether a broker that answers before and after another login does not let us in: one that starts does soon."""
+    if not protocol.startswith("SASL"):
+        return False
+    given = {**options, "bootstrap_servers": server, "bootstrap_timeout_ms": int(1000 * LOGIN_TIMEOUT_S)}
+    try:
+        KafkaConsumer(**given).close()
+    except KafkaError:
+        return _answers(server, protocol, options)
+    return False
+
+
+def _answers(server: str, protocol: str, options: Mapping[str, Any]) -> bool:
+    """Whether a broker says which requests it knows, which it does before a login.
+
+    Raises `SourceError` if TLS fails, and `OSError` or `ValueError` if nothing listens there.
+    """
+    host, _, port = server.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=2.0))
+        if protocol in ("SSL", "SASL_SSL") and "ssl_context" not in options:
+            connection = stack.enter_context(_with_tls(connection, server, host, options))
+        try:
+            connection.sendall(struct.pack(">ihhih", 10, *_VERSIONS_REQUEST))
+            return bool(connection.recv(1))
+        except OSError:
+            return False
+
+
+def _with_tls(plain: socket.socket, server: str, host: str, options: Mapping[str, Any]) -> ssl.SSLSocket:
+    """TLS on an open socket; raises `SourceError` if a certificate does not fit."""
     try:
         context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
     except OSError as error:
         raise SourceError(f"cannot read the certificates in ssl_cafile: {error.strerror or 'not PEM'}") from None
     context.check_hostname = options.get("ssl_check_hostname", True)
     try:
-        with context.wrap_socket(plain, server_hostname=host):
-            pass
+        return context.wrap_socket(plain, server_hostname=host)
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # as of a broker that starts or ends
+        raise SourceUnavailableError(f"{server} ends connections before TLS begins") from None
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason
         raise SourceError(f"{server}: TLS failed ({reason}); see ssl_cafile and the broker's certificate") from None

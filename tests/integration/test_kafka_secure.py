@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
+import struct
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -12,6 +16,7 @@ from typing import Any
 import kafka
 import pytest
 
+from connectors import kafkaclient
 from connectors.kafka import KafkaSource
 from servers.broker import Broker, create_topic
 from servers.certificates import make_certificates
@@ -105,8 +110,12 @@ def test_a_wrong_password_or_user(
     options: Callable[[Broker], dict[str, Any]],
     change: dict[str, str],
 ) -> None:
-    given = options(secure) | change | {"bootstrap_timeout_ms": 6000 if address == "sasl_bootstrap" else 1500}
-    error = refused(getattr(secure, address), given, "rejects the login: see sasl_mechanism, user and password", caplog)
+    error = refused(
+        getattr(secure, address),
+        options(secure) | change,
+        "rejects the login: see sasl_mechanism, user and password",
+        caplog,
+    )
     assert not isinstance(error, SourceUnavailableError)
 
 
@@ -130,3 +139,43 @@ def test_the_wrong_protocol(secure: Broker, caplog: pytest.LogCaptureFixture) ->
     assert isinstance(refused(secure.tls_bootstrap, {}, silent, caplog), SourceUnavailableError)
     refused(secure.bootstrap, tls(secure), "TLS", caplog)
     refused(secure.bootstrap, scram(secure), "rejects the login: see sasl_mechanism", caplog)
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL", "SSL"])
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_broker_that_is_about_to_start_or_to_end_rejects_nothing(protocol: str, reset: bool) -> None:
+    """It accepts connections and ends them; a worker must wait for it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):  # until the server is closed
+                while True:
+                    connection, _ = listening.accept()
+                    if reset:
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    else:
+                        connection.recv(1)
+                    connection.close()
+
+        threading.Thread(target=accept, daemon=True).start()
+        login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "u", "sasl_plain_password": WRONG}
+        options = {"security_protocol": protocol, "bootstrap_timeout_ms": 300, **(login if "SASL" in protocol else {})}
+        with pytest.raises(SourceUnavailableError):
+            source(f"127.0.0.1:{listening.getsockname()[1]}", "g", options)
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_broker_that_has_just_started_rejects_no_login(secure: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers for the first time when the worker has given up, and asks why."""
+    answers = kafkaclient._answers
+    with Proxy(secure.port("SASL_PLAINTEXT")) as proxy:
+        proxy.refuses = True
+
+        def started(*arguments: Any) -> bool:
+            proxy.refuses = False
+            return answers(*arguments)
+
+        monkeypatch.setattr(kafkaclient, "_answers", started)
+        with pytest.raises(SourceUnavailableError):
+            source(f"127.0.0.1:{proxy.port}", "g", scram(secure) | {"bootstrap_timeout_ms": 300})
+        assert not proxy.refuses
