@@ -8,6 +8,7 @@ import typer
 
 from streamdp.cli.ledger import ledger_app
 from streamdp.cli.shuffle import shuffle_app
+from streamdp.cli.spark import spark_app
 
 _CODES = """Exit codes: 0 done, or stopped by SIGINT or SIGTERM after a commit; 1 standard output cannot be written (no
 message if its reader has ended, as with head; a run then stops at its last commit), or an unexpected error; 2 wrong
@@ -25,6 +26,7 @@ app = typer.Typer(
 
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(shuffle_app, name="shuffle")
+app.add_typer(spark_app, name="spark")
 
 
 def _version(wanted: bool) -> None:

@@ -149,6 +149,8 @@ def _run(
 
     if isinstance(config.source, CallsConfig):
         raise ConfigError("this job learns from requests: use `streamdp serve`")
+    if config.source.type == "spark":
+        raise ConfigError("this job learns on Spark: use `streamdp spark run`")
     if isinstance(source := config.source, FileSourceConfig):
         if idle_seconds is not None or on_missing is not None or metrics_port is not None:
             raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")

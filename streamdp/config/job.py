@@ -19,9 +19,11 @@ from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.schema import SubjectConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
+from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
 from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.ledger.periods import RenewingCap
 from streamdp.runtime.defaults import COMMIT_RECORDS
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def _kind_of_source(value: Any) -> str:
     )
     if kind == "kafka" and content == "reports":
         return "reports"
-    return str(kind) if kind in ("kafka", "shuffle", "http") else "file"
+    return str(kind) if kind in ("kafka", "shuffle", "http", "spark") else "file"
 
 
 SourceConfig = Annotated[
@@ -78,6 +80,7 @@ SourceConfig = Annotated[
     | Annotated[KafkaSourceConfig, Tag("kafka")]
     | Annotated[ShuffleSourceConfig, Tag("shuffle")]
     | Annotated[HTTPSourceConfig, Tag("http")]
+    | Annotated[SparkSourceConfig, Tag("spark")]
     | Annotated[ReportsSourceConfig, Tag("reports")],
     Discriminator(_kind_of_source),
 ]
@@ -135,6 +138,20 @@ class JobConfig(Definition):
                 raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
             if self.schema_.time is not None:
                 raise MisfitError("schema", "requests have no times: leave time out, and a cap counts by their arrival")
+        return self
+
+    @model_validator(mode="after")
+    def _on_spark(self) -> Self:
+        if isinstance(self.source, SparkSourceConfig):
+            if not issubclass(self.model.kind, LDPLearner):
+                need = "a source of type: spark needs an LDP* estimator, whose state may be committed after any record"
+                raise MisfitError("model", f"{need}, not {self.model.estimator}")
+            if isinstance(self.cap_budget, RenewingCap):
+                raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")
+            if self.ledger is not None:
+                raise MisfitError("ledger", "a job on Spark has its spends in its own store: leave it out")
+            if "commit" in self.model_fields_set:
+                raise MisfitError("commit", "each batch of Spark is one commit: set the reader's options, or trigger")
         return self
 
     @model_validator(mode="after")
@@ -221,8 +238,8 @@ class JobConfig(Definition):
         """
         if not isinstance(self.source, FileSourceConfig):
             raise ConfigError(
-                "source.type: expected the type of a file; use `streamdp run` for a job that reads Kafka, and "
-                "`streamdp serve` for one that learns from requests"
+                "source.type: expected the type of a file; use `streamdp run` for a job that reads Kafka, "
+                "`streamdp serve` for one that learns from requests, `streamdp spark run` for one that Spark reads"
             )
         return self.source.build(encoder)
 
@@ -242,7 +259,7 @@ class JobConfig(Definition):
                 return [at(each) for each in path]
             return path if path in (None, "-") or "://" in str(path) else os.path.normpath(folder / str(path))
 
-        paths = ("path", "dead_letters", "avro_schema")
+        paths = ("path", "dead_letters", "avro_schema", "checkpoint")
         update = {name: at(getattr(self.source, name)) for name in paths if hasattr(self.source, name)}
         if isinstance(self.source, ShuffleSourceConfig):
             update["shuffler_store"] = at(self.source.shuffler_store or f"{self.job}-shuffler.db")

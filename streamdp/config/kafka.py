@@ -24,21 +24,18 @@ if TYPE_CHECKING:
 BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that does not name its brokers."""
 
-_SECRETS = ("password", "token", "secret")
+_SECRETS = ("password", "token", "secret", "jaas")
 
 
-class KafkaClientConfig(Settings):
-    """How to connect to the brokers.
+class SourceOptions(Settings):
+    """Options of a source's client, among which there may be secrets.
 
     Parameters
     ----------
-    brokers
-        `host:port[,host:port]`. None: the value of the environment variable STREAMDP_KAFKA.
     options
-        Options of `kafka.KafkaConsumer`. A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
+        A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
     """
 
-    brokers: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("options")
@@ -56,6 +53,24 @@ class KafkaClientConfig(Settings):
                 raise ValidationError.from_exception_data("options", [detail])  # it locates the option
         return options
 
+    def client_options(self) -> dict[str, Any]:
+        """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
+        return {name: _secret(f"source.options.{name}", value) for name, value in self.options.items()}
+
+
+class KafkaClientConfig(SourceOptions):
+    """How to connect to the brokers.
+
+    Parameters
+    ----------
+    brokers
+        `host:port[,host:port]`. None: the value of the environment variable STREAMDP_KAFKA.
+    options
+        Options of `kafka.KafkaConsumer`. A value may be `{env: NAME}` or `{file: PATH}`; a password must be.
+    """
+
+    brokers: str | None = None
+
     @property
     def servers(self) -> str:
         """The brokers. Raises `ConfigError` if neither the job nor the environment names them."""
@@ -63,10 +78,6 @@ class KafkaClientConfig(Settings):
         if not found:
             raise ConfigError(f"source.brokers: missing setting; add it, or set {BOOTSTRAP} to host:port")
         return found
-
-    def client_options(self) -> dict[str, Any]:
-        """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
-        return {name: _secret(f"source.options.{name}", value) for name, value in self.options.items()}
 
     def security_options(self) -> dict[str, Any]:
         """The part of `options` that producers need too."""

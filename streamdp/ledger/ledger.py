@@ -18,8 +18,9 @@ from sqlalchemy import Connection
 from streamdp.data.records import WHOLE, Subject
 from streamdp.errors import NotAvailableError, StoreError
 from streamdp.ledger import places
-from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
+from streamdp.ledger.caps import cap_numbers, cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
 from streamdp.ledger.ledger_file import LedgerFile
+from streamdp.ledger.loans import Loan
 from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, parse_cap
@@ -265,6 +266,25 @@ class Ledger:
             self._commit_if_large(0)
             self._find(subjects)
             self._n_prepared = len(subjects)
+
+    def lend(self, subjects: Sequence[Subject], key: bytes) -> Loan:
+        """Return the rows of subjects, with which another process admits their records (see `loans`).
+
+        Parameters
+        ----------
+        subjects
+            The subjects.
+        key
+            32 to 64 secret bytes for the hashes of the loan; not the subject key.
+
+        Raises `NotAvailableError` for a cap that renews and for a ledger of several jobs; the errors of `admit_many`.
+        """
+        if isinstance(self.cap, RenewingCap) or self.several_jobs:
+            raise NotAvailableError("only the spends of one job, under a cap that does not renew, can be lent")
+        self._rows.check_process()
+        with self.lock:
+            self._commit_if_large(0)
+            return Loan(self._rows, self._find(subjects)[0], subjects, key, [cap_numbers(self.cap)])
 
     def _commit_if_large(self, coming: int) -> None:
         """Read what others have changed, and commit if much is in memory and the ledger is not part of a store.

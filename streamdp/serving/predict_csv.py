@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 from contextlib import closing
-from typing import Any, TextIO
+from typing import TextIO
 
-import numpy as np
 import polars as pl
 
 from connectors.csvrows import CSVRows
 from streamdp.errors import SchemaError
+from streamdp.serving.predictor import Predictor
 from streamdp.serving.snapshots import Model
 
 
@@ -40,7 +40,7 @@ def predict_csv(model: Model, path: str, out: TextIO, *, delimiter: str = ",", c
     Raises `SchemaError` for a header that lacks or repeats a declared column or has `column` already, `SourceError`
     if the file cannot be read.
     """
-    predictor = _Predictor(model)
+    predictor = Predictor(model)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     bad = 0
@@ -51,7 +51,8 @@ def predict_csv(model: Model, path: str, out: TextIO, *, delimiter: str = ",", c
         writer.writerow(rows.header + added)
         places = [rows.names.index(name) for name in predictor.columns]
         for chunk in rows:
-            predictions = predictor([[row.fields[j] if row.reason is None else None for row in chunk] for j in places])
+            fields = [[row.fields[j] if row.reason is None else None for row in chunk] for j in places]
+            predictions = _texts(predictor, fields)
             for row, values in zip(chunk, predictions, strict=True):
                 bad += values is None
                 padding = [""] * (len(rows.header) - len(row.fields))  # a short row would shift its empty prediction
@@ -60,40 +61,16 @@ def predict_csv(model: Model, path: str, out: TextIO, *, delimiter: str = ",", c
     return bad
 
 
-class _Predictor:
-    """Encode the feature columns and predict; None for a row that the schema cannot encode."""
-
-    def __init__(self, model: Model) -> None:
-        declared = model.definition.schema_
-        # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
-        self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0])
-        self._schema = declared.model_copy(update={"subject": None, "budget": None}).build()
-        self._scale = declared.target.scale or 1.0
-        estimator: Any = model.estimator
-        self._estimator = estimator
-        self._classes = declared.target.classes
-        self.columns = self._schema.feature_columns
-        self.labels: list[str] = []
-        if self._classes is not None and estimator.probabilistic:
-            self.labels = self._classes
-
-    def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:
-        series = [pl.Series(name, values, dtype=pl.String) for name, values in zip(self.columns, fields, strict=True)]
-        frame = pl.DataFrame(series).with_columns(self._target.alias(self._schema.target))
-        batch = self._schema.encode(frame, np.arange(frame.height), {})
-        out: list[list[str] | None] = [None] * frame.height
-        for place, values in zip(batch.positions.tolist(), self._predict(batch.X), strict=True):
-            out[place] = values
-        return out
-
-    def _predict(self, X: np.ndarray) -> list[list[str]]:
-        if not len(X):
-            return []
-        predicted = self._estimator.predict_arrays(X)
-        if self._classes is None:
-            return [[repr(value)] for value in (predicted * self._scale).tolist()]
-        answers = [[self._classes[int(k)]] for k in predicted.tolist()]
-        if self.labels:
-            shares = self._estimator.predict_proba_arrays(X).tolist()
-            answers = [a + [f"{p:.6g}" for p in row] for a, row in zip(answers, shares, strict=True)]
-        return answers
+def _texts(predictor: Predictor, fields: list[list[str | None]]) -> list[list[str] | None]:
+    """The predictions of rows, as texts; None for a row that the schema cannot encode."""
+    frame = pl.DataFrame(
+        [pl.Series(name, values, dtype=pl.String) for name, values in zip(predictor.columns, fields, strict=True)]
+    )
+    places, predicted, shares = predictor(frame)
+    rows = [[value if isinstance(value, str) else repr(value)] for value in predicted]
+    if shares is not None:
+        rows = [row + [f"{p:.6g}" for p in of_one] for row, of_one in zip(rows, shares.tolist(), strict=True)]
+    out: list[list[str] | None] = [None] * frame.height
+    for place, row in zip(places.tolist(), rows, strict=True):
+        out[place] = row
+    return out

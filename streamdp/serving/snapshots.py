@@ -15,6 +15,8 @@ from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
 from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.ledger.periods import Cap
+from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot
 from streamdp.store.state_codec import decode_state, encode_state
 
 if TYPE_CHECKING:
@@ -50,6 +52,34 @@ class Model:
         definition = self.definition
         said = self.estimator.statement(definition.cap_budget, several_jobs=definition.ledger is not None)
         return "\n".join([said, *(f"Note: {note}." for note in definition.notes())])
+        notes = self.definition.notes() + _on_spark(self.snapshot)
+        return "\n".join([self.estimator.statement(), *(f"Note: {note}." for note in notes)])
+
+
+def _on_spark(snapshot: Snapshot) -> list[str]:
+    """A note on the machines of Spark, if they learned the model."""
+    if not any(place.startswith(f"{ON_SPARK}/") for place in (str(snapshot.shard), *snapshot.position)):
+        return []
+    return [
+        "it was learned on Spark: people must trust the machines of the cluster and their disks, where Spark keeps raw "
+        "records until a batch ends. Each machine draws its noise from its operating system; if Spark runs a task "
+        "twice, one of the two results is opened, and nothing else of them is stored in the clear"
+    ]
+
+
+class _Cap(NamedTuple):
+    """What a statement says of a ledger.
+
+    Parameters
+    ----------
+    cap
+        What a subject may spend.
+    several_jobs
+        Whether several jobs charge the ledger.
+    """
+
+    cap: Cap
+    several_jobs: bool
 
 
 def restore(snapshot: Snapshot) -> Model:

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 from streamdp.data.records import WHOLE, Position, Shard
 
+ON_SPARK = "<spark>"
+"""The topic of shards that executors of Spark learn. No topic of Kafka has such a name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:

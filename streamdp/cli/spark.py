@@ -1,0 +1,103 @@
+"""`streamdp spark run`: learn on a Spark cluster what the job says that Spark reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamdp.cli.common import say
+from streamdp.cli.settings import job_config
+from streamdp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamdp.config.job import Accepted, JobConfig
+    from streamdp.store.snapshot import Counts, Snapshot
+
+spark_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Jobs that a Spark cluster learns.")
+
+
+@spark_app.command(epilog="Example: streamdp spark run late-spark.yaml --master 'local[4]'")
+def run(
+    job: Annotated[str, typer.Argument(metavar="JOB.YAML", help="A job with a source of type: spark.")],
+    master: Annotated[
+        str | None, typer.Option(help="The cluster: local[4], spark://HOST:7077, yarn. Default: spark-submit's.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; once for each.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="The name of bounded data, by which a repeated run is recognised.")
+    ] = "whole",
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of a job; see streamdp run.")
+    ] = None,
+    accept_budget: Annotated[
+        bool, typer.Option("--accept-budget", help="Go on with a larger budget or cap; the statement will say both.")
+    ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on with a store that has lost commits; the statement says so.")
+    ] = False,
+) -> None:
+    """Learn bounded data once, or a stream until SIGINT or SIGTERM."""
+    from streamdp.config.job import Accepted
+
+    config = job_config(job, {}, assignments or ())
+    pairs = [setting.partition("=") for setting in conf or ()]
+    if bad := [key for key, equals, _ in pairs if not (key and equals)]:
+        raise ConfigError(f"--conf {bad[0]}: expected KEY=VALUE")
+    if config.source.type != "spark":
+        raise ConfigError("expected a job with a source of type: spark")
+    _run(config, master, {key: value for key, _, value in pairs}, name, Accepted(accept_budget, accept_loss))
+
+
+def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str, accepted: Accepted) -> None:
+    from streamdp.config.spark import SparkSourceConfig
+    from streamdp.serving.holdout import Holdout
+    from streamdp.serving.publish import Publisher
+    from streamdp.serving.snapshots import combined
+    from streamdp.spark.learning import learn
+    from streamdp.spark.reading import read, session
+
+    assert isinstance(config.source, SparkSourceConfig)
+    holdout = None if config.holdout is None else Holdout(config)
+    publisher = Publisher(config.publish, holdout, (_measured,))
+    if not config.build_estimator().guarantee.private:
+        say("warning: this model is NOT private: it has a seed, or no mechanism")
+    spark, ours = session(config, master, conf)
+    publish = [lambda snapshots: publisher(combined(snapshots))]
+    try:
+        frame = read(spark, config)
+        if config.source.stream:
+            _learn_stream(frame, config, accepted, publish)
+        else:
+            counts = learn(frame, config, name=name, accepted=accepted, publish=publish)
+            say(f"done: {_said(counts)}")
+    finally:
+        if ours:
+            spark.stop()
+
+
+def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: list[Any]) -> None:
+    from threading import Event
+
+    from streamdp.runtime.signals import stopped_by_signals
+    from streamdp.spark.learning import learn_stream
+
+    stopping = Event()
+    with learn_stream(frame, config, accepted=accepted, publish=publish) as learner:
+        with stopped_by_signals(stopping.set, stopping.is_set):
+            while not stopping.is_set() and not learner.wait(1):
+                pass
+        learner.stop()
+        dead = ", ".join(f"{reason}: {n:,}" for reason, n in sorted(learner.dead.items()))
+        say(f"{'stopped' if stopping.is_set() else 'done'}: {_said(learner.counts)}{f' ({dead})' if dead else ''}")
+
+
+def _said(counts: Counts) -> str:
+    return f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead:,} dead letters"
+
+
+def _measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+    found = [f"; {name} {value:.4g}" for name, value in (measures or {}).items() if isinstance(value, float)]
+    say(f"commit {snapshot.seq}: {_said(snapshot.counts)}{''.join(found)}")

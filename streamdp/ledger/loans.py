@@ -1,0 +1,136 @@
+"""Rows of subjects that go to other machines for one batch of records, and come back with what was admitted there.
+
+The ledger that lends stays the only one that commits. A loan holds hashes under a key of its own, so that neither the
+subject key nor a subject leaves the process of the ledger. What comes back is checked before it changes a row: every
+subject was lent, its spends did not fall, its own cap is the same, and its row is within the cap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamdp.data.records import Subject
+from streamdp.errors import StoreError
+from streamdp.ledger import filters
+from streamdp.ledger.caps import cap_numbers
+from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.periods import Cap
+from streamdp.ledger.periods import filters as filters_of
+from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.rows import CAP, CapNumbers
+from streamdp.ledger.subject_key import hash_subjects
+
+
+class Loan:
+    """The rows of some subjects. `Ledger.lend` makes it; a rollback of the ledger ends it.
+
+    Parameters
+    ----------
+    rows
+        The rows of the ledger.
+    slots
+        (n,) int64, the places of the subjects in them.
+    subjects
+        The n subjects. Several may be spellings of one person.
+    key
+        32 to 64 secret bytes for the hashes of this loan.
+    caps
+        The caps of the ledger.
+
+    Attributes
+    ----------
+    keys
+        (n, 2) uint64, the hashes of the subjects under `key`.
+    """
+
+    def __init__(
+        self, rows: PagedRows, slots: np.ndarray, subjects: Sequence[Subject], key: bytes, caps: Sequence[CapNumbers]
+    ) -> None:
+        self._cache = rows.cache
+        self._rows = rows
+        self._caps = caps
+        self.keys, _ = hash_subjects(subjects, key)
+        names = _names(self.keys)
+        self._order = np.argsort(names, kind="stable")
+        self._names, self._slots = names[self._order], slots[self._order]
+
+    def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what some subjects have spent: keys (m, 2) and rows (m, ROW). A person is in it once.
+
+        Parameters
+        ----------
+        chosen
+            (n,) bool, which of the subjects.
+        """
+        mine = np.flatnonzero(chosen[self._order])
+        _, first = np.unique(self._names[mine], return_index=True)
+        found = mine[first]
+        return self.keys[self._order[found]], self._cache.rows[self._slots[found]]
+
+    def settle(self, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Take over the rows that have changed; the next commit of the ledger writes them.
+
+        Parameters
+        ----------
+        keys
+            (m, 2) uint64, hashes under the key of the loan.
+        rows
+            (m, ROW) float64.
+
+        Raises `StoreError`, and changes nothing, if the rows were not lent so, or if one is over its cap.
+        """
+        names = _names(keys)
+        places = np.searchsorted(self._names, names)
+        known = places < len(self._names)
+        known[known] = self._names[places[known]] == names[known]
+        if self._rows.cache is not self._cache or not known.all() or len(np.unique(names)) < len(names):
+            raise StoreError("spends came back that were not lent: roll back to the last commit and learn again")
+        slots = self._slots[places]
+        before = self._cache.rows[slots]
+        grown = np.all(rows[:, :CAP] >= before[:, :CAP]) and np.array_equal(rows[:, CAP:], before[:, CAP:])
+        if not grown or not filters.within(keys, rows, self._caps):
+            raise StoreError("spends came back that are over a cap or less than before: learn again")
+        self._cache.rows[slots], self._cache.pending[slots] = rows, True
+
+
+class CarriedRows(PagedRows):
+    """Rows without a database: those that were lent, and no others.
+
+    Parameters
+    ----------
+    cap
+        The cap of the ledger.
+    keys, rows
+        (n, 2) uint64 and (n, ROW) float64, what was lent.
+    """
+
+    def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray) -> None:  # no database, so not the parent's
+        self._process = os.getpid()
+        self._caps = [cap_numbers(limit) for limit in filters_of(cap)]
+        self.cache = RowCache()
+        self.cache.find(keys, np.ones(len(keys), dtype=np.bool_))
+        self.cache.fill(rows, np.zeros(len(rows), dtype=np.bool_))
+
+    def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """See `PagedRows.find`. Raises `StoreError` for a subject that was not lent: its spends are not known here."""
+        slots = self.cache.find(keys, present)
+        if len(self.cache.unread):
+            self.cache.drop_unread()
+            raise StoreError(
+                "a record came of a subject that was not among the records when they were first read: the source gives"
+                " other records when it is read again; persist the DataFrame"
+            )
+        return slots
+
+    def changed(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys (m, 2) and rows (m, ROW) that have changed."""
+        places = np.flatnonzero(self.cache.pending[: self.cache.n])
+        return self.cache.keys[places], self.cache.rows[places]
+
+
+def _names(keys: np.ndarray) -> np.ndarray:
+    """Hashes as (n,) values that can be sorted."""
+    return np.ascontiguousarray(keys).view([("", np.uint64), ("", np.uint64)]).reshape(-1)

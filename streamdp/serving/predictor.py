@@ -1,0 +1,61 @@
+"""Predictions of a committed model for raw records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from streamdp.serving.snapshots import Model
+
+
+class Predictor:
+    """Encodes the feature columns of raw records and predicts.
+
+    Parameters
+    ----------
+    model
+        The committed model.
+
+    Attributes
+    ----------
+    columns
+        The raw columns that it reads.
+    labels
+        The classes that it has probabilities for; empty if it has none.
+    classes
+        The classes of a classifier. None for a regression.
+    """
+
+    def __init__(self, model: Model) -> None:
+        declared = model.definition.schema_
+        # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
+        self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0])
+        self._schema = declared.model_copy(update={"subject": None, "budget": None, "time": None}).build()
+        self._scale = declared.target.scale or 1.0
+        estimator: Any = model.estimator
+        self._estimator = estimator
+        self.classes = declared.target.classes
+        self.columns = self._schema.feature_columns
+        self.labels: list[str] = []
+        if self.classes is not None and estimator.probabilistic:
+            self.labels = self.classes
+
+    def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
+        """Return the rows that fit the schema (m,), their m predictions, and probabilities (m, K) or None.
+
+        Parameters
+        ----------
+        frame
+            n rows with `columns`, as for an `Encoder`.
+        """
+        whole = frame.with_columns(self._target.alias(self._schema.target))
+        batch = self._schema.encode(whole, np.arange(frame.height), {})
+        if not len(batch):
+            return batch.positions, [], np.empty((0, len(self.labels))) if self.labels else None
+        predicted = self._estimator.predict_arrays(batch.X)
+        if self.classes is None:
+            return batch.positions, (predicted * self._scale).tolist(), None
+        shares = self._estimator.predict_proba_arrays(batch.X) if self.labels else None
+        return batch.positions, [self.classes[int(k)] for k in predicted.tolist()], shares

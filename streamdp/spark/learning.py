@@ -1,0 +1,253 @@
+"""Learn a DataFrame of Spark: a bounded one as one batch, or a stream batch by batch.
+
+A batch is committed once, whatever is repeated. The position in the store has the names of the frames that were
+learned, and the query and the number of the last batch of a stream. Spark gives a batch the same number when it repeats
+it, also after a crash, because both are in the checkpoint; a number that is committed is skipped. Another checkpoint
+has another query. Its batches would not be comparable, so it is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark.sql import SparkSession
+
+from streamdp.config.job import NOTHING, Accepted, JobConfig, load_config, make_config
+from streamdp.config.spark import SparkSourceConfig
+from streamdp.errors import ConfigError, SourceError, StreamDPError
+from streamdp.spark.driver import Driver
+from streamdp.store.snapshot import Counts, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Job = JobConfig | str | os.PathLike[str] | Mapping[str, Any]
+Publish = Sequence[Callable[[list[Snapshot]], None]]
+
+
+def learn(
+    df: DataFrame,
+    job: Job,
+    store: str | os.PathLike[str] | None = None,
+    *,
+    name: str = "whole",
+    accepted: Accepted = NOTHING,
+    publish: Publish = (),
+) -> Counts:
+    """Learn the records of a bounded DataFrame, in one transaction, and return the committed counts of the job.
+
+    The records of each shard are learned in the order of the DataFrame. If the store has learned a frame of this name,
+    nothing is learned.
+
+    Parameters
+    ----------
+    df
+        The records, with the columns of the job's schema. With a cap it is read twice, and must have the same records
+        both times.
+    job
+        The path of a `job.yaml`, its settings, or a `JobConfig`, with `source: {type: spark}`.
+    store
+        The path or URL of the store. None: the job's.
+    name
+        The name of this frame, by which a repeated call is recognised.
+    accepted
+        What the operator accepts.
+    publish
+        Each function is called with the snapshots of all shards after the commit.
+
+    Raises `ConfigError` for a job that Spark cannot learn, for a stream and for Spark Connect; and the errors of
+    `Driver` and `Driver.learn`, after which the store is as before.
+
+    Guarantee: that of the job's estimator, for each record; the cap of the job, for each person.
+    """
+    if df.isStreaming:
+        raise ConfigError("this DataFrame is a stream: use learn_stream")
+    driver = Driver(_session(df), job_config(job, store), accepted, publish)
+    try:
+        before = driver.position
+        frames = before.get("frames", [])
+        if name in frames:
+            driver.show()
+        else:
+            driver.learn(df, {"query": None, "batch": None, **before, "frames": [*frames, name]})
+        return driver.counts
+    finally:
+        driver.close()
+
+
+def learn_stream(
+    df: DataFrame,
+    job: Job,
+    store: str | os.PathLike[str] | None = None,
+    *,
+    checkpoint: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    accepted: Accepted = NOTHING,
+    publish: Publish = (),
+) -> StreamLearner:
+    """Start to learn a streaming DataFrame. Each batch of Spark is one commit.
+
+    Parameters
+    ----------
+    df
+        The stream, with the columns of the job's schema.
+    job, store, accepted, publish
+        As for `learn`.
+    checkpoint
+        The folder of Spark's checkpoint, which belongs to the store. None: the job's.
+    trigger
+        Arguments of the trigger of Spark. None: the job's.
+
+    Raises `ConfigError` for a job that Spark cannot learn, for a DataFrame that is no stream and without a checkpoint;
+    and the errors of `Driver`.
+
+    Guarantee: as for `learn`.
+    """
+    if not df.isStreaming:
+        raise ConfigError("this DataFrame is no stream: use learn")
+    config = job_config(job, store)
+    assert isinstance(config.source, SparkSourceConfig)
+    checkpoint = checkpoint or config.source.checkpoint
+    if checkpoint is None:
+        raise ConfigError("a stream needs a checkpoint, a folder that belongs to the store")
+    driver = Driver(_session(df), config, accepted, publish)
+    try:
+        driver.show()
+        learner = StreamLearner(driver)
+        writer = df.writeStream.foreachBatch(learner.learn).option("checkpointLocation", checkpoint)
+        given = config.source.trigger.arguments() if trigger is None else trigger
+        learner.query = (writer.trigger(**given) if given else writer).start()
+        return learner
+    except BaseException:
+        driver.close()
+        raise
+
+
+class StreamLearner:
+    """A stream that is being learned. Use it in a `with`, or stop it.
+
+    Parameters
+    ----------
+    driver
+        The driver's half of the job. It is closed with this object.
+
+    Attributes
+    ----------
+    query
+        Spark's query.
+    """
+
+    query: StreamingQuery
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._failure: BaseException | None = None
+        self._learning = threading.Lock()
+
+    @property
+    def counts(self) -> Counts:
+        """The committed counts of the job."""
+        return self._driver.counts
+
+    @property
+    def dead(self) -> dict[str, int]:
+        """The committed dead letters of the job, by reason and column."""
+        return self._driver.dead
+
+    def learn(self, frame: DataFrame, batch: int) -> None:
+        """Learn a batch of the stream, unless it is committed. Spark calls it.
+
+        Parameters
+        ----------
+        frame
+            The records of the batch.
+        batch
+            Its number. Raises what `Driver.learn` raises, and `ConfigError` for a batch of another checkpoint.
+        """
+        with self._learning:
+            try:
+                self._learn(frame, batch)
+            except BaseException as error:
+                self._failure = error
+                raise
+
+    def _learn(self, frame: DataFrame, batch: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if not query:
+            raise SourceError("Spark does not tell the query of a batch; this version of Spark is not supported")
+        before = self._driver.position
+        known = before.get("query")
+        if known not in (None, query):
+            raise ConfigError(
+                "this store has learned a stream with another checkpoint: continue with that one, or use another store"
+            )
+        if known is None or batch > before["batch"]:
+            self._driver.learn(frame, {"frames": [], **before, "query": query, "batch": batch})
+
+    def wait(self, timeout_s: int | None = None) -> bool:
+        """Wait until the stream ends; return whether it has ended.
+
+        Parameters
+        ----------
+        timeout_s
+            How long to wait, in seconds. None: no limit.
+
+        Raises the error that ended it: one of streamdp as it is, and `SourceError` for one of Spark.
+        """
+        try:
+            ended = self.query.awaitTermination(timeout_s)  # None without a limit
+        except Exception as error:  # noqa: BLE001 - Spark's text may quote a record
+            self._end(error)
+            return True
+        return ended is None or ended
+
+    def _end(self, error: Exception) -> None:
+        failure = self._failure
+        if isinstance(failure, StreamDPError):
+            raise failure from None
+        name = type(error if failure is None else failure).__name__
+        raise SourceError(f"Spark ended the stream ({name}); the last commit is kept. See Spark's log") from None
+
+    def stop(self) -> None:
+        """End the stream after its last commit, and close the store. Idempotent."""
+        self.query.stop()
+        with self._learning:
+            self._driver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def job_config(job: Job, store: str | os.PathLike[str] | None) -> JobConfig:
+    """Return the configuration of a job for Spark.
+
+    Parameters
+    ----------
+    job, store
+        As for `learn`.
+
+    Raises `ConfigError` if it is malformed or has another source.
+    """
+    if isinstance(job, Mapping):
+        config = make_config({"source": {"type": "spark"}, **job})
+    else:
+        config = job if isinstance(job, JobConfig) else load_config(job)
+    if not isinstance(config.source, SparkSourceConfig):
+        raise ConfigError("source.type: expected spark")
+    return config if store is None else config.model_copy(update={"store": os.fspath(store)})
+
+
+def _session(df: DataFrame) -> SparkSession:
+    if type(df.sparkSession) is SparkSession:
+        return df.sparkSession
+    raise ConfigError("Spark Connect is not supported: use a session that has a sparkContext")

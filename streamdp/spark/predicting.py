@@ -1,0 +1,94 @@
+"""Predictions of a committed model for a DataFrame of Spark. They read released numbers and spend nothing."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from streamdp.errors import SchemaError
+from streamdp.serving.predictor import Predictor
+from streamdp.serving.publish import committed
+from streamdp.serving.snapshots import Model, restore, snapshot_from_json, snapshot_to_json
+from streamdp.spark.records import texts_and_numbers
+from streamdp.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def predict(
+    df: DataFrame, snapshot: Snapshot | Model | str | os.PathLike[str], *, column: str = "prediction"
+) -> DataFrame:
+    """Return a DataFrame, bounded or a stream, with the predictions of a committed model added.
+
+    Parameters
+    ----------
+    df
+        Records with the raw feature columns of the job's schema.
+    snapshot
+        A committed snapshot, a restored model, or the path of a store.
+    column
+        The name of the added column: a number, or the label of a class. A classifier with probabilities adds a column
+        `<column>_<class>` for each class. A row that does not fit the schema gets null.
+
+    Raises `SchemaError` if a feature's column is missing, or an added one exists; and the errors of
+    `serving.publish.committed`.
+    """
+    if isinstance(snapshot, Snapshot):
+        model = restore(snapshot)
+    else:
+        model = snapshot if isinstance(snapshot, Model) else committed(os.fspath(snapshot))
+    predictor = Predictor(model)
+    added = [column, *(f"{column}_{label}" for label in predictor.labels)]
+    if taken := [name for name in added if name in df.columns]:
+        raise SchemaError(f"the DataFrame has a column {taken[0]!r} already: choose another one")
+    kinds = [st.DoubleType() if predictor.classes is None else st.StringType(), *([st.DoubleType()] * len(added[1:]))]
+    schema = st.StructType([st.StructField(f"p{i}", kind) for i, kind in enumerate(kinds)])
+    text, p = snapshot_to_json(model.snapshot), "streamdp_prediction"
+
+    def of(records: pa.Array) -> pa.Array:
+        return _predicted(text, records)
+
+    of.__annotations__ = {"records": pa.Array, "return": pa.Array}
+    features = texts_and_numbers(df, predictor.columns, ())
+    rows = sf.struct(*[value.alias(f"c{i}") for i, value in enumerate(features.values())])
+    more = df.withColumn(p, sf.arrow_udf(of, schema)(rows))  # type: ignore[attr-defined]
+    return more.select(
+        *[sf.col(f"`{name}`") for name in df.columns],
+        *[sf.col(f"{p}.p{i}").alias(name) for i, name in enumerate(added)],
+    )
+
+
+@lru_cache(maxsize=4)
+def _predictor(text: str) -> Predictor:
+    return Predictor(restore(snapshot_from_json(text)))
+
+
+def _predicted(text: str, records: pa.Array) -> pa.Array:
+    """Predictions for an array of structs, as an array of structs."""
+    predictor = _predictor(text)
+    names = predictor.columns
+    frame = pl.DataFrame(
+        [
+            pl.Series(name, pl.from_arrow(values), dtype=pl.String)
+            for name, values in zip(names, records.flatten(), strict=True)
+        ]
+    )
+    places, predicted, shares = predictor(frame)
+    answers: list[Any] = [None] * frame.height
+    for place, value in zip(places.tolist(), predicted, strict=True):
+        answers[place] = value
+    columns = [pa.array(answers, pa.float64() if predictor.classes is None else pa.string())]
+    for j in range(len(predictor.labels)):
+        share, known = np.zeros(frame.height), np.ones(frame.height, dtype=np.bool_)
+        if shares is not None:
+            share[places], known[places] = shares[:, j], False
+        columns.append(pa.array(share, mask=known))
+    return pa.StructArray.from_arrays(columns, [f"p{i}" for i in range(len(columns))])

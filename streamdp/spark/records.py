@@ -1,0 +1,143 @@
+"""The records of a DataFrame, with the shard of each and its place in the order.
+
+All records of a person are in one shard of a batch, because one executor decides which of them fit the cap. Spellings
+of one person (`subjects.subject_bytes`) have one hash, under a key that is drawn for each attempt of a batch. The next
+batch may put a person into another shard: spends travel with the person, and the state of a shard holds no person.
+
+Without a cap, a record's shard is a hash of its subject as Spark computes it; without a subject, of its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from streamdp.data.columns import Faults, whole_numbers
+from streamdp.errors import SchemaError, suggestion
+from streamdp.ledger.subject_key import hash_subjects
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from streamdp.data.schema import Schema
+
+SHARD, PLACE, LOAD = "shard", "place", "load"
+"""The columns beside those of the schema: the shard, the place in the order of the DataFrame, and a shard's load."""
+
+
+def column_name(number: int) -> str:
+    """Return the name of a column of the schema while it is between machines: no name of a user's can clash with it.
+
+    Parameters
+    ----------
+    number
+        Its place in `Schema.columns`.
+    """
+    return f"c{number}"
+
+
+def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, salt: int) -> DataFrame:
+    """Select the columns of the schema, as texts and numbers, with `SHARD` and `PLACE`.
+
+    Parameters
+    ----------
+    frame
+        The records; no stream.
+    schema
+        The schema of the job.
+    shards
+        How many shards there are.
+    key
+        The key for the hashes of subjects, if the job has a cap. Else None.
+    salt
+        A random number for the hashes without a cap.
+
+    Raises `SchemaError` for a column that is missing or of a type without text.
+    """
+    columns = texts_and_numbers(frame, schema.columns, schema.numeric_columns)
+    place = sf.monotonically_increasing_id()
+    if schema.subject is None:
+        shard = sf.pmod(sf.xxhash64(sf.lit(salt), place), sf.lit(shards))
+    elif key is None:
+        shard = sf.pmod(sf.xxhash64(sf.lit(salt), columns[schema.subject]), sf.lit(shards))
+    else:
+        shard = _sharding(schema.subject_type, key, shards)(columns[schema.subject])
+    named = [column.alias(column_name(i)) for i, column in enumerate(columns.values())]
+    return frame.select(*named, shard.cast("long").alias(SHARD), place.alias(PLACE))
+
+
+def texts_and_numbers(frame: DataFrame, names: Sequence[str], numeric: Collection[str]) -> dict[str, Column]:
+    """Return columns by name: Float64 or valid text, the two kinds that an `Encoder` reads.
+
+    Parameters
+    ----------
+    frame
+        A DataFrame, also a stream.
+    names
+        Names of columns, or paths with dots.
+    numeric
+        Those that may be numbers.
+
+    Raises `SchemaError` for a column that is missing or of a type without text.
+    """
+    return {name: _column(frame, name, name in numeric) for name in names}
+
+
+def _column(frame: DataFrame, name: str, numeric: bool) -> Column:
+    if name in frame.columns:
+        found, kind = sf.col(f"`{name}`"), frame.schema[name].dataType
+    else:
+        found = sf.col(".".join(f"`{part}`" for part in name.split(".")))
+        kind = _type(frame.schema, name.split("."), name, frame.columns)
+    if isinstance(kind, st.NumericType) and numeric:
+        return found.cast("double")
+    if isinstance(kind, st.StringType):
+        return sf.try_validate_utf8(found)
+    if isinstance(kind, st.BinaryType):
+        return sf.try_validate_utf8(found.cast("string"))
+    if isinstance(kind, st.ArrayType | st.MapType | st.StructType):
+        raise SchemaError(f"column {name!r}: expected numbers or text, got the type {kind.typeName()}")
+    return found.cast("string")
+
+
+def _type(kind: st.DataType, parts: Sequence[str], name: str, known: Sequence[str]) -> st.DataType:
+    for part in parts:
+        if not isinstance(kind, st.StructType) or part not in kind.names:
+            raise SchemaError(f"the DataFrame lacks the column {name!r}{suggestion(name, known)}")
+        kind = kind[part].dataType
+    return kind
+
+
+def canonical(subjects: pl.Series, subject_type: str) -> list[str | None]:
+    """Return subjects in the form in which the schema passes them on; None for those that do not fit.
+
+    Parameters
+    ----------
+    subjects
+        Texts.
+    subject_type
+        As in `Schema`.
+    """
+    if subject_type == "integer":
+        faults = Faults(len(subjects))
+        found = whole_numbers(subjects, faults).to_list()
+        return [text if good else None for text, good in zip(found, faults.good.tolist(), strict=True)]
+    return subjects.to_list()
+
+
+def _sharding(subject_type: str, key: bytes, shards: int) -> Any:
+    """A function of Spark that computes the shards of subjects."""
+
+    def shard(subjects: pa.Array) -> pa.Array:
+        texts = canonical(pl.Series(pl.from_arrow(subjects)), subject_type)
+        hashes, _ = hash_subjects(texts, key)
+        return pa.array((hashes[:, 0] % np.uint64(shards)).astype(np.int64))
+
+    shard.__annotations__ = {"subjects": pa.Array, "return": pa.Array}
+    return sf.arrow_udf(shard, "long")  # type: ignore[attr-defined]

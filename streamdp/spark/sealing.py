@@ -1,0 +1,65 @@
+"""Results of executors on their way to the driver: encrypted, so that only the driver's memory can open them.
+
+Whatever a task returns, Spark may keep for a while: in the memory and on the disks of executors, in those of the
+driver's JVM, and in temporary files of the driver. It may also run a task twice, and then two results exist that have
+different noise for the same records. Two draws for one record are two releases.
+
+So each attempt of a batch has a fresh pair of keys. Executors get the public key, with which they can seal and not
+open. The private key is in the memory of the driver's process only, and it is dropped with the attempt. The driver
+opens the one result of a shard that Spark hands to it. Every other result stays a ciphertext that nobody can open.
+
+The sealed box is that of libsodium (X25519, XSalsa20 and Poly1305), by the package PyNaCl.
+"""
+
+from __future__ import annotations
+
+from nacl.exceptions import CryptoError
+from nacl.public import PrivateKey, PublicKey, SealedBox
+
+from streamdp.errors import SourceError
+
+
+class Seal:
+    """The keys of one attempt of a batch. It is never pickled.
+
+    Attributes
+    ----------
+    public
+        The key for `seal`, 32 bytes. It opens nothing.
+    """
+
+    def __init__(self) -> None:
+        private = PrivateKey.generate()
+        self._box = SealedBox(private)
+        self.public = bytes(private.public_key)
+
+    def open(self, sealed: bytes) -> bytes:
+        """Return what was sealed for this attempt.
+
+        Parameters
+        ----------
+        sealed
+            What `seal` returned.
+
+        Raises `SourceError` for anything else.
+        """
+        try:
+            return self._box.decrypt(sealed)
+        except (CryptoError, ValueError, TypeError):
+            raise SourceError("a result of an executor was changed on its way, or is of another attempt") from None
+
+    def __reduce__(self) -> str:
+        raise TypeError("the private key of a batch stays in the memory of the driver")
+
+
+def seal(content: bytes, public: bytes) -> bytes:
+    """Return a ciphertext that only the driver can open.
+
+    Parameters
+    ----------
+    content
+        Any bytes.
+    public
+        `Seal.public`.
+    """
+    return SealedBox(PublicKey(public)).encrypt(content)

@@ -1,0 +1,208 @@
+"""What an executor does: it learns the records of its shards, one shard after another, from the state of each.
+
+The rows of a partition are ordered by shard, and within it by place. The first row of a shard is its load: the state,
+and what its people have spent. Records are decoded, admitted, counted and learned by the same code as in a file runner
+(`runtime.learning.learn`), with noise from this machine's operating system. What comes out is sealed for the driver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from streamdp.config.definition import read_definition
+from streamdp.data.schema import Schema
+from streamdp.errors import SourceError, StreamDPError
+from streamdp.ledger.ledger import Ledger
+from streamdp.ledger.loans import CarriedRows
+from streamdp.ledger.rows import ROW
+from streamdp.runtime.learning import learn
+from streamdp.spark.records import LOAD, PLACE, SHARD, column_name
+from streamdp.spark.sealing import seal
+from streamdp.store.snapshot import Counts
+from streamdp.store.state_codec import decode_state, encode_state
+
+RESULT = f"{SHARD} long, sealed binary"
+"""The columns of the results, for Spark."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was learned of a shard's records of one batch.
+
+    Parameters
+    ----------
+    state
+        The state of the estimator.
+    counts
+        The records of this batch.
+    dead
+        How many dead letters there are of each reason and column.
+    keys, rows
+        The people whose spends have changed: hashes (m, 2) uint64 under the key of the loan, and rows (m, ROW).
+    """
+
+    state: Mapping[str, Any]
+    counts: Counts
+    dead: Mapping[str, int]
+    keys: np.ndarray
+    rows: np.ndarray
+
+    def encode(self, shard: int) -> bytes:
+        """Return the result as bytes.
+
+        Parameters
+        ----------
+        shard
+            The number of the shard.
+        """
+        return encode_state(
+            {
+                "shard": shard,
+                "state": dict(self.state),
+                "counts": [self.counts.learned, self.counts.refused, self.counts.dead],
+                "dead": dict(self.dead),
+                "keys": self.keys.view(np.int64),
+                "rows": self.rows,
+            }
+        ).encode()
+
+    @classmethod
+    def decode(cls, content: bytes, shard: int) -> Result:
+        """Return the result that `encode` wrote.
+
+        Parameters
+        ----------
+        content
+            What `encode` returned.
+        shard
+            The number of the shard whose result is expected. Raises `SourceError` if it is of another one.
+        """
+        item = decode_state(content.decode())
+        if item["shard"] != shard:
+            raise SourceError("an executor returned the result of another shard")
+        return cls(item["state"], Counts(*item["counts"]), item["dead"], item["keys"].view(np.uint64), item["rows"])
+
+
+def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndarray) -> bytes:
+    """Return the load of a shard as bytes. Its state is committed, and so are its spends.
+
+    Parameters
+    ----------
+    state
+        The state of the estimator; None before its first record.
+    keys, rows
+        The people and what they have spent, from `Loan.rows`.
+    """
+    some = None if state is None else dict(state)
+    return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows}).encode()
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Learns the shards of a partition; a function for `mapInArrow` of Spark.
+
+    Parameters
+    ----------
+    definition
+        The text of the job's definition.
+    public
+        The key that results are sealed with.
+    key
+        The key of the loan; None without a cap.
+    """
+
+    definition: str
+    public: bytes
+    key: bytes | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row for each shard.
+
+        Parameters
+        ----------
+        batches
+            The rows of the partition.
+
+        Raises `SourceError` in place of an unexpected error, whose text could quote a record.
+        """
+        try:
+            yield from self._results(batches)
+        except StreamDPError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Spark writes the text of an error into its logs
+            raise SourceError(f"unexpected {type(error).__name__} while an executor learned its records") from None
+
+    def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        lane: _Lane | None = None
+        for batch in batches:
+            numbers = batch.column(SHARD).to_numpy()
+            starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+            for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+                if end == start:
+                    continue
+                shard, rows = int(numbers[start]), batch.slice(start, end - start)
+                if lane is None or lane.shard != shard:
+                    if lane is not None:
+                        yield self._row(lane)
+                    lane, rows = _Lane(shard, rows.column(LOAD)[0].as_py(), self.definition, self.key), rows.slice(1)
+                lane.learn(rows)
+        if lane is not None:
+            yield self._row(lane)
+
+    def _row(self, lane: _Lane) -> pa.RecordBatch:
+        sealed = seal(lane.result().encode(lane.shard), self.public)
+        return pa.RecordBatch.from_pydict({SHARD: pa.array([lane.shard], pa.int64()), "sealed": pa.array([sealed])})
+
+
+class _Lane:
+    """A shard while its records are learned."""
+
+    def __init__(self, shard: int, load: bytes | None, definition: str, key: bytes | None) -> None:
+        if load is None:
+            raise SourceError("a shard came without its load")
+        self.shard = shard
+        job, item = read_definition(definition), decode_state(load.decode())
+        cap = job.cap_budget
+        self._rows = None if cap is None else CarriedRows(cap, item["keys"].view(np.uint64), item["rows"])
+        ledger = None
+        if self._rows is not None and cap is not None and key is not None:
+            ledger = Ledger.over(self._rows, cap, key)
+        estimator: Any = job.build_estimator(ledger)
+        if item["state"] is not None:
+            estimator.load_state_dict(item["state"])
+        self._estimator = estimator
+        self._schema = job.build_schema()
+        self._counts, self._dead = Counts(), Counter[str]()
+
+    def learn(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            frame, places = decoded(rows, self._schema)
+            batch = self._schema.encode(frame, places, {})
+            self._dead.update(" ".join(filter(None, (letter.reason, letter.column))) for letter in batch.dead)
+            self._counts = learn(self._estimator, batch, self._counts)
+
+    def result(self) -> Result:
+        keys, rows = (np.empty((0, 2), np.uint64), np.empty((0, ROW))) if self._rows is None else self._rows.changed()
+        return Result(self._estimator.state_dict(), self._counts, self._dead, keys, rows)
+
+
+def decoded(rows: pa.RecordBatch, schema: Schema) -> tuple[pl.DataFrame, np.ndarray]:
+    """Return records as the frame that a schema encodes, and the places of the records (n,) int64.
+
+    Parameters
+    ----------
+    rows
+        n rows of `records.prepared`.
+    schema
+        The schema.
+    """
+    names = {column_name(i): name for i, name in enumerate(schema.columns)}
+    table = pa.Table.from_batches([rows.select(list(names))]).rename_columns(list(names.values()))
+    return pl.DataFrame(pl.from_arrow(table)), rows.column(PLACE).to_numpy()

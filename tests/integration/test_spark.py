@@ -1,0 +1,216 @@
+"""Learning on a real Spark: the model of one process, each record once, no cap exceeded, nothing in the clear."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streamdp.config.job import NOTHING, make_config
+from streamdp.errors import ConfigError, FencedError, SchemaError, SourceError
+from streamdp.runtime.runner import Runner
+from streamdp.serving.publish import committed
+from streamdp.spark import driver as driver_module
+from streamdp.spark import learn, learn_stream, predict
+from streamdp.spark.driver import Driver
+from streamdp.spark.sealing import Seal, seal
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
+from tests.support.spark import SECRET, FailsOnce, admitted, job, rows, start
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="module")
+def spark(folder: Path) -> Iterator[SparkSession]:
+    session = start(folder)
+    yield session
+    session.stop()
+
+
+def frame(spark: SparkSession, records: dict[str, list[Any]], parts: int = 1) -> DataFrame:
+    return spark.createDataFrame(pa.table(records)).coalesce(parts)
+
+
+def write(path: Path, records: dict[str, list[Any]]) -> None:
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(records)
+        out.writerows(zip(*records.values(), strict=True))
+
+
+def counted(store: Path | str) -> tuple[int, int, int]:
+    counts = committed(str(store)).snapshot.counts
+    return counts.learned, counts.refused, counts.dead
+
+
+def spent(store: Path, records: dict[str, list[Any]]) -> float:
+    """The most that a person has spent, by the ledger of the store."""
+    config = make_config(job(store))
+    with Store(store, "late", config.fingerprint(), cap="eps=3", config=config.text(), shared=True) as opened:
+        assert opened.ledger is not None
+        return max(opened.ledger.spent(tail).epsilon for tail in set(records["tail"]))
+
+
+def test_one_shard_learns_exactly_what_a_file_runner_learns(spark: SparkSession, tmp_path: Path) -> None:
+    """With the noise of a seed, every number of the state is the same: order, admission, noise and steps are."""
+    records = rows(2000)
+    write(tmp_path / "a.csv", records)
+    model = {"estimator": "LDPASGDClassifier", "budget": "eps=1", "seed": 3}
+    one = {"type": "spark", "shards": 1}
+    counts = learn(frame(spark, records), job(tmp_path / "spark.db", model=model, source=one))
+    config = make_config(job(tmp_path / "file.db", model=model, source={"path": str(tmp_path / "a.csv")}))
+    with config.open_store(NOTHING) as store:
+        source = config.source.build(config.build_schema())
+        assert Runner(source, config.build_estimator(store.ledger), store).run() == counts
+    ours, theirs = (committed(str(tmp_path / name)).snapshot for name in ("spark.db", "file.db"))
+    assert counts == Counts(*admitted(records, 3.0))
+    assert ours.state.keys() == theirs.state.keys()
+    for name, value in theirs.state.items():
+        np.testing.assert_array_equal(ours.state[name], value, err_msg=name)
+
+
+def test_retries_count_once_and_nothing_is_left_in_the_clear(
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every task learns and fails once, and the batch is then sent again under its name: one draw is committed."""
+    records = rows(1500)
+    opened: list[bytes] = []
+    real = Seal.open
+    monkeypatch.setattr(Seal, "open", lambda self, sealed: opened.append(sealed) or real(self, sealed))
+    monkeypatch.setattr(driver_module, "ShardTask", FailsOnce)
+    first = learn(frame(spark, records, 2), job(tmp_path / "a.db"))
+    assert (first.learned, first.refused, first.dead) == admitted(records, 3.0)
+    assert len(opened) == 2  # of four results, two shards
+    assert learn(frame(spark, records, 2), job(tmp_path / "a.db")) == first
+    assert len(opened) == 2
+    assert spent(tmp_path / "a.db", records) <= 3 * (1 + 1e-9)
+    statement = committed(str(tmp_path / "a.db")).statement()
+    assert "learned on Spark" in statement
+    assert "NOT PRIVATE" not in statement.upper()
+    kept = [path for place in (folder / "events", tmp_path) for path in place.rglob("*") if path.is_file()]
+    assert len(kept) > 2
+    assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
+
+
+def test_a_stream_goes_on_where_it_was_committed_whatever_dies(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver dies between the commit and the note of Spark, and a file comes: each record counts once."""
+    data, store, notes = tmp_path / "data", tmp_path / "a.db", str(tmp_path / "checkpoint")
+    data.mkdir()
+    write(data / "1.csv", rows(600))
+    source = spark.readStream.schema("delay string, origin string, late string, tail string, eps string")
+    stream = source.option("header", True).option("maxFilesPerTrigger", 1).csv(str(data))
+    now = {"availableNow": True}
+
+    def dies(snapshots: object) -> None:
+        raise OSError("the driver is killed here")
+
+    learner = learn_stream(stream, job(store), checkpoint=notes, trigger=now, publish=[dies])
+    with learner, pytest.raises(SourceError, match="OSError"):
+        learner.wait()
+    every = rows(600)
+    assert counted(store) == admitted(every, 3.0)
+    more = rows(600, first=600)
+    write(data / "2.csv", more)
+    with learn_stream(stream, job(store), checkpoint=notes, trigger=now) as learner:
+        assert learner.wait()
+        every = {name: every[name] + more[name] for name in every}
+        learned, refused, dead = admitted(every, 3.0)
+        assert learner.counts == Counts(learned, refused, dead)
+        assert learner.dead == {"unknown_category origin": dead}
+    assert spent(store, every) <= 3 * (1 + 1e-9)
+    learner = learn_stream(stream, job(store), checkpoint=str(tmp_path / "other"), trigger=now)
+    with learner, pytest.raises(ConfigError, match="another checkpoint"):
+        learner.wait()
+    assert counted(store) == (learned, refused, dead)
+
+
+def test_people_are_told_apart_as_everywhere(spark: SparkSession, tmp_path: Path) -> None:
+    """Spellings of one person share a cap, although Spark sees different texts; over batches and restarts."""
+    spellings = ["7", "+7", "007", " 7"] * 10
+    n = len(spellings)
+    records = {"delay": [1.5] * n, "origin": ["EWR"] * n, "late": [True, False] * (n // 2), "tail": spellings}
+    schema = job("")["schema"] | {"subject": {"column": "tail", "type": "integer"}, "budget": None}
+    settings = job(tmp_path / "a.db", schema=schema, source={"type": "spark", "shards": 8})
+    assert learn(frame(spark, records, 2), settings) == Counts(3, n - 3, 0)
+    accents = ["\u00e9", "e\u0301"] * 10
+    m = len(accents)
+    people = {**{name: values[:m] for name, values in records.items()}, "tail": accents}
+    text = job(tmp_path / "b.db", schema=schema | {"subject": "tail"}, source={"type": "spark", "shards": 8})
+    assert learn(frame(spark, people, 2), text) == Counts(3, m - 3, 0)
+    assert learn(frame(spark, people, 2), text, name="again") == Counts(3, 2 * m - 3, 0)
+
+
+def test_predictions_are_those_of_the_model(spark: SparkSession, tmp_path: Path) -> None:
+    records = rows(300)
+    learn(frame(spark, records), job(tmp_path / "a.db"))
+    model: Any = committed(str(tmp_path / "a.db"))
+    found = predict(frame(spark, records, 2).drop("late"), tmp_path / "a.db").toArrow().to_pydict()
+    for delay, origin, answer, share in zip(
+        found["delay"], found["origin"], found["prediction"], found["prediction_True"], strict=True
+    ):
+        if origin == "XXX":
+            assert answer is share is None
+        else:
+            x = {"delay": float(delay), "origin": origin}
+            assert answer == model.estimator.predict_one(x)
+            assert share == pytest.approx(model.estimator.predict_proba_one(x)["True"], abs=1e-12)
+    with pytest.raises(SchemaError, match="already"):
+        predict(frame(spark, records), tmp_path / "a.db", column="late")
+
+
+def test_what_cannot_be_learned_is_refused_and_leaves_the_store_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    records = frame(spark, rows(100))
+    store = tmp_path / "a.db"
+    learn(records, job(store))
+    before = counted(store)
+    with pytest.raises(SchemaError, match="'origin'; did you mean 'Origin'"):
+        learn(records.withColumnRenamed("origin", "Origin"), job(store), name="b")
+    broken = records.selectExpr("delay", "origin", "late", "tail", "string(1 / (length(tail) - length(tail))) as eps")
+    with pytest.raises(SourceError, match="Spark could not learn the batch") as caught:
+        learn(broken, job(store), name="b")
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    with pytest.raises(ConfigError, match="2 shards"):
+        learn(records, job(store, source={"type": "spark", "shards": 3}), name="b")
+    with pytest.raises(ConfigError, match="is no stream"):
+        learn_stream(records, job(store), checkpoint=str(tmp_path / "c"))
+    assert counted(store) == before
+
+
+def test_a_second_driver_fences_the_first(spark: SparkSession, tmp_path: Path) -> None:
+    records, config = frame(spark, rows(100)), make_config(job(tmp_path / "a.db"))
+    first = Driver(spark, config, NOTHING)
+    second = Driver(spark, config, NOTHING)
+    second.learn(records, {"frames": ["whole"]})
+    with pytest.raises(FencedError):
+        first.learn(records, {"frames": ["whole"]})
+    assert counted(tmp_path / "a.db") == admitted(rows(100), 3.0)
+    first.close()
+    second.close()
+
+
+def test_a_result_opens_once_for_its_attempt_only() -> None:
+    mine, other = Seal(), Seal()
+    sealed = seal(b"state", mine.public)
+    assert mine.open(sealed) == b"state"
+    assert b"state" not in sealed
+    for wrong in (sealed[:-1], sealed[:-1] + bytes([sealed[-1] ^ 1]), b""):
+        with pytest.raises(SourceError):
+            mine.open(wrong)
+    with pytest.raises(SourceError):
+        other.open(sealed)
+    with pytest.raises(TypeError):
+        pickle.dumps(mine)

@@ -1,0 +1,107 @@
+"""A Spark session for tests, a job for it, and a task that fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from streamdp.spark.task import ShardTask
+from tests.support.paths import ROOT
+
+SECRET = "4711.25"
+"""A value of records. Nothing but Spark's own shuffle files may hold it."""
+PEOPLE = 97
+
+
+def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession:
+    """A small session; a task may fail twice. Its event log and its other files are in `folder`."""
+    events = folder / "events"
+    events.mkdir()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "ERROR",
+    } | {name.replace("_", "."): value for name, value in more.items()}
+    builder = SparkSession.builder.master(master).appName("tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def job(store: Path | str, **more: Any) -> dict[str, Any]:
+    """The settings of a job with a cap; `more` replaces some."""
+    return {
+        "job": "late",
+        "schema": {
+            "features": {"delay": [-30, 60], "origin": ["EWR", "JFK"]},
+            "target": {"column": "late", "classes": ["False", "True"]},
+            "subject": "tail",
+            "budget": "eps",
+        },
+        "model": {"estimator": "LDPASGDClassifier", "budget": "eps=1"},
+        "cap": "eps=3",
+        "source": {"type": "spark", "shards": 2},
+        "store": str(store),
+    } | more
+
+
+def rows(n: int, first: int = 0) -> dict[str, list[Any]]:
+    """n good records by column, with a bad one after every 50th; deterministic."""
+    rng = np.random.default_rng(first)
+    out: dict[str, list[Any]] = {"delay": [], "origin": [], "late": [], "tail": [], "eps": []}
+    for i in range(first, first + n):
+        delay = round(rng.uniform(-30, 60), 2)
+        late = str(delay + rng.normal(0, 10) > 15)
+        records = [(str(delay), ("EWR", "JFK")[i % 2], late, f"t{i % PEOPLE}", ("", "0.5")[i % 2])]
+        if i % 50 == 7:
+            records.append((SECRET, "XXX", "False", "t1", "1"))
+        for record in records:
+            for column, value in zip(out.values(), record, strict=True):
+                column.append(value)
+    return out
+
+
+def admitted(records: Mapping[str, list[Any]], cap: float) -> tuple[int, int, int]:
+    """What a cap must learn, refuse and find dead of all records in order: the truth that a store is compared with."""
+    spent: dict[str, float] = {}
+    learned = refused = dead = 0
+    for origin, tail, eps in zip(records["origin"], records["tail"], records["eps"], strict=True):
+        if origin == "XXX":
+            dead += 1
+            continue
+        amount = float(eps or 1)
+        if spent.get(tail, 0.0) + amount <= cap * (1 + 1e-9):
+            spent[tail] = spent.get(tail, 0.0) + amount
+            learned += 1
+        else:
+            refused += 1
+    return learned, refused, dead
+
+
+@dataclass(frozen=True)
+class FailsOnce(ShardTask):
+    """Learns everything, and fails before Spark gets the result, at the first attempt of each partition."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results = list(super().__call__(batches))
+        context = TaskContext.get()
+        if context is None or context.attemptNumber() == 0:
+            raise OSError("the executor lost its network")
+        yield from results
