@@ -18,6 +18,9 @@ RECORDS = "1000"
 PRINTS = {
     "01_first_model": "eps = 4    error after 1,000 records",
     "02_ldp_sgd_figures": "| 10 | mu = 1, our defaults |",
+    "03_insurance": "charges in thousand dollars, mu = 1, 800 records",
+    "05_user_level": "group privacy: m = 1",
+    "06_subquadratic": "n = 1,000: smoothed",
     "08_audit_a_claim": "PrivUnit, eps = 1: spends at least",
 }
 """Each notebook, and what its last cells print."""
