@@ -19,8 +19,10 @@ PRINTS = {
     "01_first_model": "eps = 4    error after 1,000 records",
     "02_ldp_sgd_figures": "| 10 | mu = 1, our defaults |",
     "03_insurance": "charges in thousand dollars, mu = 1, 800 records",
+    "04_shuffle_and_pan": "no privacy:",
     "05_user_level": "group privacy: m = 1",
     "06_subquadratic": "n = 1,000: smoothed",
+    "09_service_and_devices": "a new call with five of them",
     "08_audit_a_claim": "PrivUnit, eps = 1: spends at least",
 }
 """Each notebook, and what its last cells print."""
