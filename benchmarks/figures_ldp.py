@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
+from benchmarks.pictures import COLOURS, Shown, sheet
 from benchmarks.theory import PAPER, SIGMA, Case, PaperLaplace, Runs, mean_and_error, rates, simulate, slope, table
 from benchmarks.trust import expected_huber
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
@@ -29,8 +29,6 @@ from streamdp.optim.losses import Logistic
 
 FOLDER = Path(__file__).parent
 PICTURES = FOLDER / "figures"
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#D55E00")
-"""The palette of Okabe and Ito 2008, which colour-blind readers can tell apart."""
 MU = (0.5, 1.0, 2.0, 3.0, None)
 ALPHAS = (1 / 3, 1 / 2, 2 / 3, 1.0)
 FEATURES = (5, 10, 20)
@@ -104,7 +102,7 @@ class Drawn:
 # --- what is measured
 
 
-Measure = Callable[[Study, np.ndarray], np.ndarray]
+Measure = Callable[[Any, np.ndarray], np.ndarray]
 
 
 def distance(study: Study, errors: np.ndarray) -> np.ndarray:
@@ -180,15 +178,6 @@ def lines(axis: Any, runs: Mapping[Any, Runs], measure: Measure) -> None:
     axis.grid(alpha=0.3)
 
 
-def sheet(rows: int, columns: int, *, share: bool = True) -> tuple[Any, Any]:
-    """A figure of panels."""
-    from matplotlib.figure import Figure
-
-    size = (1.5 + 3.2 * columns, 0.9 + 2.7 * rows)
-    figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, sharey="row" if share else False)
-
-
 MEASURES: dict[str, tuple[Measure, str]] = {
     "distance": (distance, "mean squared distance"),
     "excess": (excess, "mean excess loss"),
@@ -228,9 +217,7 @@ class Found:
 
     def _repr_png_(self) -> bytes:
         """The picture, for notebooks."""
-        buffer = BytesIO()
-        self.picture.savefig(buffer, format="png", dpi=60)
-        return buffer.getvalue()
+        return Shown(self.picture)._repr_png_()
 
     def section(self, prefix: str) -> str:
         """Save the picture, and return the part of the page about this figure."""

@@ -1,0 +1,211 @@
+"""What shuffled learning costs: bits, time, absent people, many rounds. Run with `python -m benchmarks.shuffle_cost`.
+
+Cheu et al. 2022: Corollaries B.8 to B.11 (bits of a user and run time), A.9 (people who do not answer), Theorem 4.9
+(everybody answers in every round). `--write` writes shuffle_cost.md beside this file. Times are processor times of one
+process. Noise comes from seeded generators, which are for measuring only. Some minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.excess import SETTINGS, Setting
+from benchmarks.rates import fast_enough
+from benchmarks.theory import mean_and_error, pm, slope, table
+from benchmarks.trust import Problem
+from streamdp import ShuffleClassifier
+from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffler
+from streamdp.aggregation.vector_sum import Calibration, VectorSum
+from streamdp.errors import BudgetError
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP
+
+FILE = Path(__file__).with_suffix(".md")
+BUDGET = ApproxDP(1.0, 1e-6)
+BATCHES, FEATURES = (100, 1_000, 10_000, 100_000, 1_000_000), (1, 6, 30, 100)
+USERS = (10_000, 100_000, 1_000_000)
+ABSENT = (0.0, 0.1, 0.3, 0.5)
+COHORTS, REPETITIONS = (100, 300, 1_000), 5
+PLANS: tuple[tuple[str, str, int, str, float], ...] = (
+    ("B.8", "4.1", 0, "SGD", 0.0),
+    ("B.9", "4.3", 0, "shuffle", 3 / 10),
+    ("B.10", "4.7", 1, "shuffle", 1 / 6),
+)
+"""Corollary, theorem, setting and method, and the corollary's exponent of n where sqrt(b) leads."""
+
+
+def paper_bits(users: int, d: int) -> float:
+    """d (sqrt(b) + log(1/delta) / eps^2): the paper's bits of a user, without its constant."""
+    return d * (math.sqrt(users) + math.log(1 / BUDGET.delta) / BUDGET.epsilon**2)
+
+
+def bits(users: int, d: int, calibration: Calibration = "tight") -> float:
+    """The bits of one user in a sum of so many; nan if the calibration does not serve it."""
+    try:
+        return VectorSum.calibrated(BUDGET, 1.0, users, d, calibration).bits_per_user
+    except BudgetError:
+        return math.nan
+
+
+def bits_rows() -> list[list[str]]:
+    """A row for each batch and d."""
+    rows = []
+    for d in FEATURES:
+        for users in BATCHES:
+            tight, paper = bits(users, d), bits(users, d, "paper")
+            shown = "not served" if math.isnan(paper) else f"{paper:,.0f}"
+            rows.append([str(d), f"{users:,}", f"{tight:,.0f}", f"{tight / paper_bits(users, d):.2f}", shown])
+    return rows
+
+
+def plan_rows() -> list[list[str]]:
+    """The batch that the library plans for n users, and the bits of each; the slope in n below."""
+    rows = []
+    for corollary, theorem, number, method, exponent in PLANS:
+        found = []
+        for n in USERS:
+            batch = SETTINGS[number].model(method, n)._walk.plan[-1].batch
+            found.append(bits(batch, 6))
+            rows.append([corollary, theorem, f"{n:,}", f"{batch:,}", f"{found[-1]:,.0f}", f"{n * found[-1]:.1e}"])
+        grows = np.polyfit(np.log(USERS), np.log(found), 1)[0]
+        rows.append([corollary, theorem, "exponent of n", "", f"{grows:.2f} (at most {exponent:.2f})", ""])
+    return rows
+
+
+def seconds(users: int, d: int) -> tuple[float, float]:
+    """Processor time and bits of one sum: randomizers, shuffler and analyzer."""
+    params = VectorSum.calibrated(BUDGET, 1.0, users, d)
+    vectors = np.random.default_rng(0).standard_normal((users, d))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    local, shuffler = LocalRandomizer(params, SeededEntropy(0, 1 << 16)), Shuffler(params)
+    started = time.process_time()
+    shuffler.collect(local.messages(vectors))
+    Analyzer(params).sum(shuffler.forward())
+    return time.process_time() - started, users * params.bits_per_user
+
+
+def time_rows() -> list[list[str]]:
+    """A row for each batch and d: the time is a constant for each bit if the corollaries hold."""
+    rows = []
+    for users, d in ((1_000, 6), (10_000, 6), (100_000, 6), (10_000, 30), (1_000, 100)):
+        took, total = seconds(users, d)
+        rows.append([f"{users:,}", str(d), f"{total:.2e}", f"{took:.2f}", f"{took / total * 1e9:.1f}"])
+    return rows
+
+
+def absent_run(share: float, seed: int, n: int = 100_000, batch: int = 1_000) -> tuple[float, float]:
+    """The excess loss where so many people of each batch do not answer, and the epsilon of those who do."""
+    problem = Problem("logistic")
+    X, y = problem.draw(seed, n)
+    model = ShuffleClassifier(budget=str(BUDGET), features=problem.names, batch_size=batch, seed=seed)
+    for begin in range(0, n, batch):
+        there = slice(begin, begin + round(batch * (1 - share)))
+        randomizer = model.randomizer
+        shuffler = Shuffler(randomizer.params, minimum=1)
+        shuffler.collect(randomizer.messages_of(X[there], y[there]))
+        model.absorb(shuffler.forward())
+    spent = model.guarantee.budgets[0]
+    assert isinstance(spent, ApproxDP)
+    return problem.excess(model.theta), spent.epsilon
+
+
+def absent_rows() -> list[list[str]]:
+    """A row for each share of absent people."""
+    rows = []
+    for share in ABSENT:
+        runs = np.array([absent_run(share, seed) for seed in range(REPETITIONS)])
+        rows.append([f"{share:.0%}", _scientific(runs[:, 0]), f"{runs[0, 1]:.2f}", f"{1 / (1 - share):.2f}"])
+    return rows
+
+
+def cohort(setting: Setting, n: int, seed: int) -> float:
+    """The excess loss of Algorithm 5 with n people and as many rounds as the theorem has, n."""
+    model: Any = setting.model("shuffle", n, seed)
+    model.learn_cohort(*setting.draw(np.random.default_rng(seed), n), rounds=n)
+    return setting.excess(model.theta)
+
+
+def cohort_rows() -> list[list[str]]:
+    """A row for each setting and n, and the slope in n."""
+    rows = []
+    for setting in (SETTINGS[1], SETTINGS[3]):
+        runs = np.array([[cohort(setting, n, seed) for n in COHORTS] for seed in range(REPETITIONS)])
+        fitted = slope(np.array(COHORTS), np.sqrt(runs)[..., None])
+        met = "yes" if fast_enough(fitted, setting.slow) else "**no**"
+        cells = [_scientific(runs[:, k]) for k in range(len(COHORTS))]
+        rows.append([setting.name, *cells, f"{setting.slow:.1f}", f"{pm(fitted)} ({met})"])
+    return rows
+
+
+def _scientific(samples: np.ndarray) -> str:
+    mean, error = mean_and_error(samples)
+    return f"{mean:.2g} ± {error:.1g}"
+
+
+TEXT = """# What shuffled learning costs
+
+Written by `python -m benchmarks.shuffle_cost --write`; do not edit. eps = 1, delta = 1e-6. Source: Cheu et al. 2022.
+
+## Bits of a user in one sum
+
+The paper: d (sqrt(b) + log(1/delta) / eps^2) up to a constant, for a batch of b users. "Ratio" is the tight
+calibration, the library's default, over this formula: the corollaries hold with it if it is bounded. The paper's
+calibration is Theorem A.6.
+
+{bits}
+
+## Bits of a user in a plan for n users (Corollaries B.8 to B.10)
+
+Six coordinates; batches are those that the library plans, by its own bounds. The exponent is that of the bits of one
+user; total is n times as many.
+
+{plans}
+
+## Run time of a sum
+
+{times}
+
+## People who do not answer (Corollary A.9)
+
+Logistic regression, five features, 100,000 people in batches of 1,000. The paper: those who answer have
+eps / (share that answers).
+
+{absent}
+
+## Everybody answers in every round (Theorem 4.9, Corollary B.11)
+
+n people, n rounds, six features. A user sends T = n times the bits of a sum with n users.
+
+{cohorts}
+
+Took {seconds:.0f} s of processor time.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and with --write save."""
+    parser = argparse.ArgumentParser(description="Measure what shuffled learning costs.")
+    parser.add_argument("--write", action="store_true", help="write shuffle_cost.md")
+    write, started, parts = parser.parse_args(arguments).write, time.process_time(), {}
+    for name, head, rows in (
+        ("bits", ["d", "batch", "bits", "ratio", "bits, the paper's calibration"], bits_rows),
+        ("plans", ["corollary", "theorem", "n", "batch", "bits of a user", "total"], plan_rows),
+        ("times", ["users", "d", "bits in all", "seconds of processor", "ns a bit"], time_rows),
+        ("absent", ["absent", "excess loss", "epsilon of those who answer", "the paper's"], absent_rows),
+        ("cohorts", ["setting", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)"], cohort_rows),
+    ):
+        parts[name] = table(head, rows())
+        print(f"{parts[name]}\n{time.process_time() - started:.0f} s\n", flush=True)
+    if write:
+        FILE.write_text(TEXT.format(**parts, seconds=time.process_time() - started), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
