@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
-from streamdp.store.snapshot import Counts, Snapshot
-from streamdp.ledger.periods import Cap
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot
 from streamdp.store.state_codec import decode_state, encode_state
 
@@ -51,9 +49,8 @@ class Model:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
         definition = self.definition
         said = self.estimator.statement(definition.cap_budget, several_jobs=definition.ledger is not None)
-        return "\n".join([said, *(f"Note: {note}." for note in definition.notes())])
-        notes = self.definition.notes() + _on_spark(self.snapshot)
-        return "\n".join([self.estimator.statement(), *(f"Note: {note}." for note in notes)])
+        notes = [*definition.notes(), *_on_spark(self.snapshot)]
+        return "\n".join([said, *(f"Note: {note}." for note in notes)])
 
 
 def _on_spark(snapshot: Snapshot) -> list[str]:
@@ -65,21 +62,6 @@ def _on_spark(snapshot: Snapshot) -> list[str]:
         "records until a batch ends. Each machine draws its noise from its operating system; if Spark runs a task "
         "twice, one of the two results is opened, and nothing else of them is stored in the clear"
     ]
-
-
-class _Cap(NamedTuple):
-    """What a statement says of a ledger.
-
-    Parameters
-    ----------
-    cap
-        What a subject may spend.
-    several_jobs
-        Whether several jobs charge the ledger.
-    """
-
-    cap: Cap
-    several_jobs: bool
 
 
 def restore(snapshot: Snapshot) -> Model:
