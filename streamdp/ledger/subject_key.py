@@ -54,7 +54,7 @@ def hash_subjects(
     # The key is absorbed once for all subjects. `update` returns None.
     start = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject").copy
     if periods is None:
-        digests = [(one := start()).update(person or b"") or one.digest() for person in people]
+        digests = [(one := start()).update(person or b"") or one.digest() for person in people]  # type: ignore[func-returns-value]
     else:
         digests = []
         for person, suffix in zip(people, np.ascontiguousarray(periods, ">u4").view("V4").tolist(), strict=True):
