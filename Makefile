@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
+.PHONY: demo demo-kafka demo-spark serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -25,6 +25,10 @@ demo: $(STAMP)
 
 demo-kafka: $(STAMP)
 	$(BIN)/python -m examples.flights_kafka
+
+# Needs Java >= 17.
+demo-spark: $(STAMP)
+	$(BIN)/python -m examples.flights_spark
 
 # The service with a job of the flights, which are sent to it. It prints its address.
 serve: $(STAMP)
