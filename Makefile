@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
+.PHONY: demo demo-kafka demo-spark serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -20,11 +20,21 @@ $(STAMP): pyproject.toml requirements.lock $(COMPILED)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
 	@touch $(STAMP)
 
+# PySpark has 450 MB, so it comes when it is needed.
+SPARK := .venv/.spark
+$(SPARK): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock pyspark pyarrow PyNaCl
+	@touch $(SPARK)
+
 demo: $(STAMP)
 	$(BIN)/python -m examples.flights
 
 demo-kafka: $(STAMP)
 	$(BIN)/python -m examples.flights_kafka
+
+# Needs Java >= 17.
+demo-spark: $(SPARK)
+	$(BIN)/python -m examples.flights_spark
 
 # The service with a job of the flights, which are sent to it. It prints its address.
 serve: $(STAMP)
@@ -36,11 +46,11 @@ device-js:
 	npx --yes esbuild@0.25.12 $(JS).js --minify --format=esm --legal-comments=none --outfile=$(JS).min.js \
 	  --banner:js="// streamdp.js, by make device-js from the source with SHA-256 $$(sha256sum $(JS).js | cut -d' ' -f1)"
 
-test: $(STAMP)
+test: $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --durations=10
 
 # The lines that the tests reach. Tests that interrupt or trace at any line cannot run under a tracer.
-coverage: $(STAMP)
+coverage: $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not no_cover' --cov --cov-report=term:skip-covered
 
 # The inner loop: no servers, no statistics.
@@ -57,10 +67,10 @@ test-lowest-direct test-highest: test-%:
 # The versions that `make` installs, for every Python that pyproject.toml allows.
 lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --quiet \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra dev-spark --universal --python-version 3.11 --upgrade --quiet \
 		--no-annotate --no-header --no-emit-index-url --output-file requirements.lock
 
-check: $(STAMP)
+check: $(SPARK)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
@@ -121,7 +131,7 @@ docs: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak --write
 
-campaign: $(STAMP)
+campaign: $(SPARK)
 	$(BIN)/python -m pytest
 
 # 1,000 kills and other faults under every kind of job, also in several runs; rewrites the last section of benchmarks/campaign.md.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -18,7 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from servers.certificates import make_certificates
-from servers.process import START_TIMEOUT_S, MissingProgramError, Process, ServerError, free_ports, without
+from servers.jars import jars, program
+from servers.process import START_TIMEOUT_S, Process, ServerError, free_ports, without
 
 VERSION = "4.1.1"
 _LISTENERS = ("PLAINTEXT", "PROXIED", "CONTROLLER", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
@@ -125,9 +125,10 @@ class Broker:
         """
         if self.running:
             return
-        java = [_program("java"), "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC"]
+        folder = jars("pom.xml", f"kafka-{VERSION}", f"-Dkafka.version={VERSION}")
+        java = [program("java"), "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC"]
         java += ["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]  # halves the time to start
-        java += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{jars()}/*"]
+        java += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{folder}/*"]
         settings = self._write_settings()
         self._format([*java, "kafka.tools.StorageTool"], settings)
         environment = without(os.environ, "KAFKA_")
@@ -210,29 +211,6 @@ class Broker:
         return int(struct.unpack(">4i", reply)[3]) if len(reply) == 16 else 0
 
 
-def jars() -> Path:
-    """The folder of Kafka's jars. Maven downloads them the first time; the folder appears when it is complete."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdp"
-    folder = cache / f"kafka-{VERSION}"
-    if folder.is_dir():
-        return folder
-    maven = _program("mvn")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as temporary:
-        draft = Path(temporary) / "jars"
-        command = [maven, "-B", "-q", "-f", str(Path(__file__).with_name("pom.xml")), f"-Dkafka.version={VERSION}"]
-        command += ["dependency:copy-dependencies", f"-DoutputDirectory={draft}"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            raise ServerError(f"Maven cannot download Kafka {VERSION}:\n{(done.stdout + done.stderr).strip()[-3000:]}")
-        try:
-            draft.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # otherwise another process was faster
-                raise
-    return folder
-
-
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
     """Create a topic, and return when each partition has a leader. Needs kafka-python (`streamdp[kafka]`).
 
@@ -256,15 +234,6 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
         admin.create_topics({name: topic}, wait_for_metadata=True)
     finally:
         admin.close()
-
-
-def _program(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        raise MissingProgramError(
-            f"there is no {name} on PATH; install Java >= 17 and Maven (Debian: apt-get install default-jdk maven)"
-        )
-    return path
 
 
 def main() -> int:

@@ -121,7 +121,7 @@ class CarriedRows(PagedRows):
             self.cache.drop_unread()
             raise StoreError(
                 "a record came of a subject that was not among the records when they were first read: the source gives"
-                " other records when it is read again; persist the DataFrame"
+                " other records when it is read again; write the DataFrame to files first"
             )
         return slots
 

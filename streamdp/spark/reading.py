@@ -45,7 +45,7 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
     builder = SparkSession.builder.appName(f"streamdp {config.job}")
     if master is not None:
         builder = builder.master(master)
-    given = dict(settings)
+    given = {"spark.ui.showConsoleProgress": "false", **settings}
     if getattr(config.source, "format", None) == "kafka" and not given.keys() & {"spark.jars", "spark.jars.packages"}:
         given["spark.jars.packages"] = f"{KAFKA}:{pyspark.__version__}"
     for name, value in given.items():

@@ -47,7 +47,7 @@ def test_an_example_of_a_job_learns(name: str, stream: Path, tmp_path: Path, qui
 
 def test_each_job_of_the_examples_is_run() -> None:
     found = {path.stem for path in (ROOT / "examples").glob("*.yaml")}
-    assert found - {"late-kafka", "late-service"} == set(JOBS)  # which `make demo-kafka` and `make serve` run
+    assert found - {"late-kafka", "late-service", "late-spark"} == set(JOBS)  # these are run by make
 
 
 def test_the_kinds_of_trust(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kafka
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,6 +25,9 @@ from streamdp.spark.driver import Driver
 from streamdp.spark.sealing import Seal, seal
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.commands import Quick
+from tests.support.documents import Shell, blocks
+from tests.support.paths import ROOT
 from tests.support.spark import SECRET, FailsOnce, admitted, job, rows, start
 
 pytestmark = pytest.mark.slow
@@ -188,6 +193,55 @@ def test_what_cannot_be_learned_is_refused_and_leaves_the_store_as_it_was(spark:
     with pytest.raises(ConfigError, match="is no stream"):
         learn_stream(records, job(store), checkpoint=str(tmp_path / "c"))
     assert counted(store) == before
+
+
+def test_a_topic_is_learned_by_the_command_into_postgresql(
+    spark: SparkSession, broker: Any, make_topic: Any, server_database: str, quick: Quick, tmp_path: Path
+) -> None:
+    """Spark's own connector; messages that are no JSON; a second run goes on after the first."""
+    topic = make_topic(2)
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
+
+    def produce(records: dict[str, list[Any]]) -> None:
+        for values in zip(*records.values(), strict=True):
+            record = dict(zip(records, values, strict=True))
+            producer.send(topic, key=record.pop("tail").encode(), value=json.dumps(record).encode())
+        for bad in (b"no json", b'"text"', b"\xff\xfe", None):
+            producer.send(topic, key=b"t1", value=bad)
+        producer.flush()
+
+    every = rows(400)
+    schema = job("")["schema"] | {"budget": None}
+    source = {
+        "type": "spark",
+        "format": "kafka",
+        "options": {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"},
+        "stream": True,
+        "checkpoint": "checkpoint",
+        "trigger": {"available_now": True},
+        "shards": 2,
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job(server_database, schema=schema, source=source)))
+    for first in (0, 400):
+        produce(rows(400, first))
+        code, _, said = quick("spark", "run", "job.yaml", STREAMDP_SUBJECT_KEY="5a" * 32)
+        assert code == 0, said
+    producer.close()
+    more = rows(400, 400)
+    every = {name: every[name] + more[name] for name in every} | {"eps": [""] * 816}
+    learned, refused, dead = admitted(every, 3.0)
+    snapshot = committed(server_database, "late").snapshot
+    assert snapshot.counts == Counts(learned, refused, dead + 8)
+    assert "missing delay: 8, unknown_category origin: 16" in said
+
+
+def test_the_page_runs_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    (block,) = [b for b in blocks((ROOT / "docs/howto/spark.md").read_text()) if b.language == "python"]
+    (folder := tmp_path / "page").mkdir()
+    with Shell(folder, {}) as shell:
+        said, _ = shell.run(block)
+    assert "Counts(learned=5000, refused=0, dead=0)" in said
+    assert "prediction" in said
 
 
 def test_a_second_driver_fences_the_first(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from servers.jars import SPARK_KAFKA, jars
 from streamdp.spark.task import ShardTask
 from tests.support.paths import ROOT
 
@@ -38,6 +39,7 @@ def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "ERROR",
+        "spark.jars": ",".join(map(str, sorted(jars(*SPARK_KAFKA).glob("*.jar")))),
     } | {name.replace("_", "."): value for name, value in more.items()}
     builder = SparkSession.builder.master(master).appName("tests")
     for name, value in settings.items():
