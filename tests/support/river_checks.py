@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+import river
 from river import checks
 from river.base import Classifier, Regressor
 
@@ -37,10 +38,11 @@ def run_check(make: Callable[[], Any], number: int) -> None:
 
 def assert_none_vanishes(make: Callable[[], Any]) -> None:
     """28 for a regressor, 50 for two classes (two data sets), 65 for more, in River 0.26."""
+    if tuple(map(int, river.__version__.split(".")[:2])) < (0, 26):
+        pytest.skip("an older River has fewer checks")
     model = make()
     names = [check.__name__ for check in checks.yield_checks(model)]
-    least = 28 if isinstance(model, Regressor) else 65 if len(model._labels) > 2 else 50
-    assert len(names) >= least
+    assert len(names) >= (28 if isinstance(model, Regressor) else 65 if len(model._labels) > 2 else 50)
     assert set(names) >= ALWAYS
     if isinstance(model, Classifier):
         assert {"check_predict_proba_one", "check_predict_proba_many_matches_predict_proba_one"} <= set(names)

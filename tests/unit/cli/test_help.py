@@ -39,7 +39,9 @@ def test_each_command_has_an_example_that_its_own_options_allow(name: str) -> No
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_option_says_what_it_is(name: str) -> None:
-    assert not [parameter.name for parameter in COMMANDS[name].params if not getattr(parameter, "help", None)]
+    context = typer.Context(COMMANDS[name])
+    records = {parameter.name: parameter.get_help_record(context) for parameter in COMMANDS[name].params}
+    assert not [parameter for parameter, record in records.items() if record is None or not record[1]]
 
 
 def test_the_short_option_for_help(quick: Quick) -> None:
