@@ -16,7 +16,7 @@ and deltas add up, mu^2 add up. A second copy of the record would share the nois
 in one batch do not compose so. Estimators with batches refuse it by `token`; those that protect users count both copies
 as one user, by the same token, if the record has no subject. Clones and copies hold the same `RecordCap`, so that a
 wrapper gains nothing by copying. An estimator that is asked while no record is open raises, so that nothing is learned
-without a cap.
+without a cap; so does one in a fork of the process, which would spend the rest of the record's cap once more.
 
 A share. With `shares`, a record that may spend less, spends at most this part of the cap each time. It is a constant,
 so it depends on no record.
@@ -38,15 +38,17 @@ from streamdp.ledger.admission import admit_in_order
 from streamdp.ledger.caps import cap_numbers, check_counts, spend_numbers
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.rows import ROW
+from streamdp.privacy.entropy import forks
 from streamdp.privacy.guarantees import Budget, GaussianDP, amount, parse_budget, with_amount
 
 _NAMELESS = np.zeros(1, dtype=np.int64)
 
 
 class _Open(threading.local):
-    """The open record of each thread: its token, its name, and what it has spent, if it has no name."""
+    """The open record of each thread: its token, its process, its name, and what it has spent, if it has no name."""
 
     token: bytes | None = None
+    forks: int
     name: bytes | None = None
     row: np.ndarray
 
@@ -90,7 +92,7 @@ class RecordCap:
         """
         here, known = self._open, subject_bytes(name)
         here.token = None
-        here.name, here.row = known, np.zeros((1, ROW))
+        here.name, here.row, here.forks = known, np.zeros((1, ROW)), forks()
         here.token = b"\0record %d" % next(self._tokens) if known is None else b"\0named " + known
 
     def close(self) -> None:
@@ -101,11 +103,12 @@ class RecordCap:
     def token(self) -> bytes:
         """What tells the open record from all others, for estimators that note who is in a batch.
 
-        Raises `ConfigError` if no record is open in this thread.
+        Raises `ConfigError` if no record is open in this thread, and in a fork that was made while it was open.
         """
-        if self._open.token is None:
+        here = self._open
+        if here.token is None or here.forks != forks():
             raise ConfigError("this estimator is in an account with a cap: give its records to the account's learn_one")
-        return self._open.token
+        return here.token
 
     def scaled(self, budget: Budget | str | None, usual: Budget) -> Budget | str | None:
         """Return a budget of at most one share; the same if it is small enough or of another kind than the cap.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import sys
 import threading
@@ -31,7 +32,7 @@ from streamdp import (
     WindowedRegressor,
     account,
 )
-from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
 from streamdp.estimators.base import StreamEstimator
 from streamdp.preprocessing import BoundsScaler
 from streamdp.privacy.composition import Spend
@@ -293,6 +294,27 @@ def test_another_thread_has_no_open_record() -> None:
     account(Threaded([model]), cap="eps=1").learn_one(X, 1.0)
     assert len(errors) == 1
     assert model.n_seen == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("record", [None, "r"])
+def test_a_fork_within_a_call_spends_nothing_of_the_record(record: Any) -> None:
+    class Forking(Together):
+        def learn_one(self, x: Any, y: Any, **options: Any) -> None:
+            child = os.fork()
+            if child == 0:
+                try:
+                    self[0].learn_one(x, y)
+                except StreamDPError:
+                    os._exit(7)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            self[0].learn_one(x, y)
+
+    model = regressor()
+    account(Forking([model]), cap="eps=1").learn_one(X, 1.0, record=record)
+    assert model.n_seen == 1
 
 
 def test_threads_share_the_cap_of_a_named_record() -> None:

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import linecache
 import math
+import multiprocessing
 import os
 import pickle
 import random
@@ -592,3 +593,16 @@ def test_a_fork_cannot_grant_the_cap_again() -> None:
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert ledger.admit("ann", PureDP(0.5))
+
+
+@pytest.mark.slow
+def test_a_spawned_process_cannot_be_given_the_ledger(tmp_path: Path) -> None:
+    """Neither the ledger nor its file: either would grant the cap again."""
+    spawn = multiprocessing.get_context("spawn")
+    path = tmp_path / "people.db"
+    with Ledger("eps=1", path=path) as ledger, spawn.Pool(1) as pool:
+        assert ledger.admit("ann", PureDP(1))
+        with pytest.raises(NotAvailableError, match="pickled"):
+            pool.apply(repr, (ledger,))
+        with pytest.raises(StoreBusyError):
+            pool.apply(Ledger, ("eps=1",), {"path": path})
