@@ -1,6 +1,6 @@
 """Excess loss of every method of the windowed learners. Run with `python -m benchmarks.windowed [--write | --real]`.
 
-`--real` prints what private scaling gains on real data with the columns as they come, in some minutes.
+`--real` prints what private scaling gains on real data with the columns as they come, in about ten minutes.
 
 Simulations of Shi et al. 2025 as in `batches`; each user has m independent records, and all users are in one window.
 The excess of the expected loss over its least value is measured against n, m and d. Noise comes from seeded generators,
@@ -28,8 +28,8 @@ from streamdp.estimators.windowed.estimators import WindowedClassifier, Windowed
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.windows.methods import METHODS
 
-DRAWS, FEW = 12, 3
-"""Draws of the default method, and of the others, which are slow."""
+DRAWS, FEW, REAL_DRAWS = 12, 3, 24
+"""Draws of the default method, of the others, which are slow, and of real data."""
 FILE = Path(__file__).with_suffix(".md")
 USERS, ITEMS, FEATURES = (300, 1_000, 3_162, 10_000, 31_623), (1, 4, 16, 64), (2, 5, 10, 20, 40)
 LOSSES = ("huber", "logistic")
@@ -119,7 +119,7 @@ def real_rows() -> list[list[str]]:
             cells = []
             for scaling in ("private", "none"):
                 found = []
-                for seed in range(FEW):
+                for seed in range(REAL_DRAWS):
                     model = WindowedRegressor(
                         features=data.features,
                         budget=f"eps={epsilon},delta=1e-6",

@@ -28,11 +28,11 @@ from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
-from streamdp.optim.asgd import Asgd
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
+from streamdp.optim.walk import Walk
 from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
     _methods: ClassVar[tuple[str, ...]] = ("ac-sa",)
     """The walks of the estimator; where there are several, "auto" is allowed, too."""
     _curvature: Curvature | None = None
-    _walk: Newton | Asgd | Planned
+    _walk: Walk
     _taken = 0
     """Records of the open batch."""
 
@@ -129,7 +129,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._taken = 0
         self._begin_phase()
 
-    def _walk_from(self, start: np.ndarray) -> Newton | Asgd | Planned:
+    def _walk_from(self, start: np.ndarray) -> Walk:
         """The walk of the method, which begins at a vector (d,)."""
         if self._curvature is not None:
             deviation = math.sqrt(self._noise(1) / self._curvature.size)
@@ -223,7 +223,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._move(total, self._walk.closed(records), records)
 
     def _move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """Make one step with the noisy sum of a batch; see the `move` of each walk."""
+        """Make one step with the noisy sum of a batch; see `Walk.move`."""
         before = self._walk.place[:2], self._walk.batch
         self._walk.move(total, size, advance)
         if (self._walk.place[:2], self._walk.batch) != before:

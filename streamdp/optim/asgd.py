@@ -82,12 +82,12 @@ class Asgd(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        """A copy of theta (d,), where gradients are taken."""
+        """See `Walk.middle`: a copy of theta."""
         return self.state[: self._d].copy()
 
     @property
     def estimate(self) -> np.ndarray:
-        """The answer (d,): the average."""
+        """See `Walk.estimate`: the average."""
         average: np.ndarray = self.state[self._d : -2]
         return average
 
@@ -97,17 +97,7 @@ class Asgd(Growing):
         return int(max(1.0, min(records / _PART, reports.bound / reports.largest * short)))
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """Make the step of a batch.
-
-        Parameters
-        ----------
-        total
-            (d,) the sum of `size` noisy vectors, or their mean and 1.
-        size
-            What the sum is divided by.
-        advance
-            The number of reports of the batch.
-        """
+        """See `Walk.move`."""
         d, state = self._d, self.state.copy()
         tau = advance * self._reports.information
         state[-2] += tau
@@ -127,15 +117,7 @@ class Asgd(Growing):
         check(numbers[self._d : -2])
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """Start from what several walks of disjoint reports know, weighted by their information.
-
-        Parameters
-        ----------
-        parts
-            At least one, with the same reports.
-        average
-            (d,) the start if none of them has learned.
-        """
+        """See `Walk.merge`: their numbers are weighted by information."""
         states = np.array([part.state for part in parts])
         known, weights = states[:, -2:].sum(axis=0).tolist()
         state = np.concatenate([average, average, np.zeros(2)])

@@ -113,12 +113,12 @@ class Newton(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        """A copy of the query point (d,)."""
+        """See `Walk.middle`: a copy of the query point."""
         return self.estimate.copy()
 
     @property
     def estimate(self) -> np.ndarray:
-        """The answer (d,), which is the query point."""
+        """See `Walk.estimate`: the query point."""
         point: np.ndarray = self.state[: self.curvature.parameters]
         return point
 
@@ -131,17 +131,7 @@ class Newton(Growing):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """Make a step with the sum of a batch.
-
-        Parameters
-        ----------
-        total
-            (size,) the noisy sum of the vectors at `middle`.
-        size
-            b, the number of records in the sum.
-        advance
-            The number of records by which the sequence of batches goes on.
-        """
+        """See `Walk.move`."""
         curvature = self.curvature
         tau = 1 / (curvature.variance / size + self._noise / size**2)
         known = self.state[-3] + tau
@@ -205,15 +195,7 @@ class Newton(Growing):
         self.check(self.curvature, numbers, check)
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """Start from what several walks of disjoint records know, weighted by their information.
-
-        Parameters
-        ----------
-        parts
-            At least one, of the same curvature and noise.
-        average
-            (d,) the start if none of them has learned.
-        """
+        """See `Walk.merge`: their numbers are weighted by information."""
         d = self.curvature.parameters
         sums = np.sum([part.state[-3:] for part in parts], axis=0)
         state = np.zeros_like(self.state)

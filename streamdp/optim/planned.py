@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count as count_from
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.ac_sa import Accelerated, Averaged, Phase, Problem, plan
-from streamdp.optim.states import finite_array
+from streamdp.optim.walk import Place, Walk
 
 FIRST_EPOCH = 1024
 """Records of the first epoch of a stream of unknown length; each later epoch has twice as many."""
@@ -19,7 +19,7 @@ FIRST_EPOCH = 1024
 _MOST_EPOCHS = 50  # the last one has more records than any stream
 
 
-class Planned:
+class Planned(Walk):
     """The sequences of AC-SA or averaged SGD, and their place in the plan.
 
     Parameters
@@ -78,12 +78,12 @@ class Planned:
 
     @property
     def middle(self) -> np.ndarray:
-        """The point (d,) of the next gradient."""
+        """See `Walk.middle`."""
         return self.sequence.middle
 
     @property
     def estimate(self) -> np.ndarray:
-        """The answer (d,)."""
+        """See `Walk.estimate`."""
         output: np.ndarray = self.sequence.points[1]
         return output
 
@@ -91,55 +91,39 @@ class Planned:
 
     @property
     def batch(self) -> int:
-        """The number of records of the next batch."""
+        """See `Walk.batch`."""
         return self.phase.batch
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield the batches of this epoch after the next one: (records, how many batches of that size)."""
+        """See `Walk.runs`."""
         yield self.batch, self.phase.steps - self.sequence.step - 1
         for phase in self.plan[self.number + 1 :]:
             yield phase.batch, phase.steps
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """The next batch: (epoch, phase, step)."""
+    def place(self) -> Place:
+        """See `Walk.place`."""
         return self.epoch, self.number, self.sequence.step
 
-    def go(self, place: tuple[int, int, int]) -> None:
-        """Go to a batch; the sequences stay.
-
-        Parameters
-        ----------
-        place
-            As `place` returns it.
-
-        Raises `ConfigError` if the plan has no such batch.
-        """
+    def go(self, place: Place) -> None:
+        """See `Walk.go`."""
         plan = self._planned(place)
         self.epoch, self.number, self.sequence.step = place
         self.plan = plan
 
-    def _planned(self, place: tuple[int, int, int]) -> list[Phase]:
+    def _planned(self, place: Place) -> list[Phase]:
         epoch, number, step = place
         plan = [] if not 0 <= epoch < _MOST_EPOCHS else self.plan if epoch == self.epoch else self.plan_of(epoch)
         if not (0 <= number < len(plan) and 0 <= step < plan[number].steps):
             raise ConfigError("state: its place in the plan is out of range")
         return plan
 
-    def batch_at(self, place: tuple[int, int, int]) -> int:
-        """Return the number of records of a batch.
-
-        Parameters
-        ----------
-        place
-            As `place` returns it.
-
-        Raises `ConfigError` if the plan has no such batch.
-        """
+    def batch_at(self, place: Place) -> int:
+        """See `Walk.batch_at`."""
         return self._planned(place)[place[1]].batch
 
     def skip(self) -> None:
-        """Go to the batch after the next one."""
+        """See `Walk.skip`."""
         self.sequence.step += 1
         self._turn()
 
@@ -155,71 +139,26 @@ class Planned:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def closed(self, records: int) -> int:
-        """What the sum of a batch that was closed with so many records is divided by: the planned number.
-
-        Parameters
-        ----------
-        records
-            At least 1.
-        """
+        """See `Walk.closed`: here as many as were planned."""
         return self.batch
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
-        """Make a step with the sum of a batch.
-
-        Parameters
-        ----------
-        total
-            (d,) the noisy sum of the gradients at `middle`.
-        size
-            What it is divided by.
-        advance
-            The number of records in the sum; not used, because the batches are planned.
-        """
+        """See `Walk.move`."""
         self.sequence.move(total / size, self.phase.modulus)
         self._turn()
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def learned(self) -> dict[str, Any]:
-        """The state as plain values and new arrays."""
-        return {"state": self.sequence.points.copy(), "place": list(self.place)}
+    @property
+    def _numbers(self) -> np.ndarray:
+        return self.sequence.points
 
-    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
-        """Check what `learned` returned; return the function that takes it over.
-
-        Parameters
-        ----------
-        state
-            The entries of `learned`.
-        check
-            Raises `ConfigError` for a vector (d,) that is no parameter.
-
-        Raises `ConfigError` for numbers out of range.
-        """
-        points = finite_array(state, "state", self.sequence.points.shape)
-        epoch, number, step = (int(value) for value in state["place"])
-        plan = self._planned((epoch, number, step))
-        for theta in points:
+    def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
+        for theta in numbers:
             check(theta)
 
-        def take_over() -> None:
-            self.sequence.points[:] = points
-            self.epoch, self.number, self.sequence.step = epoch, number, step
-            self.plan = plan
-
-        return take_over
-
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """Start from the average of several walks, in the latest of their epochs.
-
-        Parameters
-        ----------
-        parts
-            At least one, of the same plan.
-        average
-            (d,) the average of their answers, weighted by records.
-        """
+        """See `Walk.merge`: from their average, in the latest of their epochs."""
         self.sequence.points[:] = average
         self.epoch = max(part.epoch for part in parts)
         self.plan = self.plan_of(self.epoch)

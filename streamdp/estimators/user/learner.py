@@ -20,9 +20,8 @@ from streamdp.estimators.user.records import UserRecords
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import weighted_by_norm
-from streamdp.optim.newton import Newton
-from streamdp.optim.planned import Planned
 from streamdp.optim.states import finite_array
+from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.statement import REPORT, Unit
@@ -87,7 +86,7 @@ class UserLearner(UserRecords, BatchedModel):
         items = int(self.items_per_user)
         return self._loss.bound * max(1 / items, 0.5 / math.sqrt(items))
 
-    def _walk_from(self, start: np.ndarray) -> Newton | Asgd | Planned:
+    def _walk_from(self, start: np.ndarray) -> Walk:
         if self._method != "asgd":
             return super()._walk_from(start)
         from streamdp.privacy.samplers import INFORMATION
@@ -338,7 +337,6 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         take_over_steps = super()._read(state)
-        assert isinstance(self._walk, Asgd | Planned)
         epoch, phase, step = (int(number) for number in state["place"])
         mean = self._mean_of(self._walk.batch_at((epoch, phase, step)))
         votes = finite_array(state, "votes", _votes_shape(mean))

@@ -1,0 +1,149 @@
+"""What the batched learners ask of a walk: where gradients are taken, how large a batch is, and the state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.optim.states import finite_array
+
+Place = tuple[int, int, int]
+"""A batch of a walk: (epoch, phase, step) of a plan, or (0, 0, records before) of a walk without one."""
+
+
+class Walk(ABC):
+    """Steps with the noisy sums of batches."""
+
+    @property
+    @abstractmethod
+    def middle(self) -> np.ndarray:
+        """The point (d,) of the next gradients."""
+
+    @property
+    @abstractmethod
+    def estimate(self) -> np.ndarray:
+        """The answer (d,): a view."""
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def batch(self) -> int:
+        """The number of records of the next batch."""
+
+    @abstractmethod
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield the batches after the next one, of a plan those of this epoch: (records, how many of that size)."""
+
+    @property
+    @abstractmethod
+    def place(self) -> Place:
+        """The next batch."""
+
+    @abstractmethod
+    def batch_at(self, place: Place) -> int:
+        """Return the number of records of a batch.
+
+        Parameters
+        ----------
+        place
+            As `place` returns it.
+
+        Raises `ConfigError` for a place out of range.
+        """
+
+    @abstractmethod
+    def go(self, place: Place) -> None:
+        """Go to a batch; what was learned stays.
+
+        Parameters
+        ----------
+        place
+            As `place` returns it.
+
+        Raises `ConfigError` for a place out of range.
+        """
+
+    @abstractmethod
+    def skip(self) -> None:
+        """Go to the batch after the next one."""
+
+    @abstractmethod
+    def closed(self, records: int) -> int:
+        """What the sum of a batch that was closed early is divided by: its records, or as many as were planned.
+
+        Parameters
+        ----------
+        records
+            Its records, at least 1.
+        """
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def move(self, total: np.ndarray, size: int, advance: int) -> None:
+        """Make a step with the sum of a batch.
+
+        Parameters
+        ----------
+        total
+            The noisy sum of the vectors at `middle`, or their mean and 1 as the size.
+        size
+            What it is divided by.
+        advance
+            The number of records by which the sequence of batches goes on; not used by a plan.
+        """
+
+    @abstractmethod
+    def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
+        """Start from what several walks of disjoint records know.
+
+        Parameters
+        ----------
+        parts
+            At least one, made with the same parameters.
+        average
+            (d,) the average of their answers, weighted by records.
+        """
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def learned(self) -> dict[str, Any]:
+        """The state as plain values and new arrays."""
+        return {"state": self._numbers.copy(), "place": list(self.place)}
+
+    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
+        """Check what `learned` returned; return the function that takes it over.
+
+        Parameters
+        ----------
+        state
+            The entries of `learned`.
+        check
+            Raises `ConfigError` for a vector (d,) that is no parameter.
+
+        Raises `ConfigError` for numbers out of range.
+        """
+        numbers = finite_array(state, "state", self._numbers.shape)
+        epoch, phase, step = (int(number) for number in state["place"])
+        place = epoch, phase, step
+        self.batch_at(place)
+        self._check_state(numbers, check)
+
+        def take_over() -> None:
+            self.go(place)
+            self._numbers[:] = numbers
+
+        return take_over
+
+    @property
+    @abstractmethod
+    def _numbers(self) -> np.ndarray:
+        """All numbers that were learned: a view."""
+
+    @abstractmethod
+    def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
+        """Check what is to become `_numbers`; `check` raises `ConfigError` for a vector (d,) that is no parameter."""
