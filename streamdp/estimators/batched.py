@@ -57,6 +57,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
     """The walks of the estimator; where there are several, "auto" is allowed, too."""
     _curvature: Curvature | None = None
     _walk: Newton | Asgd | Planned
+    _stays = True
     _taken = 0
     """Records of the open batch."""
 
@@ -125,7 +126,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._spec, box = self._describe(p)
         d = box.shape[1]
         start = self._project(self._loss.start(d))
-        self._walk = self._walk_from(start)
+        self._walk, self._predictor = self._walk_from(start), None
         self._taken = 0
         self._begin_phase()
 
