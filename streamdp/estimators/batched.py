@@ -17,7 +17,7 @@ of more than k delta. So with a ledger, a second record of a subject within a ba
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -37,6 +37,9 @@ from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
+
+
+_NOBODY: Set[bytes] = frozenset()
 
 
 class Vectors(NamedTuple):
@@ -73,7 +76,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._use(self._usual() if self.method == "auto" else self.method)
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.
         self._members: set[bytes] = set()
-        self._joining: set[bytes] = set()
+        self._joining: Set[bytes] = _NOBODY
 
     def _usual(self) -> str:
         """What "auto" means."""
@@ -209,7 +212,8 @@ class BatchedModel(BoundedModel, ValidatedModel):
             taken = min(left, self._batch - self._taken)
             self._seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self._taken += taken
-            self._members |= self._joining
+            if self._joining:
+                self._members |= self._joining
             if taken == left:
                 self._add(X, y)
             else:
@@ -252,14 +256,14 @@ class BatchedModel(BoundedModel, ValidatedModel):
             if (budget is not None and not self._allowed(parse_budget(budget))) or member in self._members:
                 self.n_refused += 1
                 return
-            self._joining = set() if member is None else {member}
+            self._joining = {member} if member is not None else _NOBODY
             super().learn_one(x, y, subject=subject)
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         if self.ledger is None or subjects is None:
-            self._joining = set()
+            self._joining = _NOBODY
             return super()._learn_shared(X, y, subjects)
         if len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")

@@ -26,7 +26,7 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
     _losses = (Huber, Squared, Quantile)
 
     def _encode_target(self, y: Any) -> float:
-        value = number("target", y)
+        value = y if type(y) is float else number("target", y)
         if not math.isfinite(value):
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
         return value
