@@ -23,7 +23,7 @@ REORDERED = {
 """Modules whose sums over coordinates may be reordered, to use vector instructions.
 
 No other module may be: the rounding of additive noise and of a ledger's sums is part of a proof. That of PrivUnit is
-covered by its argument (`entropy`).
+covered by its argument (`entropy`); `location_scale` computes from released bits only.
 """
 EXACT = ["-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-Wno-unused-function"]
 REORDERING = ["-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]

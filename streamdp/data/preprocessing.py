@@ -10,6 +10,7 @@ from river import base
 from streamdp.data.columns import scale_number, scale_to_bounds
 from streamdp.data.declaration import Bounds, declared_bounds, declared_categories
 from streamdp.data.floats import floats, number
+from streamdp.data.scaling import scale_floats
 from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ class BoundsScaler(base.MiniBatchTransformer):
             The features of a record by name.
         """
         out = dict(x)
-        for name, (low, high) in self._checked.items():
-            if name in out:
-                out[name] = scale_number(number(f"column {name!r}", out[name]), low, high)
+        for name in scale_floats(out, self._checked):
+            out[name] = scale_number(number(f"column {name!r}", out[name]), *self._checked[name])
         return out
 
     def transform_many(self, X: pd.DataFrame) -> pd.DataFrame:

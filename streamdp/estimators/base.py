@@ -61,7 +61,7 @@ _LOOKS, _MEETINGS = 64, 3
 """How many records of an estimator are compared with the last one, and after how many shared ones it warns."""
 _TRANSIENT = 5
 """The references to a record that a pipeline has made: of the pipeline, its call, two methods here, and the count."""
-_OWN = ("_looks", "_meetings", "_record", "_read_at")
+_OWN = ("_looks", "_meetings", "_record", "_predictor")
 """What copies make anew: what this estimator has met, and views of its arrays."""
 _last = threading.local()
 """`ids`: of the last compared record of this thread and of the estimator that learned it. It holds no values."""

@@ -17,7 +17,7 @@ of more than k delta. So with a ledger, a second record of a subject within a ba
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
 
+_NOBODY: Set[bytes] = frozenset()
+
+
 class Vectors(NamedTuple):
     """What a batch sums: the length of the vectors, their largest norm and their largest distance."""
 
@@ -57,6 +60,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
     """The walks of the estimator; where there are several, "auto" is allowed, too."""
     _curvature: Curvature | None = None
     _walk: Walk
+    _stays = True
     _taken = 0
     """Records of the open batch."""
 
@@ -72,7 +76,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._use(self._usual() if self.method == "auto" else self.method)
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.
         self._members: set[bytes] = set()
-        self._joining: set[bytes] = set()
+        self._joining: Set[bytes] = _NOBODY
 
     def _usual(self) -> str:
         """What "auto" means."""
@@ -125,7 +129,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._spec, box = self._describe(p)
         d = box.shape[1]
         start = self._project(self._loss.start(d))
-        self._walk = self._walk_from(start)
+        self._walk, self._predictor = self._walk_from(start), None
         self._taken = 0
         self._begin_phase()
 
@@ -208,7 +212,8 @@ class BatchedModel(BoundedModel, ValidatedModel):
             taken = min(left, self._batch - self._taken)
             self._seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self._taken += taken
-            self._members |= self._joining
+            if self._joining:
+                self._members |= self._joining
             if taken == left:
                 self._add(X, y)
             else:
@@ -246,9 +251,9 @@ class BatchedModel(BoundedModel, ValidatedModel):
         """
         if self._looks > 0:
             self._compare(x)  # in this method, because it counts who holds the record
-        joining = set() if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
+        joining = _NOBODY if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
         if self._record_cap is not None:
-            joining.add(self._record_cap.token)
+            joining = joining | {self._record_cap.token}
         with self._rng.lock:
             if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
                 self.n_refused += 1
@@ -260,7 +265,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         if self.ledger is None or subjects is None:
-            self._joining = set()
+            self._joining = _NOBODY
             return super()._learn_shared(X, y, subjects)
         if len(subjects) != len(X):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError
 from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.packing import Predictor
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss, Squared, loss_for
 from streamdp.privacy.guarantees import parse_budget
@@ -56,8 +57,10 @@ class LinearModel(StreamEstimator):
     _weighed_by: ClassVar[str] = "n_seen"
     """The count that `merged` weighs by."""
 
-    _read_at: tuple[np.ndarray, bool] | None = None
-    """What `_point` returns, of an estimator whose estimate stays in one place while it learns."""
+    _stays: ClassVar[bool] = False
+    """Whether what `_point` returns changes in place only, until `_predictor` is None again."""
+    _predictor: Predictor | None = None
+    """Predicts single records, if the estimate stays and there is one output. None: not made yet."""
 
     loss: str | Loss
     domain: Domain | None
@@ -171,11 +174,13 @@ class LinearModel(StreamEstimator):
         """The linear predictor of one record, of a model with one output."""
         features = self._features
         assert features is not None
-        if (packer := features.packer) is not None:
-            theta, raw = self._read_at or self._point()
-            score = packer.predictor(x, theta, raw, self.intercept)
-            if score is not None:
-                return score
+        predictor = self._predictor
+        if predictor is None and features.packer is not None:
+            predictor = Predictor(features.packer, *self._point(), self.intercept)
+            if self._stays:
+                self._predictor = predictor
+        if predictor is not None and (score := predictor.score(x)) is not None:
+            return score
         return float(self._scores(features.row_of(x))[0, 0])
 
     def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:

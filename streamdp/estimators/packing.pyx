@@ -4,13 +4,14 @@ It takes a dict that has exactly the declared names, with finite numbers and dec
 it says so, and the caller takes the exact way (see `features`), which also names what is wrong. No value stays here.
 """
 
-from cpython.dict cimport PyDict_GetItemWithError
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
+from cpython.list cimport PyList_GET_ITEM
 from cpython.long cimport PyLong_AsDouble, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
-from cpython.unicode cimport PyUnicode_CheckExact
-from libc.math cimport isfinite, isnan
+from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare
+from libc.math cimport exp, isfinite, isnan
 from libc.stdint cimport int64_t
 
 import numpy as np
@@ -20,6 +21,10 @@ cimport numpy as cnp
 from streamdp.privacy.arrays cimport scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
+
+cdef enum:
+    ADOPTIONS = 256  # so often the keys of a record are kept, to be recognised in the next one
+
 
 cdef class Packer:
     """What is declared about a record.
@@ -39,6 +44,8 @@ cdef class Packer:
     """
 
     cdef tuple _names, _levels
+    cdef list _keys  # the names, as the same objects that records have as keys
+    cdef int _adoptions
     cdef object _columns, _lows, _highs
     cdef const double* _low
     cdef const double* _high
@@ -47,6 +54,7 @@ cdef class Packer:
 
     def __init__(self, names, columns, lows, highs, levels, Py_ssize_t width):
         self._names, self._levels, self._width = tuple(names), tuple(levels), width
+        self._keys, self._adoptions = list(names), 0
         self._columns = np.array(columns, dtype=np.int64)
         self._lows, self._highs = np.array(lows, dtype=float), np.array(highs, dtype=float)
         self._column, self._low, self._high = (
@@ -55,10 +63,35 @@ cdef class Packer:
         if not len(self._names) == len(self._levels) == len(self._columns) == len(self._lows) == len(self._highs):
             raise TypeError("expected as many columns, bounds and levels as names")
 
-    cdef int _entry(self, PyObject* x, Py_ssize_t k, bint raw, Py_ssize_t* column, double* value) except -1:
+    cdef PyObject* _value(self, PyObject* x, Py_ssize_t k, Py_ssize_t* place) except? NULL:
+        """The value of the k-th name; NULL if x has none. The names are taken in turn, `place` being 0 for the first.
+
+        While the keys of x come in the order of the names and are known objects, nothing is looked up.
+        """
+        cdef PyObject* key
+        cdef PyObject* value
+        cdef PyObject* name = PyList_GET_ITEM(self._keys, k)
+        if place[0] >= 0 and PyDict_Next(<object> x, place, &key, &value):
+            if key == name:
+                return value
+            if (
+                self._adoptions < ADOPTIONS
+                and PyUnicode_CheckExact(<object> key)
+                and PyUnicode_CheckExact(<object> name)
+                and PyUnicode_Compare(<object> key, <object> name) == 0
+            ):
+                self._adoptions += 1
+                self._keys[k] = <object> key
+                return value
+        place[0] = -1
+        return PyDict_GetItemWithError(<object> x, <object> name)
+
+    cdef int _entry(
+        self, PyObject* x, Py_ssize_t k, Py_ssize_t* place, bint raw, Py_ssize_t* column, double* value
+    ) except -1:
         """The k-th name of x as one entry of the columns: 1; 0 if it has none, as the first level of a category; 2 if the
-        record is not for the fast way. `raw`: numbers are clipped, and not mapped."""
-        cdef PyObject* found = PyDict_GetItemWithError(<object> x, <object> PyTuple_GET_ITEM(self._names, k))
+        record is not for the fast way. `raw`: numbers are clipped, and not mapped. `place` is that of `_value`."""
+        cdef PyObject* found = self._value(x, k, place)
         cdef PyObject* code
         cdef Py_ssize_t level
         cdef double low, high
@@ -92,17 +125,20 @@ cdef class Packer:
             value[0] = min(max((value[0] - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
         return 1
 
+    cdef bint _fits(self, x):
+        return type(x) is dict and len(<dict> x) == len(self._names)
+
     cdef bint _fill(self, x, double* out, bint raw) except -1:
         """Write the columns of x; False if it is not for the fast way."""
-        cdef Py_ssize_t k, j
+        cdef Py_ssize_t k, j, place = 0
         cdef double value
         cdef int kind
-        if type(x) is not dict or len(<dict> x) != len(self._names):
+        if not self._fits(x):
             return False
         for j in range(self._width):
             out[j] = 0.0
         for k in range(len(self._names)):
-            kind = self._entry(<PyObject*> x, k, raw, &j, &value)
+            kind = self._entry(<PyObject*> x, k, &place, raw, &j, &value)
             if kind == 2:
                 return False
             if kind:
@@ -128,35 +164,6 @@ cdef class Packer:
             return False
         row[self._width] = y
         return True
-
-    def predictor(self, x, cnp.ndarray theta not None, bint raw, bint intercept):
-        """The linear predictor of one record; None if the record is not for the fast way.
-
-        Parameters
-        ----------
-        x
-            The record.
-        theta
-            (d,), or longer: the coefficients, then the intercept.
-        raw, intercept
-            As for `predictors`.
-        """
-        cdef double* at = vector(theta)
-        cdef double total, value
-        cdef Py_ssize_t k, j
-        cdef int kind
-        if cnp.PyArray_DIM(theta, 0) < self._width + intercept:
-            raise TypeError("the model and the record differ in their numbers of columns")
-        if type(x) is not dict or len(<dict> x) != len(self._names):
-            return None
-        total = at[self._width] if intercept else 0.0
-        for k in range(len(self._names)):
-            kind = self._entry(<PyObject*> x, k, raw, &j, &value)
-            if kind == 2:
-                return None
-            if kind:
-                total += at[j] * value
-        return total
 
     def predictors(self, x, cnp.ndarray theta not None, bint raw, Py_ssize_t outputs, bint intercept):
         """The linear predictors of one record, one for each output; None if the record is not for the fast way.
@@ -193,3 +200,67 @@ cdef class Packer:
             return out
         finally:
             wipe(row, p)
+
+
+cdef class Predictor:
+    """Predicts single records by one vector. The vector may change in place.
+
+    Parameters
+    ----------
+    packer
+        What is declared about a record.
+    theta
+        (d,), or longer: the coefficients, then the intercept.
+    raw, intercept
+        As for `Packer.predictors`.
+    """
+
+    cdef Packer _packer
+    cdef object _theta
+    cdef const double* _at
+    cdef bint _raw, _intercept
+
+    def __init__(self, Packer packer not None, cnp.ndarray theta not None, bint raw, bint intercept):
+        self._packer, self._theta, self._raw, self._intercept = packer, theta, raw, intercept
+        self._at = vector(theta)
+        if cnp.PyArray_DIM(theta, 0) < packer._width + intercept:
+            raise TypeError("the model and the record differ in their numbers of columns")
+
+    cdef bint _score(self, x, double* total) except -1:
+        """Compute the linear predictor; False if the record is not for the fast way."""
+        cdef Packer packer = self._packer
+        cdef Py_ssize_t k, j, place = 0
+        cdef double value
+        cdef int kind
+        if not packer._fits(x):
+            return False
+        total[0] = self._at[packer._width] if self._intercept else 0.0
+        for k in range(len(packer._names)):
+            kind = packer._entry(<PyObject*> x, k, &place, self._raw, &j, &value)
+            if kind == 2:
+                return False
+            if kind:
+                total[0] += self._at[j] * value
+        return True
+
+    def score(self, x):
+        """The linear predictor of one record; None if the record is not for the fast way.
+
+        Parameters
+        ----------
+        x
+            The record.
+        """
+        cdef double total
+        return total if self._score(x, &total) else None
+
+    def probability(self, x):
+        """1/(1 + exp(-u)) of the linear predictor u of one record; None if the record is not for the fast way.
+
+        Parameters
+        ----------
+        x
+            The record.
+        """
+        cdef double total
+        return 1.0 / (1.0 + exp(-total)) if self._score(x, &total) else None

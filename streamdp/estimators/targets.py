@@ -26,7 +26,7 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
     _losses = (Huber, Squared, Quantile)
 
     def _encode_target(self, y: Any) -> float:
-        value = number("target", y)
+        value = y if type(y) is float else number("target", y)
         if not math.isfinite(value):
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
         return value
@@ -41,9 +41,9 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
         kwargs
             Ignored: River passes the keyword arguments of `learn_one`.
         """
-        if self._features is None:
-            return 0.0
-        return self._score_one(x)
+        if (predictor := self._predictor) is not None and (score := predictor.score(x)) is not None:
+            return score
+        return 0.0 if self._features is None else self._score_one(x)
 
     def predict_many(self, X: Any) -> Any:
         """Return the predictions for the rows of a frame, in its form.
@@ -140,6 +140,8 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         kwargs
             Ignored: River passes the keyword arguments of `learn_one`.
         """
+        if (predictor := self._predictor) is not None and (score := predictor.score(x)) is not None:
+            return self._labels[score > 0]
         if self._features is None:
             return self._labels[0]
         if self._outputs() == 1:
@@ -160,6 +162,9 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
+        if (predictor := self._predictor) is not None and (p := predictor.probability(x)) is not None:
+            no, yes = self._labels
+            return {no: 1 - p, yes: p}
         if self._features is None:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
         if self._outputs() == 1:

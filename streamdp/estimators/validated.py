@@ -82,8 +82,10 @@ class ValidatedModel(LinearModel):
 
     def _meet(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         validator, plan = self._validator, self._plan
-        own = (budget is not None or amounts is not None) and self.per_record_budgets
-        if validator is None or plan is None or (own and plan.budget is not None):
+        if validator is None or plan is None:
+            self._learn_rows(X, y, budget, amounts)
+            return
+        if plan.budget is not None and self.per_record_budgets and (budget is not None or amounts is not None):
             self._learn_rows(X, y, budget, amounts)
             return
         keep = self._keep(plan, budget, amounts)

@@ -51,12 +51,14 @@ def hash_subjects(
     """
     people = subjects_bytes(subjects)
     present = np.array([person is not None for person in people], dtype=np.bool_)
-    # The key is absorbed once for all subjects. `update` returns None.
-    start = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject").copy
+    # The key is absorbed once for all subjects.
+    start, digests = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject").copy, []
     if periods is None:
-        digests = [(one := start()).update(person or b"") or one.digest() for person in people]  # type: ignore[func-returns-value]
+        for person in people:
+            one = start()
+            one.update(person or b"")
+            digests.append(one.digest())
     else:
-        digests = []
         for person, suffix in zip(people, np.ascontiguousarray(periods, ">u4").view("V4").tolist(), strict=True):
             one = start()
             one.update((person or b"") + suffix)

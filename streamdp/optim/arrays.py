@@ -15,7 +15,7 @@ class Arrays(NamedTuple):
     spec, box
         (`loops.SPEC`,) and (2, d): the model, and the lower and upper bounds of theta.
     state
-        (2, d): theta, and in original units its average.
+        (2, d): theta, and in original units its average; theta itself for a learner without an average.
     segments
         (`inference.SEGMENTS`, d + 1): the sums of the segments of `inference`, in original units, and their lengths.
     clock

@@ -67,5 +67,6 @@ cdef struct Model:
 cdef int model_of(arrays, Model* out) except -1
 cdef Py_ssize_t question(const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c) noexcept nogil
 cdef void to_original(const Model* m, const double* theta, double* out) noexcept nogil
+cdef void settle(Model* m) noexcept nogil
 cdef void count_one(Model* m, double keep) noexcept nogil
 cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint answer, double keep) noexcept nogil

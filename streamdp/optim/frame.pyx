@@ -26,7 +26,7 @@ from libc.math cimport ceil, exp, fabs, log, sqrt
 cimport numpy as cnp
 
 from streamdp.optim cimport location_scale as ls
-from streamdp.optim.loops cimport HUBER, INTERCEPT, LOSS, SPEC
+from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC
 from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.privacy.samplers cimport HUGE
 
@@ -127,6 +127,12 @@ cdef void to_original(const Model* m, const double* theta, double* out) noexcept
             out[k * q + p] = target[CENTRE] + (theta[k * q + p] - shift) * scale
     if m.spec[LOSS] == HUBER:
         out[m.d - 1] = theta[m.d - 1] * scale
+
+
+cdef void settle(Model* m) noexcept nogil:
+    """Write theta in original units where the average would be, for a learner without one: the answer is there."""
+    if not m.spec[AVERAGED]:
+        to_original(m, m.theta, m.average)
 
 
 cdef void _to_units(const Model* m, const double* original, double* out) noexcept nogil:
@@ -321,6 +327,7 @@ def refresh(arrays):
     _fit(&m)
     for slot in range(m.c):
         _refresh(&m, slot)
+    settle(&m)
 
 
 def take_bit(arrays, Py_ssize_t column, double low, double high, answer, double keep):
@@ -346,3 +353,4 @@ def take_bit(arrays, Py_ssize_t column, double low, double high, answer, double 
     if not 0 <= column <= m.p or m.frame[column * FRAME + SLOT] < 0:
         raise TypeError("expected a column that is scaled")
     take_answer(&m, column, low, high, bool(answer), keep)
+    settle(&m)

@@ -30,6 +30,7 @@ from streamdp.optim.frame cimport (
     count_one,
     model_of,
     question,
+    settle,
     take_answer,
     to_original,
 )
@@ -222,6 +223,7 @@ def learn(
     else:
         with nogil:
             n = _learn(&m, mechanism, count, &rows, &targets, numbers, each, source, end, memory)
+    settle(&m)
     wipe(memory, room)
     return n
 
@@ -251,4 +253,5 @@ def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep
     _step(&m, noisy, information, out)
     if m.c > 0:
         count_one(&m, keep)
+    settle(&m)
     wipe(out, m.d)

@@ -45,6 +45,7 @@ class LDPLearner(ValidatedModel):
         "which sees each record and forgets it"
     )
     _averaged: ClassVar[bool] = False
+    _stays = True
     _format: ClassVar[int] = 3
     _arrays: Arrays
 
@@ -129,7 +130,7 @@ class LDPLearner(ValidatedModel):
         k.refresh(self._arrays)
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
-        self._merged, self._read_at = False, None
+        self._merged, self._predictor = False, None
         self._default = self._mechanism_of(self._budget)
         self.__dict__.pop("_default_rows", None)
         self._kernel = learn
@@ -278,14 +279,11 @@ class LDPLearner(ValidatedModel):
         Raises `NotAvailableError` before the features are known.
         """
         self._need_features("theta")
-        return self._arrays.state[1].copy() if self._averaged else self._original(self._arrays.state[0])
+        theta: np.ndarray = self._arrays.state[1].copy()
+        return theta
 
     def _point(self) -> tuple[np.ndarray, bool]:
-        state = self._arrays.state
-        if not self._averaged:
-            return self._original(state[0]), self.intercept
-        self._read_at = state[1], self.intercept
-        return self._read_at
+        return self._arrays.state[1], self.intercept
 
     def _estimate(self) -> np.ndarray:
         theta = self.theta

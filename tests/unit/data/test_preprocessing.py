@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks, compose, linear_model
 
+from streamdp.data.columns import scale_number
 from streamdp.data.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
@@ -44,6 +45,24 @@ def test_good_records_become_columns():
     assert batch.positions.tolist() == [5, 6]
     assert batch.position == {"row": 1}
     assert batch.dead == []
+
+
+@given(
+    values=st.lists(
+        st.floats() | st.integers(-(2**40), 2**40) | st.sampled_from(["12.5", True]), min_size=3, max_size=3
+    )
+)
+def test_the_compiled_scaler_is_the_formula_bit_by_bit(values):
+    bounds = {"a": (-3, 7), "b": (0.1, 0.3), "absent": (0, 1), "c": (-1e300, 1e300)}
+    record = dict(zip(["c", "other", "b"], values, strict=True)) | {"a": values[0]}
+    scaled = BoundsScaler(bounds).transform_one(record)
+    assert list(scaled) == list(record)
+    for name, value in record.items():
+        if name == "other":
+            assert scaled[name] is value
+            continue
+        low, high = map(float, bounds[name])
+        assert repr(scaled[name]) == repr(scale_number(float(value), low, high))
 
 
 @pytest.mark.parametrize(

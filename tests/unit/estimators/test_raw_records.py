@@ -16,6 +16,7 @@ from streamdp import (
     LDPASGDRegressor,
     LDPSGDClassifier,
     PanPrivateClassifier,
+    ShuffleClassifier,
     Squared,
     WindowedClassifier,
 )
@@ -57,13 +58,13 @@ def test_raw_records_one_by_one_in_a_frame_and_encoded_are_the_same() -> None:
     assert one.predict_one(RAW) == pytest.approx(float(many.predict_many(pd.DataFrame([RAW]))[0]))
 
 
-@pytest.mark.parametrize("kind", [LDPASGDClassifier, LDPSGDClassifier, PanPrivateClassifier])
+@pytest.mark.parametrize("kind", [LDPASGDClassifier, LDPSGDClassifier, PanPrivateClassifier, ShuffleClassifier])
 def test_single_predictions_are_those_of_a_frame_after_every_step_and_in_every_copy(kind: Any) -> None:
     """The compiled predictor may read the estimate in place: a copy must not read that of the original."""
     X, y = frame(900)
     labels, records = y > 60, [dict(row) for _, row in X.iterrows()]
     model = kind(features=SCHEMA, seed=1)
-    for copied in (lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))):
+    for copied in (lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), closed_and_loaded):
         model.predict_one(records[0])  # before the copy
         before, model = model, copied(model)
         model.learn_many(X, labels)
@@ -71,6 +72,49 @@ def test_single_predictions_are_those_of_a_frame_after_every_step_and_in_every_c
             expected = learner.predict_proba_many(X)[True].tolist()
             assert [learner.predict_proba_one(x)[True] for x in records] == pytest.approx(expected, rel=1e-9)
             assert [learner.predict_one(x) for x in records] == learner.predict_many(X).tolist()
+
+
+def closed_and_loaded(model: Any) -> Any:
+    model.close_batch()
+    other = model.clone()
+    other.learn_one(RAW, True)
+    other.predict_one(RAW)
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def test_an_ldp_sgd_state_of_an_older_version_predicts_by_its_theta() -> None:
+    """Then the second row of `state` was the first theta, and not the present one in original units."""
+    X, y = frame(600)
+    model = LDPSGDClassifier(features=SCHEMA, seed=1)
+    model.learn_many(X, y > 60)
+    state = model.state_dict()
+    state["state"][1] = 0.0
+    other = LDPSGDClassifier(features=SCHEMA)
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(other.theta, model.theta)
+    assert other.predict_proba_one(RAW) == model.predict_proba_one(RAW)
+
+
+def test_keys_may_come_in_any_order_and_as_any_objects() -> None:
+    """Keys in their declared order that are known objects are not looked up."""
+    names = ["a", "b", "c"]
+    model = LDPASGDRegressor(features=names, seed=1)
+    model.learn_arrays(np.random.default_rng(0).normal(size=(400, 3)), np.ones(400))
+    *weights, intercept = (model.weights[name] for name in [*names, "(intercept)"])
+    x = {"a": 1.0, "b": -2.0, "c": 3}
+    expected = intercept + sum(w * v for w, v in zip(weights, x.values(), strict=True))
+
+    class Text(str):
+        __slots__ = ()
+
+    for _ in range(200):  # more than the number of keys that are kept
+        for order in ("abc", "cab", "acb"):
+            assert model.predict_one({name: x[name] for name in order}) == pytest.approx(expected)
+        assert model.predict_one({(name + " ")[:1]: value for name, value in x.items()}) == pytest.approx(expected)
+        assert model.predict_one({Text(name): value for name, value in x.items()}) == pytest.approx(expected)
+    with pytest.warns(UserWarning, match="lacks"):
+        assert model.predict_one({"a": 1.0, "b": -2.0, "d": 3}) == pytest.approx(expected - 3 * weights[2])
 
 
 def test_probabilities_of_a_record_far_away_are_numbers() -> None:

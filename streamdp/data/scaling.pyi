@@ -1,0 +1,3 @@
+from typing import Any
+
+def scale_floats(record: dict[Any, Any], bounds: dict[Any, tuple[float, float]]) -> list[Any]: ...
