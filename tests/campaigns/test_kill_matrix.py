@@ -513,6 +513,8 @@ def campaign(log: Log, chosen: list[Which], faults: int, rows: int, keep: Path) 
     The folder of a stream that failed is copied to `keep`.
     """
     version, passed = product(), True
+    if all(log.faults(which, version) >= faults for which in chosen):
+        return passed
     with tempfile.TemporaryDirectory() as temporary, FragileServers(Path(temporary)) as servers:
         while open_cells := [which for which in chosen if log.faults(which, version) < faults]:
             for which in open_cells:
@@ -581,7 +583,9 @@ It passes only if every commit shows the numbers of the records before its posit
 subject is over its cap, each bad record has one dead letter, and a worker commits again after each fault of a server
 or of a connection. Every second Kafka stream is in a compacted topic, in transactions of which some are aborted. Half
 of the streams use TLS and passwords, for Kafka and for PostgreSQL. `benchmarks/campaign.jsonl` has a line for each
-stream; an interrupted campaign continues.
+stream; an interrupted campaign continues. Of the four streams that failed with c850cbe, one spent for the same records
+twice and one worker ended while its brokers were away: both are fixed, with tests. The other two waited for a window
+that the stream could not fill: the campaign sends enough people since.
 
 """
 
@@ -622,7 +626,12 @@ def test_the_whole_matrix(tmp_path: Path) -> None:
 def main() -> int:
     """Run the campaign, or go on with it."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_kill_matrix", description=main.__doc__)
-    parser.add_argument("--faults", type=int, default=1_000, help="in all, with the present version of the library")
+    parser.add_argument(
+        "--faults",
+        type=int,
+        default=1_000,
+        help="in all, with the present version of the library; 0: only write what the log has",
+    )
     parser.add_argument("--rows", type=int, default=6_000, help="of a stream")
     parser.add_argument("--cell", type=int, action="append", choices=range(len(CELLS)), help="default: all")
     parser.add_argument("--log", type=Path, default=ROOT / "benchmarks" / "campaign.jsonl")
