@@ -114,14 +114,11 @@ class KafkaSource:
         listener
             Is told which shards are revoked or lost.
 
-        Raises `SourceError` if there is no such topic.
+        Raises `SourceError` if there is no such topic, and `SourceUnavailableError` if no broker answers; then it may
+        be called again.
         """
-        try:
-            partitions_of(self._consumer, self.topic)
-            self._topic_id = topic_id(self._consumer, self.topic)
-        except SourceError:
-            self._consumer.close(timeout_ms=1000)
-            raise
+        partitions_of(self._consumer, self.topic)
+        self._topic_id = topic_id(self._consumer, self.topic)
         self._listener = listener
         self._consumer.subscribe([self.topic], listener=_Listener(self._hold, self._revoked, self._lost))
 

@@ -263,6 +263,8 @@ class ShardedSource(Protocol):
         ----------
         listener
             Is told about shards that are taken away.
+
+        Raises `SourceUnavailableError` if the broker does not answer; then it may be called again.
         """
 
     def assigned(self) -> list[Shard]:

@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from streamdp.data.records import ShardedSource
-from streamdp.errors import SourceUnavailableError, StoreUnavailableError
+from streamdp.errors import SourceError, SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime.defaults import POLL_TIMEOUT_S
 
 PAUSE_AFTER_S = 1.0
 """A call that takes longer pauses the source, and polling continues only to stay in the group."""
 GIVE_UP_S = 10.0
-"""How long a worker that was asked to stop waits for a database that does not answer."""
+"""How long a worker that was asked to stop repeats calls of a database that does not answer."""
+LEAVE_AFTER_S = 20.0
+"""How long it waits for a call that neither ends nor fails: longer, because such a call may still commit."""
 
 _BACKOFF = wait_exponential(multiplier=0.1, max=3.0)
 
 T = TypeVar("T")
 Wait = Callable[[Sequence[Future[Any]], float], object]
+
+
+class Calls:
+    """A thread that makes one call after the other. The process may end within a call, unlike with a thread pool."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="streamdp", daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Make a call, after those before it.
+
+        Parameters
+        ----------
+        call
+            Its result or its exception is the future's.
+        """
+        future: Future[T] = Future()
+        self._queue.put((future, call))
+        return future
+
+    def shutdown(self, *, wait: bool) -> None:
+        """End the thread after the last call.
+
+        Parameters
+        ----------
+        wait
+            Whether to wait for that.
+        """
+        self._queue.put(None)
+        if wait:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            future, call = item
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the future raises it
+                future.set_exception(error)
 
 
 class StoreThread:
@@ -55,14 +100,20 @@ class StoreThread:
         self._sleep = sleep
         self._wait = wait
         self._randomness = randomness
-        self._executor = ThreadPoolExecutor(1, "streamdp")
+        self._calls = Calls()
         self._call: Future[Any] | None = None
         self._stopped_at: float | None = None
+        self._left = False
 
     @property
     def call(self) -> Future[Any] | None:
-        """The last call, until `result` has returned or `abandon` was called; then None."""
+        """The last call, until `result` or `ends` has returned what it became; then None."""
         return self._call
+
+    @property
+    def left(self) -> bool:
+        """Whether `result` or `ends` has given up a call that goes on."""
+        return self._left
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Begin a call.
@@ -72,7 +123,7 @@ class StoreThread:
         call
             It may use `retry`.
         """
-        self._call = future = self._executor.submit(call)
+        self._call = future = self._calls.submit(call)
         return future
 
     def result(self, future: Future[T]) -> T:
@@ -82,6 +133,8 @@ class StoreThread:
         ----------
         future
             From `submit`.
+
+        Raises `StoreUnavailableError` if the call has not ended `LEAVE_AFTER_S` after `stop`.
         """
         paused = False
         try:
@@ -89,18 +142,56 @@ class StoreThread:
                 self._wait([future], POLL_TIMEOUT_S if paused else PAUSE_AFTER_S)
                 if future.done():
                     return future.result()
+                if self._stopped_at is not None and self._clock() - self._stopped_at > LEAVE_AFTER_S:
+                    self._left = True
+                    raise StoreUnavailableError(
+                        f"a call of the database did not end within {LEAVE_AFTER_S:g} s after the stop; the next run"
+                        " learns what was not committed"
+                    )
                 if not paused:
                     self._source.pause()
                     paused = True
                 self._stay()
         finally:
-            self._call = None
+            self._forget(future)
             if paused:
                 self._source.resume()
 
-    def abandon(self) -> None:
-        """Forget the last call; it has ended."""
-        self._call = None
+    def within(self, call: Callable[[], T], seconds: float) -> T:
+        """The result of a call that is waited for without a poll, because this is within one.
+
+        Parameters
+        ----------
+        call
+            It is made once.
+        seconds
+            How long to wait.
+
+        Raises `StoreUnavailableError` if it has not ended by then. It is then `call`, and goes on.
+        """
+        before, future = self._call, self.submit(call)
+        self._wait([future], seconds)
+        if not future.done():
+            raise StoreUnavailableError(f"the database did not answer within {seconds:g} s")
+        self._call = before
+        return future.result()
+
+    def ends(self, call: Future[Any]) -> bool:
+        """Wait for a call without a poll, for `LEAVE_AFTER_S` at most; whether it succeeded or met a bad source.
+
+        Parameters
+        ----------
+        call
+            From `submit`.
+        """
+        self._wait([call], LEAVE_AFTER_S)
+        self._left = not call.done()
+        self._forget(call)
+        return call.done() and isinstance(call.exception(), SourceError | None)
+
+    def _forget(self, call: Future[Any]) -> None:
+        if call is self._call and call.done():
+            self._call = None
 
     def retry(self, call: Callable[[], T]) -> T:
         """Call until the store or the broker answers, with random exponential delays; used on the thread itself.
@@ -135,5 +226,5 @@ class StoreThread:
             self._stopped_at = self._clock()
 
     def close(self) -> None:
-        """Wait for the last call, and end the thread."""
-        self._executor.shutdown()
+        """End the thread after the last call, and wait for that unless that call was given up."""
+        self._calls.shutdown(wait=not self.left)

@@ -46,6 +46,10 @@ POLL_RECORDS = 16_384
 """The most records of one poll."""
 LAST_BATCH_S = 2.0
 """How long a rebalance waits for the current batch."""
+LAST_CALL_S = 5.0
+"""How long a rebalance waits for each call of the store: the group waits for the rebalance."""
+RESUBSCRIBE_AFTER_S = 1.0
+"""A worker that could not join the group tries again after this time."""
 RECLAIM_AFTER_S = 3.0
 """After this time, a shard that another worker has claimed is claimed again if the source still assigns it here."""
 
@@ -150,14 +154,26 @@ class Worker:
         Raises `SourceError`, `TooManyBadRecordsError` and `StoreError`, after it has committed what it could.
         """
         with stopped_by_signals(self.stop, lambda: self.stopping):
-            self._source.subscribe(self)
             try:
+                self._subscribe()
                 self._loop(max_records, idle_seconds)
             finally:
                 self._thread.stop()
                 self._source.close()
                 self._thread.close()
+                if self._thread.left:
+                    self._store.abandon()
         return self._done
+
+    def _subscribe(self) -> None:
+        while not self.stopping:
+            try:
+                self._source.subscribe(self)
+            except SourceUnavailableError as error:
+                self._tell("source", error)
+                self._sleep(RESUBSCRIBE_AFTER_S)
+            else:
+                return
 
     def _loop(self, max_records: int | None, idle_seconds: float | None) -> None:
         try:
@@ -275,15 +291,24 @@ class Worker:
         if (learning := self._learning) is not None:
             self._learning = None
             self._result(learning)
+        self._end_rebalance()
         self._shards.advance(self._source.advance)
+
+    def _end_rebalance(self) -> None:
+        """Wait for a call that a rebalance has not waited for. What it has committed is read from the store again."""
+        if (call := self._thread.call) is not None:
+            try:
+                self._result(call)
+            except (FencedError, LedgerConflictError, SourceUnavailableError, StoreUnavailableError):
+                if self._thread.left:
+                    raise
 
     def _end_learning(self) -> None:
         """After the source has failed: wait until the current batch is learned; its failure makes the lanes stale."""
         self._thread.stop()
         learning, self._learning = self._learning, None
-        if learning is not None and not isinstance(learning.exception(), SourceError | None):
+        if learning is not None and not self._thread.ends(learning):
             self._shards.stale = True
-        self._thread.abandon()
 
     def _commit(self) -> bool:
         """Commit every shard that moved, or roll back; returns whether no record has to be read again."""
@@ -343,8 +368,9 @@ class Worker:
         """A commit was refused: nothing since the last commit was visible, and it must be rolled back."""
         if isinstance(error, FencedError):
             self._tell("fenced", error)
-            self._drop({error.shard})
-            self._shards.fence(error.shard, self._clock() + RECLAIM_AFTER_S)
+            if error.shard in self._shards:  # else the source has taken it away during the commit
+                self._drop({error.shard})
+                self._shards.fence(error.shard, self._clock() + RECLAIM_AFTER_S)
         else:
             self._tell("conflict", error)
             self._sleep(self._randomness(0.0, 0.1))  # so that the two workers do not conflict again
@@ -353,7 +379,7 @@ class Worker:
     def _roll_back(self) -> None:
         """Discard what came after the last commit, and read the remaining shards from the store again."""
         self._shards.stale = False
-        self._store.rollback()
+        self._call(self._store.rollback)
         loaded = {shard: self._call(partial(self._store.load, shard)) for shard in self._shards}
         self._call(partial(self._resume_letters, loaded))
         for shard, snapshot in loaded.items():
@@ -396,7 +422,7 @@ class Worker:
         self._shards.close_batches(shards)
         if parts := self._shards.parts():
             try:
-                self._write(parts, lambda call: call())
+                self._write(parts, lambda call: self._thread.within(call, LAST_CALL_S))
             except (StoreUnavailableError, SourceUnavailableError) as error:
                 self._tell("store", error)
                 self._shards.stale = True
@@ -437,7 +463,8 @@ class Worker:
         try:
             return self._thread.result(call)
         finally:
-            self._store.release(self._shards.lost)
+            if self._thread.call is None:  # else a rebalance left another one
+                self._store.release(self._shards.lost)
 
     def _tell(self, kind: str, error: BaseException | str) -> None:
         log.warning("%s: %s", kind, error)

@@ -130,6 +130,7 @@ class Store:
         self._ledger: Ledger | None = None
         self._shared: SharedLedger | None = None
         self._lock = database.lock(shared)
+        self._abandoned = False
         try:
             if ledger is not None and cap is not None:
                 from streamdp.ledger.shared import SharedLedger
@@ -461,11 +462,18 @@ class Store:
 
         Idempotent.
         """
-        if not self._connection.closed:
+        if not (self._connection.closed or self._abandoned):
             self._database.close(self._connection)
             if self._shared is not None:
                 self._shared.close()
             self._lock.release()
+
+    def abandon(self) -> None:
+        """Leave a call in which another thread waits for the database: `close` would wait too, and does nothing now.
+
+        The connection ends with the process. The call may still commit.
+        """
+        self._abandoned = True
 
     def _open_connection(self) -> Connection:
         if self._connection.closed:

@@ -28,7 +28,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +50,7 @@ from tests.support.zygote import Forked
 
 PARTITIONS = 2
 RECORDS_OF_A_PERSON = 3
+PEOPLE_AT_ONCE = 200  # so few that a window's people soon have two records each
 RECORDS_TO_A_BATCH = 300  # so many fill a batch or a window of one of the partitions
 PATIENCE_S = 300.0  # no run waits so long unless something is wrong
 KEY = "5a" * 32
@@ -80,7 +81,7 @@ OF_PROCESSES = ("kill", "stop", "clock jump", "full disk")
 OF_SERVERS = ("database killed", "standby takes over", "leader lost", "brokers killed")
 WEIGHTS = {"kill": 10, "stop": 3, **dict.fromkeys(OF_SERVERS, 1)}
 """How often, if not 2."""
-PER_STREAM = 8
+PER_STREAM = 16
 """The most faults before a stream is read to its end and checked."""
 Which = tuple[str, str, str]
 """The kind of job, the store, the source."""
@@ -131,7 +132,7 @@ class Cell:
     def _make_input(self, rows: int) -> None:
         records: list[tuple[str | None, dict[str, str]]] = []
         for i in range(rows):
-            bad, person = self.rng.random() < 0.03, f"p{i // 8 + self.rng.randrange(rows // 6)}"
+            bad, person = self.rng.random() < 0.03, f"p{i // 8 + self.rng.randrange(PEOPLE_AT_ONCE)}"
             fields = {"a": f"{self.rng.uniform(-1, 1):.3f}", "b": self.rng.choice("xy")}
             fields |= {"y": str(self.rng.randrange(2)), "person": person}
             if bad:
@@ -226,7 +227,7 @@ class Cell:
 
     # --- runs and faults
 
-    def start(self, records: int, *arguments: str, **more: str) -> Forked:
+    def start(self, records: int, *arguments: str, fetches: Mapping[str, int] = FETCHES, **more: str) -> Forked:
         source = "{path: stream.csv, max_bad_share: 0.5, dead_letters: dead.jsonl}"
         if self.source == "kafka":
             if self.letters is None:
@@ -236,7 +237,7 @@ class Cell:
                     self.letters = f"dead_letter_topic: {self.topic}-dead"
             source = (
                 f"{{type: kafka, topic: {self.topic}, subject_from: value, {self.letters}, max_bad_in_a_row: null, "
-                f"options: {json.dumps(FETCHES | self.servers.options(self.secure))}}}"
+                f"options: {json.dumps({**fetches, **self.servers.options(self.secure)})}}}"
             )
         text = JOB.format(
             job=self.job,
@@ -358,12 +359,22 @@ class Cell:
             if self.kind == "LDP":
                 self._until(process, lambda: all(self._offsets().get(shard, 0) >= end for shard, end in ends.items()))
             else:
-                self._until(process, lambda: len(self._commits()) > before)
+                self._fill_batches(process, before)
             assert process.poll() is None, (self.folder / "err").read_text()
         else:
             self._until(process, lambda: len(self._commits()) > before)
             said = (self.folder / "err").read_text()
             assert process.poll() in (None, 0) or "does not answer" in said, said
+
+    def _fill_batches(self, process: Forked, before: int) -> None:
+        """Send records until a batch or a window is full and committed; at the end of the stream, none may be."""
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self._commits()) == before and self._left and process.poll() is None:
+            moment = time.monotonic() + 5.0
+            self._until(process, lambda moment=moment: len(self._commits()) > before or time.monotonic() > moment)
+            if len(self._commits()) == before:
+                self.send(self._chunk)
+            assert time.monotonic() < deadline, "it stalls: " + (self.folder / "err").read_text()
 
     def _commits(self) -> list[dict[str, Any]]:
         """The events of commits in the present run."""
@@ -413,7 +424,7 @@ class Cell:
             self.send(len(self._left))
         deadline = time.monotonic() + PATIENCE_S
         while True:  # on a busy machine, a worker may have been idle for three seconds before the end
-            process = self.start(500, *(("--idle-seconds", "3") if self.source == "kafka" else ()))
+            process = self.start(500, *(("--idle-seconds", "3") if self.source == "kafka" else ()), fetches={})
             assert process.wait(PATIENCE_S) == 0, (self.folder / "err").read_text()
             self.check()
             snapshots = {s.shard: s for s in Store.snapshots(self.at, self.job)}
@@ -451,6 +462,7 @@ class Cell:
             terms: dict[str, Any] = {"cap": config.cap_budget, "config": config.text(), "shared": True}
             with Store(config.store_path, self.job, config.fingerprint(), **terms) as store:
                 assert store.ledger is not None
+                store.ledger.prepare(people)
                 spent = {person: store.ledger.spent(person).records for person in people}
         assert max(spent.values()) <= RECORDS_OF_A_PERSON
         if self.kind == "LDP":
@@ -501,6 +513,8 @@ def campaign(log: Log, chosen: list[Which], faults: int, rows: int, keep: Path) 
     The folder of a stream that failed is copied to `keep`.
     """
     version, passed = product(), True
+    if all(log.faults(which, version) >= faults for which in chosen):
+        return passed
     with tempfile.TemporaryDirectory() as temporary, FragileServers(Path(temporary)) as servers:
         while open_cells := [which for which in chosen if log.faults(which, version) < faults]:
             for which in open_cells:
@@ -546,7 +560,9 @@ def report(streams: list[dict[str, Any]]) -> str:
         lines.append("| " + " | ".join([*which, *(f"{number:,}" for number in numbers)]) + " |")
     products = {stream["product"]: None for stream in streams}
     by_product = ", ".join(
-        f"{name} ({faults([s for s in streams if s['product'] == name]).total():,})" for name in products
+        f"{name} ({faults(mine).total():,}; {sum(bool(s['failed']) for s in mine)} streams failed)"
+        for name in products
+        if (mine := [stream for stream in streams if stream["product"] == name])
     )
     lines += [
         "",
@@ -567,7 +583,9 @@ It passes only if every commit shows the numbers of the records before its posit
 subject is over its cap, each bad record has one dead letter, and a worker commits again after each fault of a server
 or of a connection. Every second Kafka stream is in a compacted topic, in transactions of which some are aborted. Half
 of the streams use TLS and passwords, for Kafka and for PostgreSQL. `benchmarks/campaign.jsonl` has a line for each
-stream; an interrupted campaign continues.
+stream; an interrupted campaign continues. Of the four streams that failed with c850cbe, one spent for the same records
+twice and one worker ended while its brokers were away: both are fixed, with tests. The other two waited for a window
+that the stream could not fill: the campaign sends enough people since.
 
 """
 
@@ -608,7 +626,12 @@ def test_the_whole_matrix(tmp_path: Path) -> None:
 def main() -> int:
     """Run the campaign, or go on with it."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_kill_matrix", description=main.__doc__)
-    parser.add_argument("--faults", type=int, default=1_000, help="in all, with the present version of the library")
+    parser.add_argument(
+        "--faults",
+        type=int,
+        default=1_000,
+        help="in all, with the present version of the library; 0: only write what the log has",
+    )
     parser.add_argument("--rows", type=int, default=6_000, help="of a stream")
     parser.add_argument("--cell", type=int, action="append", choices=range(len(CELLS)), help="default: all")
     parser.add_argument("--log", type=Path, default=ROOT / "benchmarks" / "campaign.jsonl")

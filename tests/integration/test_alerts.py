@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.memory import BAD, MemoryShards
@@ -149,6 +152,30 @@ def test_a_board_is_valid_and_names_what_the_product_shows(
     ]
     (tmp_path / "board.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
     promtool("check", "rules", str(tmp_path / "board.yml"))
+
+
+def lost(given: Any, known: Any, path: str = "") -> list[str]:
+    """What Grafana's types do not keep of a document."""
+    if isinstance(given, dict) and isinstance(known, dict):
+        return [bad for key, value in given.items() for bad in lost(value, known.get(key), f"{path}/{key}")]
+    if isinstance(given, list) and isinstance(known, list) and len(given) == len(known):
+        return [bad for i, pair in enumerate(zip(given, known, strict=True)) for bad in lost(*pair, f"{path}/{i}")]
+    return [] if given == known else [path]
+
+
+def in_grafana(board: Any) -> Any:
+    """A board after Grafana's own types have read and written it."""
+    register_default_plugins()
+    return json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=[path.stem for path in BOARDS])
+def test_grafana_knows_every_setting_of_a_board(path: Path) -> None:
+    board = json.loads(path.read_text())
+    assert lost(board, in_grafana(board)) == []
+    board["panels"][1]["gridPosition"] = board["panels"][1].pop("gridPos")
+    board["panels"][0]["targets"][0]["legend"] = "{{outcome}}"
+    assert set(lost(board, in_grafana(board))) == {"/panels/1/gridPosition", "/panels/0/targets/0/legend"}
 
 
 def test_a_renamed_metric_is_found(shown: dict[str, set[str]]) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from kafka import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
@@ -501,6 +502,35 @@ def test_a_database_that_is_down_at_the_start_is_waited_for(
             assert command.end() == 0, command.errors
     assert all("does not answer" in line and "trying again" in line for line in command.errors), command.errors
     assert _learned(postgres.url, job) == 1
+
+
+HANGS = """CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER hang AFTER INSERT ON commits DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION hang()"""
+"""From now on, COMMIT waits."""
+
+
+@pytest.mark.campaign
+def test_sigterm_leaves_a_commit_that_does_not_return(
+    tmp_path: Path, broker: Any, server_database: str, make_topic: Callable[..., str]
+) -> None:
+    topic, record = make_topic(), b'{"delay": "1", "origin": "EWR", "late": "True", "eps": ""}'
+    send(broker.bootstrap, topic, record)
+    (tmp_path / "job.yaml").write_text(small_job(topic, topic, server_database))
+    with Command(tmp_path, broker.bootstrap, "run", "job.yaml", STREAMDP_SUBJECT_KEY=KEY) as command:
+        command.until(lambda: any(e["shards"][f"{topic}/0"]["learned"] for e in command.of("commit")))
+        with psycopg.connect(server_database, autocommit=True) as admin:
+            admin.execute(f'SET search_path TO "streamdp_{topic}", public'.encode())
+            admin.execute(HANGS.encode())
+            send(broker.bootstrap, topic, record)
+            command.until(lambda: command.of("waiting"))  # says so after 30 s
+            command.process.send_signal(signal.SIGTERM)
+            assert command.end() == 4, command.errors
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+            admin.execute("DROP TRIGGER hang ON commits")
+    assert "did not end within 20 s after the stop" in command.errors[-1]
+    with Command(tmp_path, broker.bootstrap, "run", "job.yaml", STREAMDP_SUBJECT_KEY=KEY) as command:
+        command.until(lambda: _learned(server_database, topic) == 2)
 
 
 def test_sigterm_before_the_work_begins_ends_the_command_in_order(tmp_path: Path) -> None:

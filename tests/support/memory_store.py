@@ -73,6 +73,9 @@ class MemoryStore:
     def close(self) -> None:
         """See `Store.close`."""
 
+    def abandon(self) -> None:
+        """See `Store.abandon`."""
+
     def _snapshot(self, shard: Shard) -> Snapshot | None:
         epoch, seq, part = self._rows[shard]
         if part is None:

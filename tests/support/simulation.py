@@ -158,7 +158,7 @@ class Scheduler:
 
 
 class TaskExecutor:
-    """Calls as tasks of the process that makes it; in the place of a thread pool."""
+    """Calls as tasks of the process that makes it; in the place of a thread."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -176,8 +176,8 @@ class TaskExecutor:
         self._running.append(self._scheduler.spawn(self._scheduler.process, run))
         return future
 
-    def shutdown(self) -> None:
-        while not all(task.done for task in self._running):
+    def shutdown(self, *, wait: bool) -> None:
+        while wait and not all(task.done for task in self._running):
             self._scheduler.sleep(0.05)
 
 
@@ -380,7 +380,7 @@ class Simulation:
         Raises `StalledError` if that does not happen within `LIMIT_S`, and any error of a worker.
         """
         with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
-            patch.setattr(store_thread, "ThreadPoolExecutor", lambda *_: TaskExecutor(self.scheduler))
+            patch.setattr(store_thread, "Calls", lambda: TaskExecutor(self.scheduler))
             thread.submit(self._run_all).result()  # not in the main thread, where workers set signal handlers
         return self
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from connectors.memory import BAD
 from streamdp import LDPASGDRegressor, PanPrivateRegressor
-from streamdp.data.records import Position, Shard
+from streamdp.data.records import WHOLE, DeadLetter, Position, RebalanceListener, Shard
 from streamdp.errors import (
     ConfigError,
     FencedError,
@@ -25,7 +27,7 @@ from streamdp.errors import (
 from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
-from streamdp.runtime.store_thread import GIVE_UP_S
+from streamdp.runtime.store_thread import GIVE_UP_S, LEAVE_AFTER_S
 from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
@@ -548,6 +550,182 @@ def test_a_call_of_the_store_that_does_not_return_is_told(tmp_path: Path) -> Non
     assert [kind for kind, _ in told] == ["waiting", "waiting"]
     assert all("a call has not returned for 30 s: the database does not end it" in message for _, message in told)
     check_exact(path, given)
+
+
+@contextlib.contextmanager
+def hanging(store: FragileStore) -> Iterator[threading.Event]:
+    """The commits after the first wait for the event, as in a database that neither answers nor fails."""
+    answer = threading.Event()
+
+    def before(commit: int) -> None:
+        if commit > 1:
+            answer.wait()
+
+    store.before = before  # type: ignore[method-assign]
+    try:
+        yield answer
+    finally:
+        answer.set()
+
+
+def learned(worker: Worker) -> None:
+    """Wait until the current batch is learned."""
+    assert worker._thread.call is not None
+    concurrent.futures.wait([worker._thread.call])
+
+
+@pytest.mark.parametrize("moved", ["revoked", "lost"])
+def test_a_commit_that_does_not_return_within_a_rebalance_is_told(tmp_path: Path, moved: str) -> None:
+    """The rebalance goes on, and what the commit has written when it returns counts once."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, told, moves = Paused(given), list[tuple[float, str]](), list[str]()
+
+    class Listener(Watcher):
+        def on_retry(self, kind: str, message: str) -> None:
+            told.append((source.clock(), kind))
+
+    with fragile(path) as store, hanging(store) as answer:
+
+        def revoke() -> None:
+            learned(worker)
+            source.rebalance(revoked=[first])
+
+        def poll(number: int) -> None:
+            if told and not moves:
+                moves.append(moved)
+                source.rebalance(**{moved: [second]})
+            if len(told) == 3:
+                answer.set()
+            source.clock.sleep(0.2)
+
+        source.events = {6: revoke}
+        source.while_paused = poll  # type: ignore[method-assign]
+        watcher = Listener(source.clock)
+        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_records": 10_000}
+        worker = Worker(source, lambda: model(store), store, **(source.timing | options))
+        worker.run(idle_seconds=1.0)
+        assert [kind for _, kind in told] == ["store", "waiting", "waiting"]
+        assert told[2][0] - told[1][0] == pytest.approx(REPORT_AFTER_S, abs=0.5)
+        assert watcher.mine[-1] == set()
+        assert store.commits == 2
+    with fragile(path) as store:
+        watched(ScriptedShards(given), store)
+    check_exact(path, given)
+
+
+@pytest.mark.parametrize("within", ["rebalance", "loop"])
+def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path: Path, within: str) -> None:
+    """What it had not committed is learned by the next run; that commit may still count."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, _ = given
+    source, began, returned = Paused(given), list[float](), threading.Event()
+    clock = source.clock
+    with fragile(path) as store, hanging(store) as answer:
+
+        def revoke() -> None:
+            learned(worker)
+            source.rebalance(revoked=[first])
+
+        def poll(number: int) -> None:
+            clock.sleep(0.2)
+            if store.commits == 2 and not began:
+                began.append(clock())
+                worker.stop()
+            assert not began or clock() < began[0] + 2 * LEAVE_AFTER_S, "it does not stop"
+
+        source.while_paused = poll  # type: ignore[method-assign]
+        store.after = lambda number: returned.set() if number == 2 else None  # type: ignore[method-assign]
+        if within == "rebalance":
+            source.events = {6: revoke}
+        options = {"wait": soon, "commit_records": 10_000 if within == "rebalance" else 50}
+        worker = Worker(source, lambda: model(store), store, **(source.timing | options))
+        with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
+            worker.run()
+        assert clock() - began[0] == pytest.approx(LEAVE_AFTER_S, abs=3.0)
+        store.close()  # it does not wait for the call either
+        assert not answer.is_set()
+    assert returned.wait(30)
+    with fragile(path) as store:
+        watched(ScriptedShards(given), store)
+    check_exact(path, given)
+
+
+class Letters:
+    """Dead letters that nobody reads."""
+
+    def write(self, letters: Sequence[DeadLetter], shard: Shard = WHOLE) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def resume(self, places: Mapping[Shard, Any]) -> None: ...
+
+
+def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(tmp_path: Path) -> None:
+    """While its dead letters are written. It comes back at once, and what is spent for it then is spent once."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, asked, answer = Paused(given), threading.Event(), threading.Event()
+
+    def poll(number: int) -> None:
+        if asked.is_set() and not answer.is_set():
+            source.rebalance(lost=[first])
+            source.rebalance(assigned=[first])
+            answer.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        check = store.check_claims
+
+        def check_slowly(shards: Any) -> None:
+            asked.set()
+            assert_set(answer)
+            check(shards)
+
+        store.check_claims = check_slowly  # type: ignore[method-assign]
+        claimed = Counter[Shard]()
+        claim = store.claim
+
+        def count(shards: Any) -> Any:
+            claimed.update(shards)
+            return claim(shards)
+
+        store.claim = count  # type: ignore[method-assign]
+        options = {"wait": soon, "dead_letters": Letters(), "idle": 2 * RECLAIM_AFTER_S}
+        watched(source, store, **options)
+    assert claimed == {first: 2, second: 1}
+    check_exact(path, given)
+
+
+def test_a_broker_that_is_away_when_a_worker_joins_is_waited_for(tmp_path: Path) -> None:
+    given, path = streams(1, 500, 0), tmp_path / "a.db"
+
+    class Away(ScriptedShards):
+        asked = 0
+
+        def subscribe(self, listener: RebalanceListener) -> None:
+            self.asked += 1
+            if self.asked < 4:
+                raise SourceUnavailableError("no answer")
+            super().subscribe(listener)
+
+    with fragile(path) as store:
+        watcher = watched(Away(given), store)
+    assert watcher.retries == ["source"] * 3
+    check_exact(path, given)
+
+
+def test_a_worker_that_is_stopped_before_it_joins_ends(tmp_path: Path) -> None:
+    source = ScriptedShards(streams(1, 500, 0))
+
+    def away(listener: RebalanceListener) -> None:
+        worker.stop()
+        raise SourceUnavailableError("no answer")
+
+    source.subscribe = away  # type: ignore[method-assign]
+    with fragile(tmp_path / "a.db") as store:
+        worker = Worker(source, lambda: model(store), store, **source.timing)
+        assert worker.run() == 0
 
 
 def test_what_cannot_be_read_is_passed_and_committed(tmp_path: Path) -> None:
