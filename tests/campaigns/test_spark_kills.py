@@ -25,7 +25,7 @@ from tests.support.spark import admitted, job, rows
 from tests.support.spark_data import write_csv
 
 KILLS = int(os.environ.get("STREAMDP_SPARK_KILLS", "30"))
-FILES, RECORDS = 60, 300
+FILES, RECORDS = 2 * KILLS, 300
 
 
 def family(pid: int) -> dict[int, str]:
@@ -81,15 +81,17 @@ def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(tmp_p
         reader = threading.Thread(target=lambda out=driver.stdout, to=lines: to.extend(out), daemon=True)
         reader.start()
         everybody: dict[int, str] = {}
+        heard = 1
         while driver.poll() is None:
-            time.sleep(random.uniform(0.5, 4.0))
+            time.sleep(random.uniform(0.2, 2.0))
             everybody |= family(driver.pid)
-            if "up\n" in lines and sum(done.values()) < KILLS:
+            if len(lines) > heard and sum(done.values()) < KILLS:  # it has committed since the last kill
                 kind = random.choice(["driver", "executor", "executor", "worker"])
                 chosen = victims(driver.pid, kind)
                 for pid in chosen:
                     kill(pid)
                 done[kind] += bool(chosen)
+                heard = len(lines)
         driver.wait()
         for pid, name in everybody.items():
             if name and family(pid).get(pid) == name:  # executors that outlived their driver
