@@ -136,19 +136,18 @@ def test_a_stream_goes_on_where_it_was_committed_whatever_dies(spark: SparkSessi
 
 
 def test_people_are_told_apart_as_everywhere(spark: SparkSession, tmp_path: Path) -> None:
-    """Spellings of one person share a cap, although Spark sees different texts; over batches and restarts."""
+    """Spellings of one person share a cap, although Spark sees different texts."""
     spellings = ["7", "+7", "007", " 7"] * 10
     n = len(spellings)
     records = {"delay": [1.5] * n, "origin": ["EWR"] * n, "late": [True, False] * (n // 2), "tail": spellings}
     schema = job("")["schema"] | {"subject": {"column": "tail", "type": "integer"}, "budget": None}
-    settings = job(tmp_path / "a.db", schema=schema, source={"type": "spark", "shards": 8})
+    settings = job(tmp_path / "a.db", schema=schema, source={"type": "spark", "shards": 3})
     assert learn(frame(spark, records, 2), settings) == Counts(3, n - 3, 0)
     accents = ["\u00e9", "e\u0301"] * 10
     m = len(accents)
     people = {**{name: values[:m] for name, values in records.items()}, "tail": accents}
-    text = job(tmp_path / "b.db", schema=schema | {"subject": "tail"}, source={"type": "spark", "shards": 8})
+    text = job(tmp_path / "b.db", schema=schema | {"subject": "tail"}, source={"type": "spark", "shards": 3})
     assert learn(frame(spark, people, 2), text) == Counts(3, m - 3, 0)
-    assert learn(frame(spark, people, 2), text, name="again") == Counts(3, 2 * m - 3, 0)
 
 
 def test_predictions_are_those_of_the_model(spark: SparkSession, tmp_path: Path) -> None:
