@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka demo-spark serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
+.PHONY: demo demo-kafka demo-spark serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -85,6 +85,9 @@ bench-kafka: $(STAMP)
 
 bench-ledger: $(STAMP)
 	$(BIN)/python -m benchmarks.ledger --write
+
+bench-spark: $(STAMP)
+	$(BIN)/python -m benchmarks.spark --write
 
 bench-service: $(STAMP)
 	$(BIN)/python -m benchmarks.service --write

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from streamdp.config.definition import read_definition
+from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.schema import Schema
 from streamdp.errors import SourceError, StreamDPError
 from streamdp.ledger.ledger import Ledger
@@ -161,6 +162,12 @@ class ShardTask:
         return pa.RecordBatch.from_pydict({SHARD: pa.array([lane.shard], pa.int64()), "sealed": pa.array([sealed])})
 
 
+@lru_cache(maxsize=4)
+def _definition(text: str) -> StoredDefinition:
+    """The definition of a job, which a Python worker reads once for all its tasks."""
+    return read_definition(text)
+
+
 class _Lane:
     """A shard while its records are learned."""
 
@@ -168,7 +175,7 @@ class _Lane:
         if load is None:
             raise SourceError("a shard came without its load")
         self.shard = shard
-        job, item = read_definition(definition), decode_state(load.decode())
+        job, item = _definition(definition), decode_state(load.decode())
         cap = job.cap_budget
         self._rows = None if cap is None else CarriedRows(cap, item["keys"].view(np.uint64), item["rows"])
         ledger = None

@@ -28,6 +28,7 @@ def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession
     events = folder / "events"
     events.mkdir()
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_WORKER_DIR"] = str(folder / "work")  # of a local-cluster; else beside PySpark's own files
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {
         "spark.ui.enabled": "false",
