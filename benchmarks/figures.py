@@ -54,6 +54,7 @@ PARTS = (
     _module("shuffle_cost", 5, "--write"),
     _module("trust", 2, "--write"),
     _module("few_users", 1, "--write"),
+    _module("outliers", 1, "--write"),
     _notebook("02_ldp_sgd_figures", 3, "300000"),
     _notebook("03_insurance", 2),
     _notebook("09_service_and_devices", 1),

@@ -35,7 +35,7 @@ BUDGET = ApproxDP(1.0, 1e-6)
 D = 100
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
 REPETITIONS = (8, 6, 4, 3, 2)
-COLUMNS = (10, 30, 100, 300, 1_000)
+COLUMNS = (10, 100, 1_000)
 WIDE = 10_000
 """The number of users where queries are counted against d."""
 CONVEXITY = 0.1
