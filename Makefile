@@ -120,11 +120,9 @@ user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.few_users --write
 	$(BIN)/python -m benchmarks.subquadratic --write
 
-# The figures of the papers, at the papers' sizes.
+# All studies of the papers at full size, two at a time, with a progress line; goes on where it ended.
 figures: $(STAMP)
-	$(BIN)/python -m benchmarks.figures_ldp --size paper
-	$(BIN)/python -m benchmarks.figures_insurance --size paper
-	STREAMDP_RECORDS=300000 $(BIN)/jupyter-execute --inplace notebooks/02_ldp_sgd_figures.ipynb
+	$(BIN)/python -m benchmarks.figures
 
 # The documentation site, in docs/_build; a warning is an error.
 docs: $(STAMP)

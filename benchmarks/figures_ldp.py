@@ -10,7 +10,9 @@ for measuring only. "paper" has the paper's 200 replications and takes more than
 from __future__ import annotations
 
 import argparse
+import fcntl
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -434,36 +436,55 @@ def appendix_logistic(size: Size) -> Found:
     )
 
 
-FIGURES = (figure_1, figure_2, figure_4, figure_5, figure_6, figure_3, appendix_linear, appendix_logistic)
+FIGURES: dict[str, Callable[[Size], Found]] = {
+    "1": figure_1,
+    "2": figure_2,
+    "3": figure_3,
+    "4": figure_4,
+    "5": figure_5,
+    "6": figure_6,
+    "A1": appendix_linear,
+    "A2": appendix_logistic,
+}
+"""By their names; 3, 5 and 6 share runs, so they are made together."""
+PAGE = FOLDER / "figures_ldp.md"
 TEXT = """# The simulations of Shi et al. 2025
 
 Written by `python -m benchmarks.figures_ldp --size {name}`; do not edit. Size "{name}": {records:,} records, {runs}
 replications (the paper: 300,000 and 200). The paper's walk has the steps 0.2 i^-alpha, Mallows' weight and theta_0
 = 0; the same records for all lines of a figure. ± is one Monte Carlo standard error of a mean over replications; of
 an excess, 10,000 fixed x add about 1 % of itself. Verdicts are in [docs/papers.md](../docs/papers.md).
-
-{sections}
-
-Took {seconds:.0f} s of processor time.
 """
 
 
-def main() -> None:
-    """Measure all figures, and write the page and the pictures."""
+def write(section: str, head: str, page: Path) -> None:
+    """Put a section into the page, in the order of titles; a page with another head is begun anew."""
+    with page.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # parts of `make figures` may end at the same time
+        file.seek(0)
+        first, *others = re.split(r"^(?=## )", file.read(), flags=re.MULTILINE)
+        kept = others if first.strip() == head.strip() else []
+        title = section.splitlines()[0]
+        sections = [*(part.strip() for part in kept if part.splitlines()[0] != title), section.strip()]
+        file.seek(0)
+        file.truncate()
+        file.write("\n\n".join([head.strip(), *sorted(sections)]) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure figures, and write their sections of the page and the pictures."""
     parser = argparse.ArgumentParser(description="Make the simulations of Shi et al. 2025 again.")
     parser.add_argument("--size", choices=SIZES, default="small", help="how many replications")
-    name = parser.parse_args().size
-    size, started, sections = SIZES[name], time.process_time(), []
-    for number, make in enumerate(FIGURES, 1):
-        found = make(size)
-        sections.append(found.section("ldp"))
-        print(f"{number} of {len(FIGURES)}, {found.title}: {time.process_time() - started:.0f} s", flush=True)
-        done = "\n\n".join(sorted(sections, key=lambda section: section.split(":")[0]))
+    parser.add_argument("--only", choices=FIGURES, nargs="+", default=[*FIGURES], help="which figures")
+    given = parser.parse_args(arguments)
+    size = SIZES[given.size]
+    head = TEXT.format(name=given.size, records=size.records, runs=size.runs)
+    for number, name in enumerate(given.only, 1):
+        started = time.process_time()
+        found = FIGURES[name](size)
         seconds = time.process_time() - started
-        page = TEXT.format(name=name, records=size.records, runs=size.runs, sections=done, seconds=seconds)
-        (FOLDER / "figures_ldp.md").write_text(
-            page, encoding="utf-8"
-        )  # now, because the last figure may be an hour away
+        write(f"{found.section('ldp')}\n\nTook {seconds:.0f} s of processor time.", head, PAGE)
+        print(f"{number} of {len(given.only)}, {found.title}: {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

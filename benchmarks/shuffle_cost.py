@@ -144,6 +144,18 @@ def cohort_rows() -> list[list[str]]:
     return rows
 
 
+def cohort_bits_rows() -> list[list[str]]:
+    """The bits of a user in all n rounds, and the paper's formula without its constant."""
+    rows, found = [], []
+    for n in (100, 1_000, 10_000):
+        each = VectorSum.calibrated(BUDGET, 1.0, n, 6, rounds=n).bits_per_user
+        found.append(n * each)
+        rows.append([f"{n:,}", f"{each:,}", f"{found[-1]:.2e}", f"{n * paper_bits(n, 6):.2e}"])
+    grows = np.polyfit(np.log((100, 1_000, 10_000)), np.log(found), 1)[0]
+    rows.append(["exponent of n", "", f"{grows:.2f} (at most 1.50)", ""])
+    return rows
+
+
 def _scientific(samples: np.ndarray) -> str:
     mean, error = mean_and_error(samples)
     return f"{mean:.2g} ± {error:.1g}"
@@ -181,9 +193,11 @@ eps / (share that answers).
 
 ## Everybody answers in every round (Theorem 4.9, Corollary B.11)
 
-n people, n rounds, six features. A user sends T = n times the bits of a sum with n users.
+n people, n rounds, six features. "Met" allows two standard errors.
 
 {cohorts}
+
+{cohort_bits}
 
 Took {seconds:.0f} s of processor time.
 """
@@ -199,6 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("plans", ["corollary", "theorem", "n", "batch", "bits of a user", "total"], plan_rows),
         ("times", ["users", "d", "bits in all", "seconds of processor", "ns a bit"], time_rows),
         ("absent", ["absent", "excess loss", "epsilon of those who answer", "the paper's"], absent_rows),
+        (
+            "cohort_bits",
+            ["n", "bits of a user in a round", "in n rounds", "n d (sqrt(n) + log(1/delta)/eps^2)"],
+            cohort_bits_rows,
+        ),
         ("cohorts", ["setting", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)"], cohort_rows),
     ):
         parts[name] = table(head, rows())

@@ -35,13 +35,17 @@ BUDGET = ApproxDP(1.0, 1e-6)
 D = 100
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
 REPETITIONS = (8, 6, 4, 3, 2)
+COLUMNS = (10, 100, 1_000)
+WIDE = 10_000
+"""The number of users where queries are counted against d."""
+CONVEXITY = 0.1
 GROWTH = tuple(round(10 ** (k / 2)) for k in range(6, 11))  # 10^3, 10^3.5, ..., 10^5
 WRONG = 0.1
 
 
-def task(n: int, d: int = D) -> Task:
-    """The unit ball; the hinge loss."""
-    return Task(n, 1, d, BUDGET, HINGE.bound, HINGE.sensitivity, math.inf, 0.0, 1.0, HINGE.bound)
+def task(n: int, d: int = D, convexity: float = 0.0) -> Task:
+    """The unit ball; the hinge loss, with a regulariser of this strong convexity."""
+    return Task(n, 1, d, BUDGET, HINGE.bound, HINGE.sensitivity, math.inf, convexity, 1.0, HINGE.bound)
 
 
 class Window:
@@ -168,12 +172,12 @@ class Growth:
     sco: float | None
 
 
-def growth(n: int, d: int) -> Growth:
+def growth(n: int, d: int, convexity: float = 0.0) -> Growth:
     """By plans alone."""
-    erm = ConvolutionSmoothing("erm").plan(task(n, d))
+    erm = ConvolutionSmoothing("erm").plan(task(n, d, convexity))
     rate, steps = NoisySGD.cheapest(task(n, d), erm.excess)
     try:
-        sco = float(ConvolutionSmoothing("sco").plan(task(n, d)).queries)
+        sco = float(ConvolutionSmoothing("sco").plan(task(n, d, convexity)).queries)
     except TooFewUsersError:
         sco = None
     return Growth(n, d, erm.queries, rate * n * steps, sco)
@@ -209,6 +213,30 @@ def growth_table(rows: Sequence[Growth]) -> str:
     cells.append(["slope of the paper's bound", f"{erm:.2f}", "", "", "2", f"{expected:.2f}"])
     head = ["users", "ERM", "noisy SGD, same bound", "SGD over ERM", "n^2 (one user a step)", "SCO"]
     return table(head, cells)
+
+
+def columns_table(rows: Sequence[Growth]) -> str:
+    """A row a d, and the slopes."""
+    d = np.array([row.d for row in rows], dtype=float)
+    cells = [
+        [f"{row.d:,}", f"{row.erm:.2e}", f"{row.sgd:.2e}", "too few users" if row.sco is None else f"{row.sco:.2e}"]
+        for row in rows
+    ]
+    erm, sgd = ([getattr(row, name) for row in rows] for name in ("erm", "sgd"))
+    cells.append(["slope", f"{slope(d.tolist(), erm):.2f}", f"{slope(d.tolist(), sgd):.2f}", ""])
+    paper = [float(theory("erm", np.array([float(WIDE)]), row.d)[0]) for row in rows]
+    cells.append(["slope of the paper's bound", f"{slope(d.tolist(), paper):.2f}", "", ""])
+    return table(["columns", "ERM", "noisy SGD, same bound", "SCO"], cells)
+
+
+def convex_table(rows: Sequence[Growth]) -> str:
+    """A row an n, and the slopes."""
+    cells = [[f"{row.n:,}", f"{row.erm:.2e}", "too few" if row.sco is None else f"{row.sco:.2e}"] for row in rows]
+    served = [row for row in rows if row.sco is not None]
+    erm = slope([row.n for row in rows], [row.erm for row in rows])
+    sco = slope([row.n for row in served], [row.sco or 0.0 for row in served])
+    cells.append(["slope", f"{erm:.2f}", f"{sco:.2f}"])
+    return table(["users", "ERM", "SCO"], cells)
 
 
 def measured_table(rows: Sequence[Row]) -> str:
@@ -303,6 +331,15 @@ runs or another ramp is better.
 
 {growth}
 
+Against the number of columns, {wide:,} users:
+
+{columns}
+
+With a regulariser of strong convexity {convexity:g}; the plans have other, smaller bounds on the excess than above, so
+only the growth compares:
+
+{convex}
+
 Took {seconds:.0f} s.
 """
 
@@ -324,6 +361,10 @@ def main() -> None:
         measured=measured_table(rows),
         finding=finding(rows),
         growth=growth_table(curves),
+        wide=WIDE,
+        columns=columns_table([growth(WIDE, d) for d in COLUMNS]),
+        convexity=CONVEXITY,
+        convex=convex_table([growth(n, D, CONVEXITY) for n in GROWTH]),
         seconds=time.perf_counter() - started,
     )
     print(text)

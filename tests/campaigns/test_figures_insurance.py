@@ -43,6 +43,7 @@ def test_measures_are_those_of_scikit_learn() -> None:
     thetas = 0.3 * rng.standard_normal((2, 3, 13))
     expected = [[mean_squared_error(data.charges[rows], X @ theta[:-1]) for theta in some] for some in thetas]
     np.testing.assert_allclose(asked.squared_error(line, thetas), expected)
+    np.testing.assert_allclose(asked.squared_error(Line(unit=0.25), 4 * thetas), expected)
     thetas = 0.3 * rng.standard_normal((2, 36))
     scores = [X @ theta.reshape(3, 12).T for theta in thetas]
     shares = [np.exp(s) / np.exp(s).sum(axis=1, keepdims=True) for s in scores]
