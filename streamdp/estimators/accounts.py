@@ -7,6 +7,7 @@ records. Both walk what the model holds: estimators of River, and lists, tuples,
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, UserDict, UserList, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from river import base
 
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.base import NEIGHBOURS, StreamEstimator
 from streamdp.estimators.frames import records_of
 from streamdp.ledger.caps import check_counts
@@ -307,7 +308,8 @@ def account(model: Any, cap: Budget | str | None = None, *, shares: int | None =
 
     Raises `ConfigError` if there is no private estimator in it, and with a cap if an estimator is in another account
     with a cap or if a part, such as HardSamplingClassifier, learns earlier records again; `BudgetError` for a malformed
-    cap and for one that cannot count the budget of an estimator.
+    cap and for one that cannot count the budget of an estimator. With a cap it warns (`PrivacyWarning`) of parts that
+    no guarantee covers, such as a scaler that learns.
 
     >>> from river.ensemble import BaggingRegressor
     >>> from streamdp import LDPSGDRegressor
@@ -334,6 +336,13 @@ def account(model: Any, cap: Budget | str | None = None, *, shares: int | None =
         raise ConfigError("account: an estimator of this model is in another account with a cap")
     if any(map(_replays, _walk(model))):
         raise ConfigError("account: expected a model that learns each record when it comes, got one with HardSampling")
+    if uncovered := found.uncovered:
+        warnings.warn(
+            f"no guarantee covers what {', '.join(uncovered)} may keep of the records without noise: "
+            "streamdp.preprocessing has scalers and encoders that learn nothing",
+            PrivacyWarning,
+            stacklevel=2,
+        )
     record_cap = RecordCap(cap, shares)
     for estimator in estimators:
         check_counts(record_cap.cap, estimator.record_budget)

@@ -19,6 +19,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from river import base, ensemble, imblearn, metrics, model_selection, multiclass
+from river.preprocessing import StandardScaler
 
 from streamdp import (
     GaussianDP,
@@ -32,7 +33,7 @@ from streamdp import (
     WindowedRegressor,
     account,
 )
-from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, PrivacyWarning, SchemaError, StreamDPError
 from streamdp.estimators.base import StreamEstimator
 from streamdp.preprocessing import BoundsScaler
 from streamdp.privacy.composition import Spend
@@ -463,3 +464,11 @@ def test_softmax_needs_no_account() -> None:
     for i in range(30):
         found.learn_one(X, "xyz"[i % 3])
     assert (model.n_seen, model.n_refused) == (30, 0)
+
+
+def test_a_scaler_that_learns_is_told_of_when_the_account_is_made() -> None:
+    with pytest.warns(PrivacyWarning, match="no guarantee covers what StandardScaler may keep"):
+        account(StandardScaler() | LDPSGDRegressor(features=["a"]), cap="eps=1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        account(BoundsScaler({"a": (0, 1)}) | LDPSGDRegressor(features=["a"]), cap="eps=1")
