@@ -116,6 +116,7 @@ batches: $(STAMP)
 
 user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.windowed --write
+	$(BIN)/python -m benchmarks.user_excess --write
 	$(BIN)/python -m benchmarks.user_level --write
 	$(BIN)/python -m benchmarks.few_users --write
 	$(BIN)/python -m benchmarks.subquadratic --write
