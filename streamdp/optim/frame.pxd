@@ -20,9 +20,9 @@ cpdef enum:
     CLOCK = 12
 
 # `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and its
-# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SHRUNK is TOTAL when SCALE fell last, and for the target at the last
-# restart of the average; LOWEST is SCALE at this restart, and SLOT is the index of the posterior, or -1. SLOPE and SHIFT
-# follow from the others. The first LEARNED are learned.
+# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SHRUNK is TOTAL when SCALE fell last, LOWEST is SCALE at the last restart
+# of the average, and SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others. The first
+# LEARNED are learned.
 cpdef enum:
     CENTRE = 0
     SCALE = 1

@@ -11,8 +11,7 @@ with a bit
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
   than a third;
 * else about the columns in turn, if b < A(5 p);
-* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u). What a
-  column gains when it is scaled next is known already, and does not count,
+* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
 
 A(k) = min(.15 u, k (1 + ln max(1, .15 u/k))); otherwise with a gradient. After 32 records, and then every time their
 number has grown by a fifth, columns are scaled anew (`_rescale`). Scales only fall.
@@ -176,9 +175,7 @@ cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
     With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
-    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it. If a scale has
-    fallen threefold, the average starts anew, and so do the steps of the parameters whose column was never scaled: they
-    were found for a model in which the column that fell had no weight.
+    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
     """
     cdef double w[ls.CELLS]
     cdef double* row
@@ -214,7 +211,6 @@ cdef void _rescale(Model* m) noexcept nogil:
         _fit(m)
     if restart:
         m.clock[WEIGHT] = 0.0
-        m.frame[p * FRAME + SHRUNK] = m.clock[TOTAL]
         for j in range(p):
             m.frame[j * FRAME + LOWEST] = m.frame[j * FRAME + SCALE]
 

@@ -92,7 +92,7 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     cdef Py_ssize_t d = m.d, p = m.p, q = p + <Py_ssize_t> spec[INTERCEPT], free, j, k
     cdef double tau = 1.0 if spec[BY_RECORDS] else information
     cdef double total = clock[TOTAL] + tau, decay = spec[DECAY], offset = spec[OFFSET], factor = -spec[FACTOR] * tau
-    cdef double size = factor * exp(-decay * log(total - m.frame[p * FRAME + SHRUNK] + offset)), larger, square, shrink, weight, share
+    cdef double size = factor * exp(-decay * log(total + offset)), larger, square, shrink, weight, share
     clock[TOTAL] = total
     for j in range(d):
         out[j] = size

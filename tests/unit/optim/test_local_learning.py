@@ -10,7 +10,6 @@ import pytest
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
-from streamdp.optim.local_learning import absorb
 
 
 def share(z: float) -> float:
@@ -176,47 +175,3 @@ def test_steps_do_not_grow_with_the_columns_where_the_target_is_scaled() -> None
         model.learn_arrays(X[:3_000], y[:3_000])
         missed.append(np.var(model.predict_arrays(X[3_000:]) - truth[3_000:]) / np.var(truth[3_000:]))
     assert np.mean(missed) < 0.43  # six draws: 0.31, and 0.54 with longer steps; other seeds move them by 0.05
-
-
-def wide(n: int) -> tuple[LDPASGDRegressor, np.ndarray, np.ndarray]:
-    """A learner of 20 columns with bounds 30 times as wide as their spread, and its records."""
-    rng, names = np.random.default_rng(0), [f"x{j}" for j in range(20)]
-    X = rng.normal(size=(n, 20)) / 30
-    y = 1 + 30 * X.sum(axis=1) + rng.normal(scale=2, size=n)
-    features = dict.fromkeys(names, (-1.0, 1.0))
-    return LDPASGDRegressor(features=features, target=(-120.0, 120.0), budget="eps=4", seed=1), X, y
-
-
-def test_no_column_waits_for_its_scale_while_bits_go_to_one_that_is_known() -> None:
-    """One column took all bits from the time when it was known until it was scaled: some waited for 30,000 records."""
-    model, X, y = wide(16_000)
-    model.learn_arrays(X, y)
-    assert model._arrays.frame[:-1, k.SCALE].max() < 3 / 30  # before: 3**-.5, as declared
-
-
-def test_a_column_that_will_be_scaled_gains_nothing_by_more_bits() -> None:
-    model, X, y = wide(100)
-    model.learn_arrays(X[:100], y[:100])
-    gains = model._arrays.summary[:, k.GAIN]
-    for _ in range(60):
-        k.take_bit(model._arrays, 0, -0.03, 0.03, True, 1.0)
-        k.take_bit(model._arrays, 0, 0.0, 1.0, True, 1.0)
-        k.take_bit(model._arrays, 0, 0.0, 1.0, False, 1.0)
-        model._arrays.clock[k.COUNT] = 0  # it is not time to scale
-    assert model._arrays.frame[0, k.SCALE] == pytest.approx(3**-0.5)
-    assert gains[0] < 0.1 * gains[1:20].max()
-
-
-def test_steps_start_anew_when_a_scale_has_fallen_far() -> None:
-    """The intercept and the scale of the residuals are those of a model in which wide columns had no weight."""
-    model, X, y = wide(16_000)
-    model.learn_arrays(X, y)
-    arrays = model._arrays
-    assert 0 < arrays.frame[-1, k.SHRUNK] < arrays.clock[k.TOTAL]
-    restart, lengths = arrays.frame[-1, k.SHRUNK], []
-    for since in (restart, 0.0):
-        arrays.frame[-1, k.SHRUNK] = since
-        before = arrays.state[0, 20:].copy()
-        absorb(arrays, np.zeros(1, dtype=np.int64), np.full(22, 1e-3), 1.0, 0.5)
-        lengths.append((before - arrays.state[0, 20:]) * (arrays.clock[k.TOTAL] - since + 10) ** 0.6)
-    assert lengths[0] == pytest.approx(lengths[1])
