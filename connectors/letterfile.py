@@ -43,6 +43,7 @@ class DeadLetterFile:
         self._waiting: list[tuple[Shard, bytes]] = []
         self._waiting_bytes = 0
         self._found: dict[Shard, Counter[bytes]] = {}
+        self._resumed: dict[Shard, int] = {}
         self._lines = self._size = 0
         self._durable = True
         self._reader: int | None = None  # a descriptor, if the file can be read again
@@ -84,9 +85,13 @@ class DeadLetterFile:
             self._append(durable=False)
 
     def commit(self) -> int:
-        """Write through to the disk. Returns how many lines the file has, as far as this object knows."""
+        """Write through to the disk. Returns how many lines the file has, as far as this object knows.
+
+        While a shard has not come to all the letters that `resume` has found, it is the place after which they are: a
+        commit before them must leave them for the next run to find.
+        """
         self._append(durable=True)
-        return self._lines
+        return min([self._lines, *(place for shard, place in self._resumed.items() if self._found[shard].total())])
 
     def resume(self, places: Mapping[Shard, int | None]) -> None:
         """Go back to the last commit: discard what was not appended, and find what was appended after it.
@@ -98,9 +103,10 @@ class DeadLetterFile:
         """
         self._waiting = [(shard, line) for shard, line in self._waiting if shard not in places]
         self._found |= {shard: Counter() for shard in places}
+        self._resumed |= {shard: place or 0 for shard, place in places.items()}
         if self._reader is None:
             return
-        ours = {_beginning(shard): (self._found[shard], place or 0) for shard, place in places.items()}
+        ours = {_beginning(shard): (self._found[shard], self._resumed[shard]) for shard in places}
         with self._errors(), self._alone():
             self._count_lines()
             for number, line in enumerate(self._read(0)):

@@ -44,6 +44,7 @@ class DeadLetterTopic:
         self._place = self._reader.ends()
         self._waiting: list[tuple[Shard, _Message]] = []
         self._found: dict[Shard, Counter[_Message]] = {}
+        self._resumed: dict[Shard, dict[int, int]] = {}
         self._unsure = False
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
@@ -61,7 +62,9 @@ class DeadLetterTopic:
     def commit(self) -> dict[str, int]:
         """Send the letters, and wait until the broker has them. It can be called again after an error.
 
-        Returns where the topic ends, as far as this object knows: offsets by partition.
+        Returns where the topic ends, as far as this object knows: offsets by partition. While a shard has not come to
+        all the letters that `resume` has found, it is the place after which they are: a commit before them must leave
+        them for the next run to find.
         """
         if self._unsure:
             self._find(dict.fromkeys((shard for shard, _ in self._waiting), self._place))
@@ -72,7 +75,8 @@ class DeadLetterTopic:
         self._place |= self._writer.flush()
         self._unsure = False
         self._waiting.clear()
-        return {str(partition): offset for partition, offset in self._place.items()}
+        held = [place for shard, place in self._resumed.items() if self._found[shard].total()]
+        return {str(p): min([offset, *(place.get(p, 0) for place in held)]) for p, offset in self._place.items()}
 
     def resume(self, places: Mapping[Shard, Mapping[str, int] | None]) -> None:
         """Go back to the last commit: discard what was not sent, and find what was sent after it.
@@ -83,7 +87,9 @@ class DeadLetterTopic:
             What `commit` returned before the last commit of each shard; None if it is unknown.
         """
         self._waiting = [(shard, message) for shard, message in self._waiting if shard not in places]
-        self._find({shard: {int(key): at for key, at in (place or {}).items()} for shard, place in places.items()})
+        resumed = {shard: {int(key): at for key, at in (place or {}).items()} for shard, place in places.items()}
+        self._resumed |= resumed
+        self._find(resumed)
 
     def _find(self, places: Mapping[Shard, Mapping[int, int]]) -> None:
         """Read the messages of each shard after its place."""

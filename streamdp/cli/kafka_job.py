@@ -86,13 +86,13 @@ def run_worker(
                 raise ConfigError(f"--metrics-port {metrics_port}: {reason}") from None
             observers.append(metrics)
         publish: list[Any] = []
-        if (topic := kafka.build_snapshot_topic()) is not None:
+        if (topic := _patiently(kafka.build_snapshot_topic)) is not None:
             stack.callback(topic.close)
             publish.append(_to_topic(topic))
         if config.publish is not None or holdout is not None or config.validation is not None:
             publisher = Publisher(config.publish, holdout, (display.measured,))
             publish.append(lambda snapshots: _publish_whole(publisher, config, display))
-        dead_letters: Any = kafka.build_dead_letters()
+        dead_letters: Any = _patiently(kafka.build_dead_letters)
         if dead_letters is not None:
             stack.callback(dead_letters.close)
 

@@ -583,9 +583,9 @@ It passes only if every commit shows the numbers of the records before its posit
 subject is over its cap, each bad record has one dead letter, and a worker commits again after each fault of a server
 or of a connection. Every second Kafka stream is in a compacted topic, in transactions of which some are aborted. Half
 of the streams use TLS and passwords, for Kafka and for PostgreSQL. `benchmarks/campaign.jsonl` has a line for each
-stream; an interrupted campaign continues. Of the four streams that failed with c850cbe, one spent for the same records
-twice and one worker ended while its brokers were away: both are fixed, with tests. The other two waited for a window
-that the stream could not fill: the campaign sends enough people since.
+stream; an interrupted campaign continues. The streams that failed found four defects of the library, which are fixed
+with tests: spends that counted twice, workers that ended while the brokers were away (two kinds), and dead letters that
+were written twice. With c850cbe, two streams waited for a window that they could not fill: a defect of the campaign.
 
 """
 

@@ -112,6 +112,28 @@ def test_a_worker_that_dies_between_letters_and_commit_leaves_each_letter_once(
     assert sum(snapshot.counts.dead for snapshot in Store.snapshots(tmp_path / "job.db")) == len(found)
 
 
+@pytest.mark.parametrize("place", ["file", "topic"])
+def test_a_commit_before_letters_that_were_written_leaves_them_for_the_next_run(
+    request: pytest.FixtureRequest, place: str
+) -> None:
+    """A run dies with five letters written; the next one commits after two of them, as at a smaller batch, and dies."""
+    opened, written = request.getfixturevalue(place)
+    (shard, _), letters = SHARDS, [DeadLetter(i, "bad", None) for i in range(5)]
+    run = opened()
+    run.resume({shard: None})
+    run.write(letters, shard)
+    run.commit()
+    run = opened()
+    run.resume({shard: None})
+    run.write(letters[:2], shard)
+    committed = run.commit()
+    run = opened()
+    run.resume({shard: committed})
+    run.write(letters[2:], shard)
+    run.commit()
+    assert sorted(item.get("offset", item.get("position")) for item in written()) == list(range(5))
+
+
 def test_a_runner_that_dies_between_letters_and_commit_leaves_each_letter_once(tmp_path: Path, file: Any) -> None:
     opened, written = file
     (tmp_path / "dead.jsonl").write_text('{"position": 1, "reason": "bad", "column": null}\n')  # of an earlier job
