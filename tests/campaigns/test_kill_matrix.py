@@ -132,7 +132,7 @@ class Cell:
     def _make_input(self, rows: int) -> None:
         records: list[tuple[str | None, dict[str, str]]] = []
         for i in range(rows):
-            bad, person = self.rng.random() < 0.03, f"p{i // 8 + self.rng.randrange(PEOPLE_AT_ONCE)}"
+            bad, person = self.rng.random() < 0.03, f"p{i // 8 + self.rng.randrange(min(PEOPLE_AT_ONCE, rows // 6))}"
             fields = {"a": f"{self.rng.uniform(-1, 1):.3f}", "b": self.rng.choice("xy")}
             fields |= {"y": str(self.rng.randrange(2)), "person": person}
             if bad:
