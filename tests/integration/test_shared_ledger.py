@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,12 +26,11 @@ from tests.support.kafka_job import counts
 
 pytestmark = pytest.mark.slow
 JOB = """job: {job}
-source: {{type: kafka, topic: {topic}}}
+source: {{type: kafka, topic: {topic}, options: {{session_timeout_ms: 2000, heartbeat_interval_ms: 400}}}}
 schema:
   features: {{delay: [-30, 60]}}
   target: {{column: late, classes: ["False", "True"]}}
-  subject: tail
-  time: {{column: at, unit: iso}}
+  subject: tail{time}
 model: {{estimator: LDPASGDClassifier, budget: eps=1}}
 cap: {cap}
 commit: {{seconds: 0.2}}
@@ -40,6 +40,7 @@ ledger: {ledger}
 NAMES, TOTAL, IN_A_DAY, DAY = 211, 20, 4, 86_400
 PLAIN = f"eps={TOTAL}"
 RENEWING = f"eps={IN_A_DAY} per 1 day, late 9 days, total eps={TOTAL}"
+DATED = {PLAIN: "", RENEWING: "\n  time: {column: at, unit: iso}"}
 PROMISE = {
     PLAIN: f"the person's total over all jobs of its ledger would pass eps={TOTAL}",
     RENEWING: f"jobs of its ledger in one period of 1 day would pass eps={IN_A_DAY}, or over all time eps={TOTAL}",
@@ -63,11 +64,12 @@ def written(days: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("stores", "cap"),
+    ("stores", "cap", "kills"),
     [
-        ("on the server of the ledger", RENEWING),
-        pytest.param("in files", RENEWING, marks=pytest.mark.campaign),
-        pytest.param("in files", PLAIN, marks=pytest.mark.campaign),
+        ("on the server of the ledger", RENEWING, 0),
+        pytest.param("on the server of the ledger", RENEWING, 50, marks=pytest.mark.campaign),
+        pytest.param("in files", RENEWING, 50, marks=pytest.mark.campaign),
+        pytest.param("in files", PLAIN, 50, marks=pytest.mark.campaign),
     ],
 )
 def test_two_jobs_on_one_topic_share_the_cap(
@@ -78,6 +80,7 @@ def test_two_jobs_on_one_topic_share_the_cap(
     quick: Quick,
     stores: str,
     cap: str,
+    kills: int,
 ) -> None:
     topic = make_topic(2)
     tails = [f"person{(i * i) % NAMES}" for i in range(1500)]
@@ -89,24 +92,42 @@ def test_two_jobs_on_one_topic_share_the_cap(
     there: dict[str, Counter[int]] = {tail: Counter() for tail in tails}
     dead: Counter[str] = Counter()
     for i, (tail, day) in enumerate(zip(tails, days, strict=True)):
-        if i % 70 == 7 or (cap == RENEWING and day not in range(1, 8)):
+        if cap == RENEWING and (i % 70 == 7 or day not in range(1, 8)):
             dead["missing" if i % 70 == 7 else "too_late" if day > 0 else "too_early"] += 1
         else:
             there[tail][day] += 1
-    (tmp_path / "data.csv").write_text("\n".join(["delay,late,tail,at", *rows]) + "\n")
-    assert produce(str(tmp_path / "data.csv"), topic, broker.bootstrap, "tail") == len(rows)
     database = make_url(server_database)
     places = {job: server_database if "server" in stores else str(tmp_path / f"{job}.db") for job in ("late", "slow")}
+    for job, store in places.items():
+        text = JOB.format(job=job, topic=topic, store=store, ledger=server_database, cap=cap, time=DATED[cap])
+        (tmp_path / f"{job}.yaml").write_text(text)
+    rng, rounds, killed = random.Random(5), kills // 2 + 1, Counter[str]()
     with contextlib.ExitStack() as stack:
-        for job, store in places.items():
-            text = JOB.format(job=job, topic=topic, store=store, ledger=server_database, cap=cap)
-            (tmp_path / f"{job}.yaml").write_text(text)
-        key = {ENVIRONMENT: "5a" * 32}
-        arguments = ("--idle-seconds", "3")
-        workers = [
-            stack.enter_context(Command(tmp_path, broker.bootstrap, "run", f"{job}.yaml", *arguments, **key))
-            for job in places
-        ]
+        for part in range(rounds):
+            lines = ["delay,late,tail,at", *rows[part::rounds]]
+            (tmp_path / "data.csv").write_text("\n".join(lines) + "\n")
+            assert produce(str(tmp_path / "data.csv"), topic, broker.bootstrap, "tail") == len(lines) - 1
+            last = part == rounds - 1
+            workers = [
+                stack.enter_context(
+                    Command(
+                        tmp_path,
+                        broker.bootstrap,
+                        "run",
+                        f"{job}.yaml",
+                        *(["--idle-seconds", "3"] if last else []),
+                        **{ENVIRONMENT: "5a" * 32},
+                    )
+                )
+                for job in places
+            ]
+            for worker in [] if last else rng.sample(workers, len(workers)):
+                worker.until(lambda worker=worker: worker.of("assigned"))  # type: ignore[misc]
+                time.sleep(rng.uniform(0, 1))
+                worker.process.kill()
+                worker.end()
+                killed["after a commit" if worker.of("commit") else "before its first commit"] += 1
+        print(f"\n{killed.total()} kills: {dict(killed)}")
         assert [worker.end() for worker in workers] == [0, 0], [worker.errors for worker in workers]
     found = {job: counts(store, job) for job, store in places.items()}
     assert all(count.dead == dead.total() for count in found.values())
