@@ -10,6 +10,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -97,14 +98,14 @@ class Stub:
         self.columns = ("id", "a", "t")
         self.labels: list[str] = []
 
-    def __call__(self, fields: list[list[str | None]]) -> list[list[str] | None]:
-        assert all(pl.Series(values, dtype=pl.String).len() == len(fields[0]) for values in fields)
-        return [None if value is None else [value] for value in fields[0]]
+    def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[str], None]:
+        assert frame.columns == list(self.columns)
+        return frame["id"].is_not_null().arg_true().to_numpy(), frame["id"].drop_nulls().to_list(), None
 
 
 def predicted(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str], str]:
     """How many rows have no prediction, the predictions, and the output."""
-    monkeypatch.setattr(predict, "_Predictor", Stub)
+    monkeypatch.setattr(predict, "Predictor", Stub)
     out = io.StringIO(newline="")
     bad = predict.predict_csv(cast(Any, None), path, out)
     csv.field_size_limit(2**31 - 1)
