@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamdp.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from streamdp.estimators.base import StreamEstimator
 
 StorePath = Annotated[
     str, typer.Argument(metavar="STORE", help="The job's store, such as late.db or postgresql://HOST/DATABASE.")
@@ -27,6 +30,18 @@ def say(message: str) -> None:
         The text; it is printed on one line.
     """
     print(f"streamdp: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+def warn_if_not_private(estimator: StreamEstimator) -> None:
+    """Print a warning for an estimator whose releases are not private.
+
+    Parameters
+    ----------
+    estimator
+        The estimator of a job.
+    """
+    if not estimator.guarantee.private:
+        say("warning: this model is NOT private: it has a seed, or no mechanism")
 
 
 def need_stdin() -> None:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamdp.cli.brokers import naming, need_clients
-from streamdp.cli.common import say
+from streamdp.cli.common import say, warn_if_not_private
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, StoreUnavailableError
 from streamdp.store.snapshot import Snapshot
@@ -64,8 +64,7 @@ def run_worker(
     with ExitStack() as stack:
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
-        if not config.build_estimator(store.ledger).guarantee.private:
-            say("warning: this model is NOT private: it has a seed, or no mechanism")
+        warn_if_not_private(config.build_estimator(store.ledger))
         key_is_subject = config.schema_.subject is not None and kafka.subject_from == "key"
 
         def connect() -> Any:

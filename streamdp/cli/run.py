@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import IdleSeconds, need_stdin, say
+from streamdp.cli.common import IdleSeconds, need_stdin, say, warn_if_not_private
 from streamdp.cli.settings import job_config, parse_bounds, parse_features
 from streamdp.errors import ConfigError, SourceError
 
@@ -202,8 +202,7 @@ def _run_file(
         if store.source_key is not None:
             source.recognise(store.source_key)
         estimator: Any = config.build_estimator(store.ledger)
-        if not estimator.guarantee.private:
-            say("warning: this model is NOT private: it has a seed, or no mechanism")
+        warn_if_not_private(estimator)
         dead_letters = file.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import say
+from streamdp.cli.common import say, warn_if_not_private
 from streamdp.cli.settings import job_config
 from streamdp.errors import ConfigError
 
@@ -62,8 +62,7 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
     assert isinstance(config.source, SparkSourceConfig)
     holdout = None if config.holdout is None else Holdout(config)
     publisher = Publisher(config.publish, holdout, (_measured,))
-    if not config.build_estimator().guarantee.private:
-        say("warning: this model is NOT private: it has a seed, or no mechanism")
+    warn_if_not_private(config.build_estimator())
     spark, ours = session(config, master, conf)
     publish = [lambda snapshots: publisher(combined(snapshots))]
     try:

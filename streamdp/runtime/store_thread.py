@@ -64,7 +64,7 @@ class Calls:
             future, call = item
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the future raises it
+            except BaseException as error:  # noqa: BLE001 - `Future.result` raises it
                 future.set_exception(error)
 
 

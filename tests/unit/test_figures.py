@@ -24,8 +24,8 @@ def test_a_part_that_failed_is_run_again_and_one_that_is_done_is_not(
     first = capfd.readouterr().out
     assert "[0 of 2, 0 min, about 3 left] bad: begins" in first
     assert "[2 of 2, 0 min, about 0 left]" in first
-    mended = [parts[0], Part("bad", ("-S", "-c", note, str(bad)), 4)]
-    assert run(mended, tmp_path / "marks") == []
+    corrected = [parts[0], Part("bad", ("-S", "-c", note, str(bad)), 4)]
+    assert run(corrected, tmp_path / "marks") == []
     assert "good: was done before" in capfd.readouterr().out
     assert (good.read_text(), bad.read_text()) == ("x", "xx")
 
