@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+import typer
 from hypothesis import HealthCheck, settings
 from sqlalchemy.engine import make_url
 
@@ -29,6 +32,11 @@ settings.load_profile("streamdp")
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors: a quarter of the time, tests wait for servers and processes."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: the garbage collector does not look at it again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -105,12 +113,17 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return url if request.param == "one server" else files, url
 
 
+get_command = cache(typer.main.get_command)
+"""Typer reads the signatures of all commands each time that one is called: a quarter of a test's time."""
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Quick:
     """Run the command in this process: exit code, standard output, standard error; by default without brokers."""
 
     def run(*arguments: str, folder: Path = tmp_path, bootstrap: str | None = None, **more: str) -> Any:
         monkeypatch.chdir(folder)
+        monkeypatch.setattr("typer.main.get_command", get_command)
         monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
         monkeypatch.delenv("STREAMDP_SUBJECT_KEY", raising=False)
         monkeypatch.delenv("STREAMDP_KAFKA", raising=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
@@ -344,6 +344,7 @@ def make_config(settings: Mapping[str, Any]) -> JobConfig:
     return config
 
 
+@cache
 def _names() -> list[str]:
     """The names of all settings."""
     described = JobConfig.model_json_schema(by_alias=True)

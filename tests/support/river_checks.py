@@ -28,7 +28,8 @@ def all_checks(models: Mapping[str, Callable[[], Any]]) -> Iterator[Any]:
     """One parameter (make, number) for each check of a model."""
     for name, make in models.items():
         for number, check in enumerate(checks.yield_checks(make())):
-            yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}")
+            marks = [pytest.mark.slow] if check.__name__ == "check_bounded_memory_growth" else []
+            yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}", marks=marks)
 
 
 def run_check(make: Callable[[], Any], number: int) -> None:

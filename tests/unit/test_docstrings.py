@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import io
 import keyword
 import re
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -29,7 +27,9 @@ FILES = sorted(
 )
 PYTHON = [path for path in FILES if path.suffix in (".py", ".pyi")]
 """A stub stands for the functions of its compiled module, and has no docstrings."""
-COMPILED = [path for path in FILES if path.suffix in (".pyx", ".pxd")]
+MODULES: dict[str, list[Path]] = {}
+for module_path in FILES:
+    MODULES.setdefault(module_path.stem, []).append(module_path)
 
 
 def ids(paths: list[Path]) -> list[str]:
@@ -43,8 +43,13 @@ REFERENCE = re.compile(r"^(See|As) `[\w.]+`")
 
 
 @cache
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
 def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return ast.parse(text(path))
 
 
 def public(body: list[ast.stmt], within: str = "") -> Iterator[tuple[str, Function]]:
@@ -117,52 +122,25 @@ def test_every_parameter_of_a_public_function_is_described(path: Path) -> None:
 
 
 PROSE = re.compile(r'"""(?:.|\n)*?"""|#.*')
-"""The docstrings and comments of a compiled module, which is no Python."""
+"""Docstrings and comments. A compiled module is no Python, so nothing is parsed."""
 
 
 @cache
 def identifiers() -> frozenset[str]:
     """Every name in the code, and every word of its strings that are no docstrings (settings, SQL, column names)."""
     found = set(keyword.kwlist) | set(dir(builtins))
-    for path in COMPILED:
+    for path in [*FILES, *(ROOT / "servers").rglob("*.py")]:
         found |= set(path.relative_to(ROOT).with_suffix("").parts)
-        found |= set(re.findall(r"\w+", PROSE.sub("", path.read_text(encoding="utf-8"))))
-    for path in [*PYTHON, *(ROOT / "servers").rglob("*.py")]:
-        found |= set(path.relative_to(ROOT).with_suffix("").parts)
-        documentation = {
-            id(node.body[0].value)
-            for node in ast.walk(tree(path))
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            and node.body
-            and isinstance(node.body[0], ast.Expr)
-        } | {id(node.value) for node in ast.walk(tree(path)) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree(path)):
-            match node:
-                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
-                    found.add(name)
-                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                    found.add(name)
-                case ast.alias(name=name):
-                    found |= set(name.split("."))
-                case ast.Constant(value=str(text)) if id(node) not in documentation:
-                    found |= set(re.findall(r"\w+", text))
+        found |= set(re.findall(r"\w+", PROSE.sub("", text(path))))
     return frozenset(found)
 
 
 def prose(path: Path) -> str:
     """The docstrings and comments of a file."""
-    source = path.read_text(encoding="utf-8")
-    if path.suffix in (".pyx", ".pxd"):
-        return "\n".join(PROSE.findall(source))
-    texts = [
-        token.string
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    ]
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            texts.append(node.value.value)
-    texts += [composed(path, node) for node in tree(path).body if isinstance(node, ast.ClassDef) and is_composed(node)]
+    texts = PROSE.findall(text(path))
+    if path.suffix == ".py":
+        classes = [node for node in tree(path).body if isinstance(node, ast.ClassDef) and is_composed(node)]
+        texts += [composed(path, node) for node in classes]
     return "\n".join(texts)
 
 
@@ -175,9 +153,9 @@ ELSEWHERE = frozenset(
 def exists(name: str) -> bool:
     """Whether each part of a dotted name is in the code; after a module of ours, in that module."""
     first, *rest = name.split(".")
-    modules = [path for path in FILES if path.stem == first and len(rest) == 1 and first != "kafka"]  # the client
+    modules = MODULES.get(first, []) if len(rest) == 1 and first != "kafka" else []  # the client
     if modules:
-        return any(re.search(rf"\b{rest[0]}\b", path.read_text(encoding="utf-8")) for path in modules) or any(
+        return any(re.search(rf"\b{rest[0]}\b", text(path)) for path in modules) or any(
             (path.parent / first / f"{rest[0]}.py").exists() for path in modules
         )
     return all(part in identifiers() | ELSEWHERE or len(part) < 2 for part in (first, *rest))

@@ -96,6 +96,7 @@ CALIBRATED += [(ApproxDP(0.5, 1e-2), 2, 20), (ApproxDP(20.0, 1e-6), 1, 10)]
 
 
 @pytest.mark.parametrize(("budget", "d", "users"), CALIBRATED, ids=str)
+@pytest.mark.slow
 def test_the_calibration_keeps_its_budget_and_half_its_noise_would_not(budget: ApproxDP, d: int, users: int) -> None:
     params = VectorSum.calibrated(budget, 1.0, users, d)
     trials = users * params.b
@@ -235,6 +236,7 @@ def adaptive_delta(trials: int, g: int, epsilon: float, first: float) -> float:
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
 @pytest.mark.parametrize("trials", [101, 400, 2000])
 @pytest.mark.parametrize("g", [1, 2, 5, 20])
+@pytest.mark.slow
 def test_no_two_rounds_lose_more_than_is_claimed(trials: int, g: int, delta: float) -> None:
     """Also where the second vector depends on the first answer; and one round's claim would be caught."""
     try:

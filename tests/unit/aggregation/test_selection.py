@@ -100,6 +100,7 @@ def test_probabilities_move_by_seven_and_not_by_the_papers_two() -> None:
 
 
 @pytest.mark.parametrize(("selection", "most"), [("weighted", 2.0), ("sampled", 4.0)])
+@pytest.mark.slow
 def test_how_far_apart_two_users_are_who_both_may_count(selection: str, most: float) -> None:
     """2 tau and 4 tau are reached in one data set (at 8 tau by the paper's argument)."""
     n, rng = 24, np.random.default_rng(3)
@@ -134,6 +135,7 @@ def spread_out(n: int, group: float, apart: float, first: tuple[float, float]) -
     return a, b
 
 
+@pytest.mark.slow
 def test_a_user_moves_the_weighted_mean_by_no_more_than_the_bound() -> None:
     """Searched for with F as low as the others' far pairs are. Without far pairs 0.98 of the bound is found, with 3 %
     of them 0.76, with 8 % 0.62, with 15 % 0.45."""

@@ -83,6 +83,7 @@ def test_the_noise_of_a_sum_has_its_scale_and_no_other() -> None:
     assert p_value(36) < FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_the_estimate_is_unbiased_and_has_its_variance() -> None:
     params = VectorSum.calibrated(USUAL, 2.0, 30, 6)
     rng = np.random.default_rng(1)

@@ -28,6 +28,7 @@ def test_the_setting_is_restored() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_the_library_leaves_the_collector_alone() -> None:
     found = [
         path.relative_to(ROOT).as_posix()

@@ -76,7 +76,7 @@ def as_bytes(kind, items, end="\n"):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", FORMATS)
 def test_records_come_back_as_written(tmp_path, kind, packed, end):
-    items = rows(500)
+    items = rows(150)
     data = as_bytes(kind, items, end)
     source = FORMATS[kind](write(tmp_path / "data", gzip.compress(data) if packed else data), SCHEMA)
     assert isinstance(source, Source)

@@ -324,6 +324,7 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.slow
 def test_models_of_disjoint_records_do_not_warn(kind: Any, step: str) -> None:
     """One model for each shop: each record goes to one of them, one at a time."""
     for records in (stream(1000), list(stream(1000))):

@@ -366,6 +366,7 @@ def check(kind: type[Watched], call: str, most: int) -> int:
 
 
 @pytest.mark.parametrize(("kind", "call"), CASES)
+@pytest.mark.slow
 def test_an_interruption_at_any_of_some_lines_breaks_no_promise(kind: type[Watched], call: str) -> None:
     check(kind, call, 8)
 

@@ -90,6 +90,7 @@ def test_a_record_without_a_subject_is_a_user_of_its_own(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("window", [1, 9, 40, 10_000])
 @pytest.mark.parametrize("items", [1, 3])
 @pytest.mark.parametrize("budget", ["eps=4,delta=1e-6", "eps=2"])
+@pytest.mark.slow
 def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int, budget: str) -> None:
     """With the same random words, a ledger, changing users, and both questions."""
     rng = np.random.default_rng(1)

@@ -125,6 +125,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
 
 @every
 @planned
+@pytest.mark.slow
 def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Over batches, phases and epochs, up to rounding: a gradient near a cell's border may fall into the next one."""
     model = make(mechanism="none", **options)
@@ -146,6 +147,7 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
 
 @every
 @planned
+@pytest.mark.slow
 def test_any_chunks_give_the_same(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """One by one, frames and arrays of any sizes, bit by bit under one seed."""
     import pandas as pd
@@ -375,6 +377,7 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
 
 @pytest.mark.parametrize("loss", [Quantile(tau=0.3), Quantile(tau=0.9), Hinge()], ids=repr)
 @pytest.mark.parametrize("beta", [0.01, 1.0, 1e4])
+@pytest.mark.slow
 def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta: float) -> None:
     """Random search, also near the kink; no gradient is longer than the bound, like that of the unconstrained prox."""
     rng = np.random.default_rng(4)
@@ -399,6 +402,7 @@ def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow
 def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
     """Random plans, random numbers of records: boundaries found by learning one record after another."""
     rng = np.random.default_rng(seed)

@@ -77,6 +77,7 @@ def test_the_start_is_copied() -> None:
 @pytest.mark.parametrize("smoothness", [0.05, 1.0, 30.0, math.inf])
 @pytest.mark.parametrize("noise", [0.0, 40.0, 1e5])
 @pytest.mark.parametrize("records", [1, 2, 7, 100, 5000])
+@pytest.mark.slow
 def test_no_batch_and_no_envelope_has_a_much_lower_bound(smoothness: float, noise: float, records: int) -> None:
     """Compared with all batch sizes and envelopes on a fine grid; the plan's own grid of sizes costs up to 5 %."""
     given = problem(smoothness, noise=noise)

@@ -47,6 +47,7 @@ def share_covered(times: float, count: int, narrower: float = 1.0, runs: int = 1
 
 @pytest.mark.parametrize("count", [12, 18, 24])
 @pytest.mark.parametrize("times", [20, 50, 1000])
+@pytest.mark.slow
 def test_settled_paths_are_covered(count: int, times: float) -> None:
     """Up to 5,000 intervals: standard error .3 %."""
     share, settled = share_covered(times, count)

@@ -82,6 +82,7 @@ def test_no_gradient_is_longer_than_the_bound_or_changes_faster_than_the_constan
 
 
 @pytest.mark.parametrize("loss", [Quantile(tau=0.3), Hinge()], ids=repr)
+@pytest.mark.slow
 def test_it_is_the_gradient_of_a_loss_at_most_radius_times_bound_above(loss: Loss) -> None:
     """The smoothed loss by quadrature over B; its difference quotient is the smoothed gradient."""
     rng = np.random.default_rng(8)

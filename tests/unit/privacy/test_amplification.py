@@ -254,6 +254,7 @@ def test_values_of_the_code_of_hiding_among_the_clones() -> None:
 @pytest.mark.parametrize("local", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("users", [10**4, 10**6])
 @pytest.mark.parametrize("delta", [1e-4, 1e-8])
+@pytest.mark.slow
 def test_below_the_bounds_of_2021(local: float, users: int, delta: float) -> None:
     epsilon = shuffled(PureDP(local), users, delta).epsilon
     if epsilon > 1e-9:  # otherwise the local epsilon is returned

@@ -314,6 +314,7 @@ entries = st.floats(-1, 1, allow_subnormal=True)
 @pytest.mark.parametrize(("kind", "budget"), ADDITIVE, ids=str)
 @given(g=st.lists(entries, min_size=1, max_size=6), seed=st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
+@pytest.mark.slow
 def test_every_output_is_a_multiple_of_the_grid(
     kind: type[Mechanism], budget: Budget, g: list[float], seed: int
 ) -> None:
@@ -429,6 +430,7 @@ def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
 
 
 @pytest.mark.parametrize("make", MODELS)
+@pytest.mark.slow
 def test_the_same_with_a_budget_for_each_record(make) -> None:
     n, p = 600, 3
     X, y, targets = stream(make(), n, p)

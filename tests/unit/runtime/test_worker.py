@@ -90,6 +90,7 @@ def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(tmp_path: Path,
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed(tmp_path: Path, seed: int) -> None:
     """Positions and counts are exact; a spend whose record came after the last boundary of its shard, and was committed
     with another boundary, may count twice: never too few.

@@ -67,6 +67,7 @@ def test_shards_of_a_partition_are_learned_one_by_one_however_arrow_cuts_them() 
             np.testing.assert_array_equal(cut[shard].state[name], value)
 
 
+@pytest.mark.slow
 def test_the_noise_of_executors_is_fresh_and_has_the_scale_of_the_estimator() -> None:
     """300 tasks of one record of 21 parameters against 300 estimators: variances within 13 %, at false alarm 1e-6.
 

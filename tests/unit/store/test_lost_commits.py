@@ -65,6 +65,7 @@ WHOLE = (COMMITS, {"row": COMMITS}, Counts(COMMITS), {"theta": [COMMITS - 1.0] *
 
 
 @pytest.mark.parametrize("checkpointed", [None, 7])
+@pytest.mark.slow
 def test_damage_to_any_file_is_refused_or_harmless(tmp_path: Path, checkpointed: int | None) -> None:
     """Flip a bit of a file, cut it, or delete it. Without the number of the last commit, damage to the log lost all."""
     whole = crashed(tmp_path, checkpointed).parent

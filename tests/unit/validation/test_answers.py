@@ -47,6 +47,7 @@ def test_ends_have_their_probability_and_louder_and_softer_answers_are_rejected(
 
 @pytest.mark.parametrize("budget", [PureDP(1), PureDP(4), GaussianDP(1)], ids=str)
 @pytest.mark.parametrize("value", [-1.0, -0.3, 0.0, 0.7])
+@pytest.mark.slow
 def test_answers_are_unbiased_and_have_the_variance_of_the_text(budget: Budget, value: float) -> None:
     keep = keep_of(budget)
     found, a = told(value, keep, 11), 1 / (2 * keep[0] - 1)

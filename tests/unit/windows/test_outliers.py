@@ -93,6 +93,7 @@ def test_it_finds_the_mean_of_concentrated_users(selection: str, convexity: floa
     assert np.mean(excesses) < 0.02 * 0.3**2 / 2 if selection == "weighted" else 0.3**2 / 2
 
 
+@pytest.mark.slow
 def test_outliers_do_not_carry_the_answer_away() -> None:
     """1 % of the users, as far off as can be: they are left out, where the mean would have moved by 0.007."""
     points = people(TASK, 1)
@@ -178,6 +179,7 @@ def test_gradients_of_users_are_wiped() -> None:
     assert not any(array.any() for array in users.given)
 
 
+@pytest.mark.slow
 def test_the_same_words_give_the_same_release_and_others_another() -> None:
     method, points = OutlierRemoval("sampled"), people(TASK, 8)
     plan = method.plan(TASK)
@@ -192,6 +194,7 @@ def test_the_same_words_give_the_same_release_and_others_another() -> None:
 @pytest.mark.parametrize("selection", ["weighted", "sampled"])
 @pytest.mark.parametrize("budget", [ApproxDP(1.0, 1e-6), ApproxDP(8.0, 1e-9), ApproxDP(0.1, 1e-5)])
 @pytest.mark.parametrize("convexity", [0.0, 0.5])
+@pytest.mark.slow
 def test_too_few_users_are_told_how_many_are_needed(selection: str, budget: ApproxDP, convexity: float) -> None:
     method, task = OutlierRemoval(selection), replace(TASK, users=10, budget=budget, convexity=convexity)
     with pytest.raises(TooFewUsersError) as caught:

@@ -141,6 +141,7 @@ def test_choices_and_sum_spend_mu(rate: float, share: float) -> None:
 
 
 @pytest.mark.parametrize("mean", [CENTRED, replace(CENTRED, share=0.0), replace(CENTRED, rate=0.5)])
+@pytest.mark.slow
 def test_the_answer_is_the_mean_plus_gaussian_noise(mean: RangeMean) -> None:
     """Kolmogorov-Smirnov at 1e-7 accepts the scale and rejects one that is 20 % off. Vectors are equal, so that each
     centre is a bin's middle but for a chance of e^(-b k), and nothing is cut."""
@@ -356,6 +357,7 @@ def quadratic(task: Task, seed: int) -> Quadratic:
 
 @pytest.mark.parametrize("convexity", [0.0, 1.0])
 @pytest.mark.parametrize("queries", [2**20, 2**16])
+@pytest.mark.slow
 def test_it_learns_as_its_bound_says(convexity: float, queries: int) -> None:
     """Private ranges, on many users a step and on few; runs stay below the bound, which is below that of gradients cut
     around zero. Seeded."""
@@ -410,6 +412,7 @@ def test_steps_spend_the_budget(queries: int) -> None:
 
 
 @pytest.mark.parametrize("change", [{}, {"d": 300}, {"convexity": 1.0}, {"smoothness": math.inf}, {"spread": 1.0}])
+@pytest.mark.slow
 def test_the_least_users_are_the_least(change: dict[str, float]) -> None:
     task = replace(TASK, **change)  # type: ignore[arg-type]
     least = PrivateRange().least_users(task)

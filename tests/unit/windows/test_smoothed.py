@@ -110,6 +110,7 @@ def bound_of(steps: int, ramp: int, distance: float, convexity: float, smoothnes
 @pytest.mark.parametrize("convexity", [0.0, 0.02, 0.3])
 @pytest.mark.parametrize("share", [1.0, 0.25])
 @pytest.mark.parametrize(("sigma", "steps"), [(1e-3, 30), (0.5, 100), (2.0, 1000)])
+@pytest.mark.slow
 def test_no_run_is_worse_than_its_bound(convexity: float, sigma: float, steps: int, share: float) -> None:
     """Quadratics with spread eigenvalues, averaged over 300 runs at once; the bound is reached to a twentieth."""
     rng, d, runs, smoothness, distance = np.random.default_rng(steps), 20, 300, 1.0, 3.0
