@@ -123,7 +123,8 @@ class Driver:
 
     def _number_of_lanes(self) -> int:
         """Into how many parts records are divided."""
-        found = {s.shard for s in Store.snapshots(self._config.store_path, self._config.job)}
+        kept_by = self._config.store_path, self._config.job
+        found = {s.shard for s in _patiently(lambda: Store.snapshots(*kept_by))}
         wanted = getattr(self._config.source, "shards", None)
         if any(shard.topic != ON_SPARK for shard in found):
             raise ConfigError("this store has learned from another source than Spark: use another store")
