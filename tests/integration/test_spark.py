@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamdp.config.job import NOTHING, make_config
 from streamdp.errors import ConfigError, FencedError, SchemaError, SourceError, TooFewUsersError
+from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
 from streamdp.spark import driver as driver_module
@@ -156,10 +157,11 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     assert_same(committed(settings["store"]).snapshot, theirs)
     assert not any(total.any() for total in sums)  # overwritten
     assert learn(frame(spark, records, 2), settings) == first
-    more = people(3000)  # the same people again: all are over their cap
+    again = Counts(first.learned, first.refused + 3000, 2 * bad)  # the same people: all are over their cap
+    assert learn(frame(spark, records, 2), settings, name="again") == again
     with pytest.raises(TooFewUsersError, match="too small"):
-        learn(frame(spark, more, 2), settings, name="more")
-    assert counted(settings["store"]) == (first.learned, first.refused, first.dead)
+        learn(frame(spark, people(30, 5000)), settings, name="few")
+    assert counted(settings["store"]) == (again.learned, again.refused, again.dead)
     kept = [path for place in (folder / "events", tmp_path) for path in place.rglob("*") if path.is_file()]
     assert not [path for path in kept if path.suffix != ".csv" and SECRET.encode() in path.read_bytes()]
 
@@ -167,21 +169,23 @@ def test_a_window_on_several_executors_is_that_of_one_process(
 def test_a_stream_of_windows_goes_on_after_one_that_is_too_small(spark: SparkSession, tmp_path: Path) -> None:
     data, store = tmp_path / "data", tmp_path / "a.db"
     data.mkdir()
-    parts = [people(1500), people(30, 5000), people(1500, 10_000)]
+    parts = [people(30, 5000), people(1500)]
     for number, part in enumerate(parts):
         write_csv(data / f"{number}.csv", part)
         os.utime(data / f"{number}.csv", (number + 1, number + 1))
     source = spark.readStream.schema("delay string, origin string, late string, tail string, eps string")
     stream = source.option("header", True).option("maxFilesPerTrigger", 1).csv(str(data))
     checkpoint = str(tmp_path / "checkpoint")
-    with learn_stream(stream, windowed(store), checkpoint=checkpoint, trigger={"availableNow": True}) as learner:
+    settings = windowed(store)
+    settings["model"] |= {"scaling": "none"}
+    learner = learn_stream(stream, settings, checkpoint=checkpoint, trigger={"availableNow": True})
+    with learner, pytest.warns(WindowWarning, match="records are refused"):
         assert learner.wait()
     model: Any = committed(str(store))
-    assert (model.estimator.n_windows, model.estimator.n_users) == (2, 1020)
+    assert (model.estimator.n_windows, model.estimator.n_users) == (1, 500)
     assert "each batch of Spark is a window" in model.statement()
     counts = model.snapshot.counts
-    assert counts.learned + counts.refused == 3030
-    assert counts.learned == 2 * 1020
+    assert (counts.learned, counts.refused) == (1000, 500 + 30)
     assert counts.dead == sum(part["origin"].count("XXX") for part in parts)
 
 
