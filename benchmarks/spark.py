@@ -1,7 +1,8 @@
 """What Spark costs: records/s against `streamdp run`. `python -m benchmarks.spark [--rows N ...] [--write]`.
 
-The same Parquet file of simulated people is learned by the runner of `streamdp run`, by Spark on `local[1]`, and on
-`local-cluster[2,1,2048]`, each in a process of its own, with and without a cap. The first frame of a session is an
+The same Parquet files of simulated people are learned by the runner of `streamdp run`, by Spark on `local[1]`, and on
+`local-cluster[2,1,2048]`, each in a process of its own: by an LDP estimator with and without a cap, and as one window
+of users with ten records each. The first frame of a session is an
 empty one, so that the start of the JVM and of the Python workers is not counted as learning; it is named apart. The
 time of an empty frame is the fixed cost of a batch. `--write` replaces spark.md beside this file.
 

@@ -23,6 +23,7 @@ from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
 from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.estimators.windowed.learner import WindowLearner
 from streamdp.ledger.periods import RenewingCap
 from streamdp.runtime.defaults import COMMIT_RECORDS
 
@@ -143,9 +144,10 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _on_spark(self) -> Self:
         if isinstance(self.source, SparkSourceConfig):
-            if not issubclass(self.model.kind, LDPLearner):
-                need = "a source of type: spark needs an LDP* estimator, whose state may be committed after any record"
-                raise MisfitError("model", f"{need}, not {self.model.estimator}")
+            estimator = self.build_estimator()
+            if isinstance(estimator, WindowLearner) and not estimator.sums_only:
+                need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
+                raise MisfitError("model", f"{need}; this job's window, loss or method has it not")
             if isinstance(self.cap_budget, RenewingCap):
                 raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")
             if self.ledger is not None:

@@ -1,5 +1,8 @@
 """The driver's half: it lends spends and states to the executors, and commits what they learned in one transaction.
 
+Most estimators learn in shards: each shard has a model of its own, and an executor learns its records. For windows of
+users (`spark.windows`) a shard is a part of the users, and there is one model, which the driver learns.
+
 One batch, in this order: the driver draws keys for this attempt; with a cap, it reads which people are in the batch and
 what they have spent; the executors learn; the driver opens one result of each shard, checks it, and commits all shards,
 the spends and the number of the batch together. Only then is anything shown. If any step fails, nothing of the attempt
@@ -8,16 +11,17 @@ is kept: the driver goes back to the last commit, and Spark repeats the batch wi
 Who sees what of an attempt
 ---------------------------
 * An executor's process: the raw records of its shards, their noise and its results. It forgets them with the task.
-* The disks of executors: the raw records, in Spark's shuffle files and in what it spills, until the batch ends; states
-  and spends that are committed; results as ciphertexts. Spark can encrypt all of it (spark.io.encryption.enabled).
+* The disks of executors: the raw records, in Spark's shuffle files, in its cache and in what it spills, until the batch
+  ends; states and spends that are committed; results as ciphertexts; for windows, the query points of the attempt.
+  Spark can encrypt all of it (spark.io.encryption.enabled).
 * The driver: the names of the people in a batch, in memory, with a cap; the opened results, in memory.
 * The driver's disks: the store, which has what any store has; Spark's checkpoint, which has positions in the source;
   event logs and plans, which have names of columns, the job's public settings and counts of rows.
 * A second attempt, a speculative copy of a task, or a task whose answer was lost: a ciphertext that nobody can open.
 
 So of all attempts to learn a record, the one that is committed is the one that is seen: one draw of noise, one spend.
-This holds for everybody except an intruder who reads the memory of an executor while it learns; the statement says that
-people must trust these machines.
+This holds for everybody except an intruder who reads the memory of an executor while it learns, or, for windows, its
+disks, which have the raw records then; the statement says that people must trust these machines.
 """
 
 from __future__ import annotations
@@ -25,29 +29,32 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from streamdp.data.records import Position, Shard
-from streamdp.errors import ConfigError, SourceError, StoreUnavailableError
+from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError
+from streamdp.estimators.windowed.learner import WindowLearner, WindowWarning
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.learning import check_finite
 from streamdp.spark.records import LOAD, PLACE, SHARD, canonical, prepared
 from streamdp.spark.sealing import Seal
-from streamdp.spark.task import RESULT, Result, ShardTask, encode_load
+from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, encode_load
+from streamdp.spark.windows import GATHERED, ClusterUsers, Gather
 from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot
 from streamdp.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame
 
     from streamdp.config.job import Accepted, JobConfig
@@ -59,6 +66,15 @@ RETRIES = 600
 """How often a call of the database is repeated before the batch fails."""
 
 T = TypeVar("T")
+
+
+class _Batch(NamedTuple):
+    """A batch on its way to the executors, and what this attempt has drawn and lent for it."""
+
+    rows: DataFrame
+    key: bytes | None
+    loan: Loan | None
+    seal: Seal
 
 
 class Driver:
@@ -74,6 +90,9 @@ class Driver:
         What the operator accepts.
     publish
         Each function is called with the snapshots of all shards after every commit.
+    stream
+        Whether batches come one after another. Then the records of a window with too few users are refused, because
+        Spark cannot hold a batch back.
 
     Raises the errors of `JobConfig.open_store`; `ConfigError` if the store has learned from another source, or has
     another number of shards than the job.
@@ -85,32 +104,39 @@ class Driver:
         config: JobConfig,
         accepted: Accepted,
         publish: Sequence[Callable[[list[Snapshot]], None]] = (),
+        *,
+        stream: bool = False,
     ) -> None:
         self._spark = spark
         self._config = config
+        self._stream = stream
+        self._windows = issubclass(config.model.kind, WindowLearner)
         self._publish = tuple(publish)
         self._store = _patiently(lambda: config.open_store(accepted, shared=True))
         try:
-            self.shards = [Shard(ON_SPARK, i) for i in range(self._number_of_shards())]
+            self._lanes = self._number_of_lanes()
+            self.shards = [Shard(ON_SPARK, i) for i in range(1 if self._windows else self._lanes)]
             self._last = _patiently(lambda: self._store.claim(self.shards))
         except BaseException:
             self._store.close()
             raise
 
-    def _number_of_shards(self) -> int:
-        found = {s.shard for s in Store.snapshots(self._config.store_path, self._config.job)}
+    def _number_of_lanes(self) -> int:
+        """Into how many parts records are divided."""
+        kept_by = self._config.store_path, self._config.job
+        found = {s.shard for s in _patiently(lambda: Store.snapshots(*kept_by))}
         wanted = getattr(self._config.source, "shards", None)
         if any(shard.topic != ON_SPARK for shard in found):
             raise ConfigError("this store has learned from another source than Spark: use another store")
-        if found and wanted not in (None, len(found)):
-            raise ConfigError(f"source.shards: this store has {len(found)} shards: leave it out, or use another store")
-        return len(found) or wanted or int(self._spark.sparkContext.defaultParallelism)
+        kept = 0 if self._windows else len(found)  # a window may be divided otherwise than the one before
+        if kept and wanted not in (None, kept):
+            raise ConfigError(f"source.shards: this store has {kept} shards: leave it out, or use another store")
+        return kept or wanted or int(self._spark.sparkContext.defaultParallelism)
 
     @property
     def counts(self) -> Counts:
         """The committed counts over all shards."""
-        all_of = [last.counts for last in self._last.values() if last is not None]
-        return Counts(sum(c.learned for c in all_of), sum(c.refused for c in all_of), sum(c.dead for c in all_of))
+        return _sum(last.counts for last in self._last.values() if last is not None)
 
     @property
     def position(self) -> Position:
@@ -136,8 +162,9 @@ class Driver:
         mark
             The position after them, for all shards.
 
-        Raises `SchemaError` for a missing column, `SourceError` if Spark fails, `FencedError` if another driver has
-        taken over the store, and the `StoreError`s of `Store.commit_parts`.
+        Raises `SchemaError` for a missing column, `SourceError` if Spark fails, `TooFewUsersError` for a window that is
+        too small, `FencedError` if another driver has taken over the store, and the `StoreError`s of
+        `Store.commit_parts`.
         """
         try:
             parts = self._parts(frame, mark)
@@ -161,25 +188,36 @@ class Driver:
                 publish(snapshots)
 
     def _parts(self, frame: DataFrame, mark: Mapping[str, Any]) -> dict[Shard, Part]:
-        ledger, schema, seal = self._store.ledger, self._config.build_schema(), Seal()
-        key = None if ledger is None else secrets.token_bytes(32)
         with _spark_errors():
-            records = prepared(frame, schema, len(self.shards), key, secrets.randbits(62))
-            loan, homes = None, np.empty(0, np.int64)
-            if ledger is not None and key is not None:
-                people, homes = self._people(records, schema)
-                loan = _patiently(lambda: ledger.lend(people, key))
-            task = ShardTask(self._config.text(), seal.public, key)
-            found = self._run(records, task, loan, homes)
-        if set(found) != set(range(len(self.shards))):
-            raise SourceError("Spark did not return one result of each shard")
-        results = {shard: Result.decode(seal.open(found[shard.partition]), shard.partition) for shard in self.shards}
-        if loan is not None:
-            loan.settle(
-                np.concatenate([result.keys for result in results.values()]),
-                np.concatenate([result.rows for result in results.values()]),
-            )
-        return {shard: self._part(shard, result, mark) for shard, result in results.items()}
+            batch = self._batch(frame)
+            if self._windows:
+                return {self.shards[0]: self._window(batch, mark)}
+            task = ShardTask(self._config.text(), batch.seal.public, batch.key)
+            results = self._results(batch, batch.rows.mapInArrow(task, RESULT))
+        _settle(batch, results)
+        return {shard: self._part(shard, results[shard.partition], mark) for shard in self.shards}
+
+    def _batch(self, frame: DataFrame) -> _Batch:
+        """Place the records of each lane behind its load."""
+        ledger, schema = self._store.ledger, self._config.build_schema()
+        key = secrets.token_bytes(32) if ledger is not None or self._config.model.kind.needs_subject else None
+        records = prepared(frame, schema, self._lanes, key, secrets.randbits(62))
+        loan, homes = None, np.empty(0, np.int64)
+        if ledger is not None and key is not None:
+            people, homes = self._people(records, schema)
+            loan = _patiently(lambda: ledger.lend(people, key))
+        nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
+        loads = []
+        for lane in range(self._lanes):
+            last = None if self._windows else self._last[self.shards[lane]]
+            people_of = nobody if loan is None else loan.rows(homes == lane)
+            loads.append(encode_load(None if last is None else last.state, *people_of))
+        numbers = pa.array(range(self._lanes), pa.int64())
+        first = pa.array([-1] * len(loads), pa.int64())  # before every record
+        table = pa.table({SHARD: numbers, PLACE: first, LOAD: pa.array(loads, pa.binary())})
+        rows = records.unionByName(self._spark.createDataFrame(table), allowMissingColumns=True)
+        placed = rows.repartitionById(self._lanes, sf.col(SHARD).cast("int")).sortWithinPartitions(SHARD, PLACE)
+        return _Batch(placed, key, loan, Seal())
 
     def _people(self, records: DataFrame, schema: Any) -> tuple[list[str], np.ndarray]:
         """The subjects of the records, and the shard of each."""
@@ -189,21 +227,47 @@ class Driver:
         present = np.array([text is not None for text in texts], dtype=np.bool_)
         return [text for text in texts if text is not None], table.column(SHARD).to_numpy()[present]
 
-    def _run(self, records: DataFrame, task: ShardTask, loan: Loan | None, homes: np.ndarray) -> dict[int, bytes]:
-        """Run the task on the records of all shards; the sealed results."""
+    def _results(self, batch: _Batch, returned: DataFrame) -> list[Result]:
+        """Open the results of all lanes, in their order."""
+        table = returned.toArrow()
+        found = dict(zip(table.column(SHARD).to_pylist(), table.column(SEALED).to_pylist(), strict=True))
+        if set(found) != set(range(self._lanes)) or table.num_rows != self._lanes:
+            raise SourceError("Spark did not return one result of each shard")
+        return [Result.decode(batch.seal.open(found[lane]), lane) for lane in range(self._lanes)]
+
+    def _window(self, batch: _Batch, mark: Mapping[str, Any]) -> Part:
+        """Gather the users of a window, and release it."""
+        shard, text = self.shards[0], self._config.text()
+        task = Gather.of(self._config, batch.seal.public, batch.key)
+        gathered = batch.rows.mapInArrow(task, GATHERED).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            results = self._results(batch, gathered.where(f"{SEALED} is not null").select(SHARD, SEALED))
+            learner: Any = self._config.build_estimator(self._store.ledger)
+            if (last := self._last[shard]) is not None:
+                learner.load_state_dict(last.state)
+            n = sum(result.state["users"] for result in results)
+            counts = _sum(result.counts for result in results)
+            if n >= learner.least_users:
+                _settle(batch, results)
+                users = ClusterUsers(gathered, text, batch.seal, results, learner)
+                learner.learn_users(users, n, counts.learned, counts.refused)
+            else:
+                counts = self._too_small(n, learner.least_users, counts)
+                learner.n_refused += counts.refused
+        finally:
+            gathered.unpersist(blocking=True)
+        dead = sum((Counter(result.dead) for result in results), Counter[str]())
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
-        loads = []
-        for shard in self.shards:
-            last = self._last[shard]
-            people = nobody if loan is None else loan.rows(homes == shard.partition)
-            loads.append(encode_load(None if last is None else last.state, *people))
-        numbers = pa.array([shard.partition for shard in self.shards], pa.int64())
-        first = pa.array([-1] * len(loads), pa.int64())  # before every record
-        table = pa.table({SHARD: numbers, PLACE: first, LOAD: pa.array(loads, pa.binary())})
-        rows = records.unionByName(self._spark.createDataFrame(table), allowMissingColumns=True)
-        placed = rows.repartition(len(self.shards), SHARD).sortWithinPartitions(SHARD, PLACE)
-        table = placed.mapInArrow(task, RESULT).toArrow()
-        return dict(zip(table.column(SHARD).to_pylist(), table.column("sealed").to_pylist(), strict=True))
+        return self._part(shard, Result(learner.state_dict(), counts, dead, *nobody), mark)
+
+    def _too_small(self, n: int, needed: int, counts: Counts) -> Counts:
+        """What to count for a window with too few users, of which nothing is spent."""
+        if counts.learned:
+            said = f"a batch of {n} users is too small for a window: expected at least {needed}"
+            if not self._stream:
+                raise TooFewUsersError(f"{said}; give a larger DataFrame", needed)
+            warnings.warn(f"{said}; its records are refused. Let the trigger wait longer", WindowWarning, stacklevel=2)
+        return Counts(0, counts.refused + counts.learned, counts.dead)
 
     def _part(self, shard: Shard, result: Result, mark: Mapping[str, Any]) -> Part:
         check_finite(result.state)
@@ -217,6 +281,18 @@ class Driver:
     def close(self) -> None:
         """Close the store. Idempotent."""
         self._store.close()
+
+
+def _sum(counts: Iterable[Counts]) -> Counts:
+    learned, refused, dead = zip((0, 0, 0), *((c.learned, c.refused, c.dead) for c in counts), strict=True)
+    return Counts(sum(learned), sum(refused), sum(dead))
+
+
+def _settle(batch: _Batch, results: Sequence[Result]) -> None:
+    """Take the spends of all lanes into the ledger; the commit writes them."""
+    if batch.loan is not None:
+        keys, rows = (np.concatenate([getattr(result, name) for result in results]) for name in ("keys", "rows"))
+        batch.loan.settle(keys, rows)
 
 
 @contextlib.contextmanager

@@ -115,7 +115,7 @@ def learn_stream(
     checkpoint = checkpoint or config.source.checkpoint
     if checkpoint is None:
         raise ConfigError("a stream needs a checkpoint, a folder that belongs to the store")
-    driver = Driver(_session(df), config, accepted, publish)
+    driver = Driver(_session(df), config, accepted, publish, stream=True)
     try:
         driver.show()
         learner = StreamLearner(driver)

@@ -92,6 +92,7 @@ class NewtonSteps(Method):
     growth: float = 1.5
 
     name: ClassVar[str] = "newton"
+    sums_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.rounds, bool) or not 1 <= self.rounds <= _MOST_ROUNDS:

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
+from streamdp.windows.scaling import Columns
+from streamdp.windows.task import Users
+
+
+class WindowUsers(Users, Columns, Protocol):
+    """All that a learner of windows asks of the users of one window."""
+
+    def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
+        """Replace columns by (x - m) / s from now on.
+
+        Parameters
+        ----------
+        columns
+            (k,) indices.
+        frame
+            (2, k) centres m and scales s.
+        """
+
+    def wipe(self) -> None:
+        """Overwrite all records."""
 
 
 class WindowRecords:
-    """The users of a window, as `task.Users`.
+    """The users of a window in this process, as `WindowUsers`.
 
     Parameters
     ----------
@@ -76,15 +97,7 @@ class WindowRecords:
         return total
 
     def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
-        """Replace columns by (x - m) / s, in place.
-
-        Parameters
-        ----------
-        columns
-            (k,) indices.
-        frame
-            (2, k) centres m and scales s.
-        """
+        """As `WindowUsers.rescale`, in place."""
         self._X[:, columns] -= frame[0]
         self._X[:, columns] /= frame[1]
 
@@ -104,6 +117,6 @@ class WindowRecords:
         return within_bound(out, self._loss)
 
     def wipe(self) -> None:
-        """Overwrite all records."""
+        """As `WindowUsers.wipe`."""
         self._X[...] = 0.0
         self._y[...] = 0.0

@@ -129,6 +129,8 @@ class Method(Protocol):
     """
 
     name: ClassVar[str]
+    sums_only: ClassVar[bool] = False
+    """Whether a run asks for sums over all users only, so that users may be on several machines."""
 
     def __hash__(self) -> int: ...
 

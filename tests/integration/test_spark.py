@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,19 +16,31 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streamdp.config.job import NOTHING, make_config
-from streamdp.errors import ConfigError, FencedError, SchemaError, SourceError
+from streamdp.errors import ConfigError, FencedError, SchemaError, SourceError, TooFewUsersError
+from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
 from streamdp.spark import driver as driver_module
 from streamdp.spark import learn, learn_stream, predict
+from streamdp.spark import windows as windows_module
 from streamdp.spark.driver import Driver
 from streamdp.spark.sealing import Seal, seal
-from streamdp.store.snapshot import Counts
+from streamdp.spark.windows import ClusterUsers, Question
+from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.commands import Quick
 from tests.support.documents import Shell, blocks
 from tests.support.paths import ROOT
-from tests.support.spark import SECRET, FailsOnce, admitted, job, rows, start
+from tests.support.spark import (
+    SECRET,
+    FailsOnce,
+    GatherFailsOnce,
+    QuestionFailsOnce,
+    admitted,
+    job,
+    rows,
+    start,
+)
 from tests.support.spark_data import write_csv
 
 pytestmark = pytest.mark.slow
@@ -62,22 +75,118 @@ def spent(store: Path, records: dict[str, list[Any]]) -> float:
         return max(opened.ledger.spent(tail).epsilon for tail in set(records["tail"]))
 
 
-def test_one_shard_learns_exactly_what_a_file_runner_learns(spark: SparkSession, tmp_path: Path) -> None:
-    """With the noise of a seed, every number of the state is the same: order, admission, noise and steps are."""
-    records = rows(2000)
-    write_csv(tmp_path / "a.csv", records)
-    model = {"estimator": "LDPASGDClassifier", "budget": "eps=1", "seed": 3}
-    one = {"type": "spark", "shards": 1}
-    counts = learn(frame(spark, records), job(tmp_path / "spark.db", model=model, source=one))
-    config = make_config(job(tmp_path / "file.db", model=model, source={"path": str(tmp_path / "a.csv")}))
+NO_BUDGETS = job("")["schema"] | {"budget": None}
+
+
+def learned_from_a_file(settings: dict[str, Any], records: dict[str, list[Any]], folder: Path) -> Snapshot:
+    """What a file runner commits for a job of Spark."""
+    write_csv(folder / "a.csv", records)
+    settings = settings | {"source": {"path": str(folder / "a.csv")}, "store": str(folder / "file.db")}
+    config = make_config(settings)
     with config.open_store(NOTHING) as store:
         source = config.source.build(config.build_schema())
-        assert Runner(source, config.build_estimator(store.ledger), store).run() == counts
-    ours, theirs = (committed(str(tmp_path / name)).snapshot for name in ("spark.db", "file.db"))
-    assert counts == Counts(*admitted(records, 3.0))
+        Runner(source, config.build_estimator(store.ledger), store).run()
+    return committed(settings["store"]).snapshot
+
+
+def assert_same(ours: Snapshot, theirs: Snapshot) -> None:
+    assert ours.counts == theirs.counts
     assert ours.state.keys() == theirs.state.keys()
     for name, value in theirs.state.items():
         np.testing.assert_array_equal(ours.state[name], value, err_msg=name)
+
+
+def test_one_shard_learns_exactly_what_a_file_runner_learns(spark: SparkSession, tmp_path: Path) -> None:
+    """With the noise of a seed, every number of the state is the same: order, admission, noise and steps are."""
+    records = rows(2000)
+    model = {"estimator": "LDPASGDClassifier", "budget": "eps=1", "seed": 3}
+    settings = job(tmp_path / "spark.db", model=model, source={"type": "spark", "shards": 1})
+    counts = learn(frame(spark, records), settings)
+    assert counts == Counts(*admitted(records, 3.0))
+    assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
+
+
+@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier", "UserLevelLDPClassifier"])
+def test_estimators_with_batches_close_them_with_the_data(spark: SparkSession, tmp_path: Path, estimator: str) -> None:
+    records = rows(1500)
+    model = {"estimator": estimator, "budget": "eps=1,delta=1e-6", "seed": 3}
+    if estimator.startswith("User"):
+        model["items_per_user"] = 2
+    settings = job(tmp_path / "spark.db", model=model, schema=NO_BUDGETS, cap="eps=3,delta=1e-4")
+    settings["source"] = {"type": "spark", "shards": 1}
+    counts = learn(frame(spark, records), settings)
+    assert counts.refused
+    assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
+
+
+def windowed(store: Path | str, **more: Any) -> dict[str, Any]:
+    model = {"estimator": "WindowedClassifier", "budget": "eps=8,delta=1e-6", "items_per_user": 2, "seed": 3}
+    source = {"type": "spark", "shards": 3}
+    return job(store, model=model, schema=NO_BUDGETS, cap="eps=8,delta=1e-6", source=source) | more
+
+
+def people(n: int, first: int = 0, each: int = 3) -> dict[str, list[Any]]:
+    """n records of `n / each` people and some bad ones; a person has a record in every part of the data."""
+    records = rows(n, first)
+    count = len(records["tail"]) // each
+    return records | {"tail": [f"u{first + i % count}" for i in range(len(records["tail"]))]}
+
+
+def test_a_window_on_several_executors_is_that_of_one_process(
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three parts, tasks that fail once, a cap: all numbers are the file runner's, and no sum left in the clear."""
+    records, settings = people(3000), windowed(tmp_path / "spark.db")
+    monkeypatch.setattr(driver_module, "Gather", GatherFailsOnce)
+    asked: list[type[Question]] = []
+
+    def question(*arguments: Any) -> Question:
+        asked.append(QuestionFailsOnce if len(asked) == 1 else Question)
+        return asked[-1](*arguments)
+
+    monkeypatch.setattr(windows_module, "Question", question)
+    sums: list[np.ndarray] = []
+    real = ClusterUsers.curvatures
+    monkeypatch.setattr(ClusterUsers, "curvatures", lambda self, *a: sums.append(total := real(self, *a)) or total)
+    first = learn(frame(spark, records, 2), settings)
+    bad = records["origin"].count("XXX")
+    assert first.dead == bad
+    assert first.learned + first.refused == 3000
+    assert len(sums) == 16
+    theirs = learned_from_a_file(settings, records, tmp_path)
+    assert_same(committed(settings["store"]).snapshot, theirs)
+    assert not any(total.any() for total in sums)  # overwritten
+    assert learn(frame(spark, records, 2), settings) == first
+    again = Counts(first.learned, first.refused + 3000, 2 * bad)  # the same people: all are over their cap
+    assert learn(frame(spark, records, 2), settings, name="again") == again
+    with pytest.raises(TooFewUsersError, match="too small"):
+        learn(frame(spark, people(30, 5000)), settings, name="few")
+    assert counted(settings["store"]) == (again.learned, again.refused, again.dead)
+    kept = [path for place in (folder / "events", tmp_path) for path in place.rglob("*") if path.is_file()]
+    assert not [path for path in kept if path.suffix != ".csv" and SECRET.encode() in path.read_bytes()]
+
+
+def test_a_stream_of_windows_goes_on_after_one_that_is_too_small(spark: SparkSession, tmp_path: Path) -> None:
+    data, store = tmp_path / "data", tmp_path / "a.db"
+    data.mkdir()
+    parts = [people(30, 5000), people(1500)]
+    for number, part in enumerate(parts):
+        write_csv(data / f"{number}.csv", part)
+        os.utime(data / f"{number}.csv", (number + 1, number + 1))
+    source = spark.readStream.schema("delay string, origin string, late string, tail string, eps string")
+    stream = source.option("header", True).option("maxFilesPerTrigger", 1).csv(str(data))
+    checkpoint = str(tmp_path / "checkpoint")
+    settings = windowed(store)
+    settings["model"] |= {"scaling": "none"}
+    learner = learn_stream(stream, settings, checkpoint=checkpoint, trigger={"availableNow": True})
+    with learner, pytest.warns(WindowWarning, match="records are refused"):
+        assert learner.wait()
+    model: Any = committed(str(store))
+    assert (model.estimator.n_windows, model.estimator.n_users) == (1, 500)
+    assert "each batch of Spark is a window" in model.statement()
+    counts = model.snapshot.counts
+    assert (counts.learned, counts.refused) == (1000, 500 + 30)
+    assert counts.dead == sum(part["origin"].count("XXX") for part in parts)
 
 
 def test_retries_count_once_and_nothing_is_left_in_the_clear(

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from servers.jars import SPARK_KAFKA, jars
 from streamdp.spark.task import ShardTask
+from streamdp.spark.windows import Gather, Question
 from tests.support.paths import ROOT
 
 SECRET = "4711.25"
@@ -32,7 +33,10 @@ def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",  # tests are short
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.eventLog.enabled": "true",
@@ -98,13 +102,27 @@ def admitted(records: Mapping[str, list[Any]], cap: float) -> tuple[int, int, in
     return learned, refused, dead
 
 
+def failed_once(results: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All is computed, and the first attempt of each partition fails before Spark gets it."""
+    context = TaskContext.get()
+    if context is None or context.attemptNumber() == 0:
+        raise OSError("the executor lost its network")
+    yield from results
+
+
 @dataclass(frozen=True)
 class FailsOnce(ShardTask):
-    """Learns everything, and fails before Spark gets the result, at the first attempt of each partition."""
+    def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return failed_once(list(super().results(batches)))
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        results = list(super().__call__(batches))
-        context = TaskContext.get()
-        if context is None or context.attemptNumber() == 0:
-            raise OSError("the executor lost its network")
-        yield from results
+
+@dataclass(frozen=True)
+class GatherFailsOnce(Gather):
+    def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return failed_once(list(super().results(batches)))
+
+
+@dataclass(frozen=True)
+class QuestionFailsOnce(Question):
+    def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return failed_once(list(super().results(batches)))

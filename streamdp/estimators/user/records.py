@@ -21,7 +21,8 @@ ITEMS = 16
 WINDOW = 10_000
 """Defaults of `items_per_user` and `window`."""
 
-_MOST_WINDOW = 2**31
+MOST_WINDOW = 2**31
+"""The largest `window`."""
 
 
 class UserRecords(BoundedModel):
@@ -37,7 +38,7 @@ class UserRecords(BoundedModel):
     def _set_up(self) -> None:
         for name, value, most in (
             ("items_per_user", self.items_per_user, MOST_ITEMS),
-            ("window", self.window, _MOST_WINDOW),
+            ("window", self.window, MOST_WINDOW),
         ):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
                 raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")

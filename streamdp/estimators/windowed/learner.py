@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from streamdp.data.subjects import subjects_bytes
-from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.windowed.window_buffer import Gathering
 from streamdp.optim.curvature import Curvature, has_curvature
@@ -21,7 +21,7 @@ from streamdp.optim.states import finite_array
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.windows.methods import NEWTON, method_for
-from streamdp.windows.records import WindowRecords
+from streamdp.windows.records import WindowRecords, WindowUsers
 from streamdp.windows.scaling import SHARE, noise_of, useful, zoom
 from streamdp.windows.task import Method, Task
 
@@ -149,7 +149,7 @@ class WindowLearner(UserRecords):
         """The centres and scales (2, k): a view."""
         return self._state[self._kept : -1].reshape(2, -1)
 
-    def _scale(self, users: WindowRecords, n: int, plan: Any) -> tuple[Any, np.ndarray]:
+    def _scale(self, users: WindowUsers, n: int, plan: Any) -> tuple[Any, np.ndarray]:
         """Find new scales with a share of the window's budget, if they are not final.
 
         Returns the plan for the rest of the budget, and the state from which to go on.
@@ -242,11 +242,12 @@ class WindowLearner(UserRecords):
             warnings.warn(f"the window stays open: {error}", WindowWarning, stacklevel=5)
             return
         self._count(self._budget)
-        taken = self._gathered.users
-        X, y, sizes = self._gathered.close()
-        users = WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
+        n = self._gathered.users
+        self._learn_from(self.users_of(*self._gathered.close()), n, plan)
+
+    def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
         try:
-            plan, state = self._scale(users, taken, plan)
+            plan, state = self._scale(users, n, plan)
             users.rescale(self._columns, state[self._kept : -1].reshape(2, -1))
             release = self._method.run(plan, users, state[: self._kept], self._rng)
         finally:
@@ -254,8 +255,60 @@ class WindowLearner(UserRecords):
         release.theta[: self._d] = self._project(release.theta[: self._d])
         self._state = np.append(release.theta, state[self._kept :])
         self.n_windows += 1
-        self.n_users += len(sizes)
+        self.n_users += n
         self.n_stopped += not release.complete
+
+    # -- users on several machines -----------------------------------------------------------------------------------
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether the method asks for sums over all users only: then `learn_users` may be called."""
+        return getattr(self._method, "sums_only", False)
+
+    @property
+    def least_users(self) -> int:
+        """With how many users a window can be released."""
+        self._need_features("least_users")
+        return self._method.least_users(self._task(1))
+
+    def surrender(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """End the open window without a release and hand over its raw records, for `users_of`.
+
+        It is for a process that holds a part of the users of a window, while another one calls `learn_users`. The
+        records are counted in `n_seen`. Of them, only sums that the other process alone can read may be passed on.
+        """
+        with self._rng.lock:
+            return self._gathered.close()
+
+    def users_of(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
+        """Return the users of records (N, p) and (N,), sorted by user, of which each has so many records (n,)."""
+        return WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
+
+    def learn_users(self, users: WindowUsers, n: int, records: int, refused: int) -> None:
+        """Release a window whose records are in other processes. This one draws the noise, once for each sum.
+
+        The guarantee is that of every window, because its proof does not ask where the users are.
+
+        Parameters
+        ----------
+        users
+            All users of the window, with at most `items_per_user` records each. Their sums are exact.
+        n, records, refused
+            How many users there are, how many records they have, and how many were refused.
+
+        Raises `TooFewUsersError`, before anything is counted, if they are too few; `NotAtBoundaryError` if a window is
+        open here, and `ConfigError` without `sums_only`.
+        """
+        with self._rng.lock:
+            if not self.at_boundary:
+                raise NotAtBoundaryError("a window is open: call close_batch() first")
+            if not self.sums_only:
+                raise ConfigError("users on several machines need method newton, which asks for sums over all users")
+            plan = self._plan(n)
+            self._count(self._budget)
+            self.n_seen += records
+            self.n_refused += refused
+            self._learn_from(users, n, plan)
 
     def _estimate(self) -> np.ndarray:
         theta: np.ndarray = self._state[: self._d]

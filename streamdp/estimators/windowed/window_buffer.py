@@ -33,7 +33,7 @@ class Gathering:
 
     def __init__(self, items: int, window: int) -> None:
         self.items, self.window = int(items), int(window)
-        self._rows = np.zeros((0, 0))
+        self._rows = np.zeros((0, 1))  # features and target
         self._places = np.zeros(0, dtype=np.int64)
         self._filled = 0
         self.discard()

@@ -14,6 +14,9 @@ from tests.support.commands import Quick
 SCHEMA = {"features": {"a": [0, 1]}, "target": {"column": "y", "bounds": [0, 1]}, "subject": "who"}
 
 
+WINDOWED = {"estimator": "WindowedRegressor", "budget": "eps=8,delta=1e-6"}
+
+
 def job(**more: Any) -> dict[str, Any]:
     model = {"estimator": "LDPSGDRegressor", "budget": "eps=1"}
     return {"job": "j", "schema": SCHEMA, "model": model, "source": {"type": "spark"}} | more
@@ -26,11 +29,8 @@ def source(**settings: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (
-            job(model={"estimator": "PanPrivateRegressor"}),
-            "model: a source of type: spark needs an LDP",
-        ),
-        (job(model={"estimator": "UserLevelLDPRegressor", "window": 9, "items_per_user": 2}), "model: "),
+        (job(model=WINDOWED | {"method": "private-range"}), "model: a source of type: spark needs method: newton"),
+        (job(model=WINDOWED | {"loss": "quantile"}), "model: a source of type: spark needs method: newton"),
         (job(cap="eps=8 per 30 days"), "cap: a job on Spark counts over all time"),
         (job(cap="eps=8", ledger="people.db"), "ledger: a job on Spark"),
         (job(commit={"records": 5}), "commit: each batch of Spark is one commit"),

@@ -1,0 +1,183 @@
+"""What executors do with users of a window, and what the driver makes of their sums, without Spark around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamdp import WindowedRegressor
+from streamdp.config.job import JobConfig, make_config
+from streamdp.errors import ConfigError, NotAtBoundaryError, SourceError, TooFewUsersError
+from streamdp.ledger.rows import ROW
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.losses import Huber
+from streamdp.spark import windows
+from streamdp.spark.records import LOAD, PLACE, SHARD
+from streamdp.spark.sealing import Seal
+from streamdp.spark.task import SEALED, Result, encode_load
+from streamdp.spark.windows import ClusterUsers, Gather
+from streamdp.windows.records import WindowRecords
+
+ITEMS, USERS = 3, 400
+
+
+def config() -> JobConfig:
+    model = {"estimator": "WindowedRegressor", "budget": "eps=8,delta=1e-6", "items_per_user": ITEMS, "seed": 1}
+    schema = {"features": {"a": [-1, 1], "b": [0, 9]}, "target": {"column": "y", "bounds": [-1, 1]}, "subject": "who"}
+    return make_config({"job": "j", "schema": schema, "model": model, "source": {"type": "spark"}})
+
+
+def records(seed: int = 0) -> list[dict[str, Any]]:
+    """Users with one to five records, in any order."""
+    rng = np.random.default_rng(seed)
+    people = np.repeat(np.arange(USERS), rng.integers(1, 6, USERS))
+    rng.shuffle(people)
+    return [{"a": rng.uniform(-1, 1), "b": rng.uniform(0, 9), "y": rng.uniform(-1, 1), "who": f"u{i}"} for i in people]
+
+
+def partition(shard: int, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """The load and the records of a shard, as Spark sends them."""
+    names = config().build_schema().columns
+    values = {f"c{i}": [None, *(row[name] for row in rows)] for i, name in enumerate(names)}
+    load = encode_load(None, np.empty((0, 2), np.uint64), np.empty((0, ROW)))
+    place = pa.array(range(-1, len(rows)), pa.int64())
+    loads = pa.array([load] + [None] * len(rows), pa.binary())
+    return pa.RecordBatch.from_pydict(
+        {**values, SHARD: pa.array([shard] * (len(rows) + 1), pa.int64()), PLACE: place, LOAD: loads}
+    )
+
+
+class Gathered:
+    """As much of a DataFrame as `ClusterUsers` needs: partitions, which a task reads one by one."""
+
+    def __init__(self, partitions: list[list[pa.RecordBatch]]) -> None:
+        self.partitions = partitions
+
+    def where(self, condition: str) -> Gathered:
+        assert condition == f"{SEALED} is null"
+        kept = [[b for b in batches if b.column(SEALED)[0].as_py() is None] for batches in self.partitions]
+        return Gathered(kept)
+
+    def select(self, *names: str) -> Gathered:
+        return Gathered([[b.select(list(names)) for b in batches] for batches in self.partitions])
+
+    def mapInArrow(self, task: Any, schema: str) -> Gathered:
+        return Gathered([list(task(iter(batches))) for batches in self.partitions])
+
+    def toArrow(self) -> pa.Table:
+        return pa.Table.from_batches([batch for batches in self.partitions for batch in batches])
+
+
+def gathered(seal: Seal, shards: int) -> tuple[Gathered, list[Result]]:
+    parts: list[list[dict[str, Any]]] = [[] for _ in range(shards)]
+    for row in records():
+        parts[hash(row["who"]) % shards].append(row)
+    task = Gather.of(config(), seal.public, None)
+    partitions = [list(task(iter([partition(i, part)]))) for i, part in enumerate(parts)]
+    results = [Result.decode(seal.open(p[0].column(SEALED)[0].as_py()), i) for i, p in enumerate(partitions)]
+    return Gathered(partitions), results
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "_BLOCK", 90)
+
+
+def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None:
+    seal, rows = Seal(), records()
+    learner: Any = config().build_estimator()
+    kept: dict[str, list[np.ndarray]] = {}
+    for row in rows:
+        x = np.array([row["a"], row["b"] / 4.5 - 1, row["y"]])
+        kept.setdefault(row["who"], []).append(x)
+    users = [np.array(items[:ITEMS]) for items in kept.values()]
+    flat = np.concatenate(users)
+    sizes = np.array([len(items) for items in users])
+    first = None
+    for shards in (1, 3):
+        blocks, results = gathered(seal, shards)
+        assert len(blocks.partitions[0]) > 10
+        assert sum(result.state["users"] for result in results) == USERS
+        assert sum(result.counts.learned for result in results) == len(flat)
+        assert sum(result.counts.refused for result in results) == len(rows) - len(flat)
+        theirs = ClusterUsers(blocks, config().text(), seal, results, learner)  # type: ignore[arg-type]
+        ours: WindowRecords = learner.users_of(flat[:, :2].copy(), flat[:, 2].copy(), sizes)
+        curvature, theta, grid = Curvature(Huber(), 3), np.array([0.1, 0.2, -0.1, 1.0]), 2.0**-20
+        columns, frame = np.array([0, 1]), np.array([[0.1, 0.0], [0.5, 0.25]])
+        np.testing.assert_allclose(theirs.moments(columns, frame, grid), ours.moments(columns, frame, grid), atol=1e-5)
+        theirs.rescale(columns, frame)
+        ours.rescale(columns, frame)
+        found = theirs.curvatures(curvature, theta, grid)
+        np.testing.assert_allclose(found, ours.curvatures(curvature, theta, grid), atol=1e-4)
+        assert np.abs(found).min() > 0.01
+        first = found if first is None else first
+        np.testing.assert_array_equal(found, first)
+
+
+def test_other_records_than_at_first_are_noticed(small_blocks: None) -> None:
+    seal = Seal()
+    blocks, results = gathered(seal, 2)
+    learner: Any = config().build_estimator()
+    ask = np.array([0]), np.array([[0.0], [1.0]]), 2.0**-20
+    whole = ClusterUsers(blocks, config().text(), seal, results, learner)  # type: ignore[arg-type]
+    whole.moments(*ask)
+
+    def changed() -> Iterator[list[pa.RecordBatch]]:
+        first, second = blocks.partitions
+        yield [first[:-1], second]
+        yield [[*first, first[-1]], second]
+        features = bytearray(first[1].column("features")[0].as_py())
+        features[3] ^= 1
+        other = first[1].set_column(2, "features", pa.array([bytes(features)], pa.binary()))
+        yield [[first[0], other, *first[2:]], second]
+
+    for partitions in changed():
+        users = ClusterUsers(Gathered(partitions), config().text(), seal, results, learner)  # type: ignore[arg-type]
+        with pytest.raises(SourceError, match="other records"):
+            users.moments(*ask)
+
+
+def test_nothing_that_leaves_an_executor_but_blocks_can_be_read() -> None:
+    """Each row has records, or a box that only the driver opens; nobody else can."""
+    seal = Seal()
+    blocks, _ = gathered(seal, 2)
+    for batches in blocks.partitions:
+        for batch in batches:
+            sealed, features = batch.column(SEALED)[0].as_py(), batch.column("features")[0].as_py()
+            assert (sealed is None) != (features is None)
+            if sealed is not None:
+                with pytest.raises(SourceError):
+                    Seal().open(sealed)
+    with pytest.raises(NotImplementedError):
+        ClusterUsers(blocks, config().text(), seal, [], config().build_estimator()).gradients(  # type: ignore[arg-type]
+            np.zeros(4)
+        )
+
+
+def test_a_shard_without_people_says_so() -> None:
+    seal = Seal()
+    (row,) = Gather.of(config(), seal.public, None)(iter([partition(0, [])]))
+    result = Result.decode(seal.open(row.column(SEALED)[0].as_py()), 0)
+    assert (result.state["users"], result.counts.learned) == (0, 0)
+
+
+def test_a_learner_of_users_elsewhere_keeps_the_rules_of_windows() -> None:
+    learner = WindowedRegressor(features=["a", "b"], budget="eps=8,delta=1e-6")
+    users: Any = learner.users_of(np.zeros((1, 2)), np.zeros(1), np.ones(1, np.int64))
+    with pytest.raises(TooFewUsersError) as caught:
+        learner.learn_users(users, 1, 1, 0)
+    assert caught.value.needed == learner.least_users
+    assert (learner.n_seen, learner.guarantee.budgets) == (0, ())
+    learner.learn_one({"a": 1.0, "b": 1.0}, 1.0, subject="ann")
+    with pytest.raises(NotAtBoundaryError):
+        learner.learn_users(users, 10_000, 10_000, 0)
+    X, y, sizes = learner.surrender()
+    assert (X.tolist(), y.tolist(), sizes.tolist()) == ([[1.0, 1.0]], [1.0], [1])
+    assert learner.at_boundary
+    other = WindowedRegressor(features=["a", "b"], method="private-range", budget="eps=8,delta=1e-6")
+    with pytest.raises(ConfigError, match="newton"):
+        other.learn_users(users, 10_000, 10_000, 0)
