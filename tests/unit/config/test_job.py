@@ -210,6 +210,15 @@ def test_domains_and_regression() -> None:
         make_config(settings)
 
 
+@pytest.mark.parametrize("kind", ["LDPASGDRegressor", "WindowedRegressor", "UserLevelLDPRegressor"])
+def test_the_bounds_of_the_target_reach_the_estimator_in_its_scale(kind: str) -> None:
+    target = {"column": "y", "bounds": [0, 90], "scale": 9}
+    schema = {"features": {"x": [0, 1]}, "target": target, "subject": "who"}
+    settings = {"job": "r", "source": {"path": "a.csv"}, "schema": schema, "model": {"estimator": kind}}
+    estimator: Any = make_config(settings).build_estimator()
+    assert estimator.target == (0, 10)
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
