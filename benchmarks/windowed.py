@@ -1,6 +1,4 @@
-"""Excess loss of every method of the windowed learners. Run with `python -m benchmarks.windowed [--write | --real]`.
-
-`--real` prints what private scaling gains on real data with the columns as they come, in about ten minutes.
+"""Excess loss of every method of the windowed learners. Run with `python -m benchmarks.windowed [--write]`.
 
 Simulations of Shi et al. 2025 as in `batches`; each user has m independent records, and all users are in one window.
 The excess of the expected loss over its least value is measured against n, m and d. Noise comes from seeded generators,
@@ -13,27 +11,23 @@ import argparse
 import time
 import warnings
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.batches import Simulation
-from benchmarks.learning import Flights
-from benchmarks.real_data import RealData
 from benchmarks.theory import mean_and_error, table
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
 from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.windows.methods import METHODS
 
-DRAWS, FEW, REAL_DRAWS = 12, 3, 24
-"""Draws of the default method, of the others, which are slow, and of real data."""
+DRAWS, FEW = 12, 3
+"""Draws of the default method, and of the others, which are slow."""
 FILE = Path(__file__).with_suffix(".md")
 USERS, ITEMS, FEATURES = (300, 1_000, 3_162, 10_000, 31_623), (1, 4, 16, 64), (2, 5, 10, 20, 40)
 LOSSES = ("huber", "logistic")
-REAL = ("price of a diamond, dollars", "share of food in a household's spending")
 
 
 @cache
@@ -108,34 +102,6 @@ def slope(sizes: np.ndarray, means: np.ndarray) -> str:
     return f"{np.polyfit(np.log(sizes[known]), np.log(means[known]), 1)[0]:.2f}"
 
 
-def real_rows() -> list[list[str]]:
-    """One row for each data set, budget and number of records: the score with private scaling, and without."""
-    rows = []
-    data: Any
-    for name in ("delay", "delay, raw bounds", *REAL):
-        data = RealData(name) if name in REAL else Flights(name)
-        bounds = data.bounds if name in REAL else data.target
-        for epsilon, most in product((1, 4), (10_000, len(data.X))):
-            cells = []
-            for scaling in ("private", "none"):
-                found = []
-                for seed in range(REAL_DRAWS):
-                    model = WindowedRegressor(
-                        features=data.features,
-                        budget=f"eps={epsilon},delta=1e-6",
-                        items_per_user=1,
-                        scaling=scaling,
-                        seed=seed,
-                    )
-                    model.learn_arrays(data.X[:most], np.clip(data.y[:most], *bounds))
-                    found.append(data.score(model.predict_arrays(data.holdout)))
-                cells.append("{:.4g} ± {:.1g}".format(*mean_and_error(np.array(found))))
-            plain, constant = f"{data.without_privacy():.4g}", f"{data.constant():.4g}"
-            rows.append([name, f"{epsilon}", f"{most:,}", *cells, plain, constant])
-            print(" | ".join(rows[-1]), flush=True)
-    return rows
-
-
 TEXT = """# Windowed learners: excess loss of every method
 
 Written by `python -m benchmarks.windowed --write`; do not edit. One window of n users with m records each, d features,
@@ -155,12 +121,7 @@ def main() -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.windowed", description="Measure windowed learners.")
     parser.add_argument("--write", action="store_true", help="write windowed.md")
-    parser.add_argument("--real", action="store_true", help="measure private scaling on real data only")
     given = parser.parse_args()
-    if given.real:
-        head = ["data", "eps", "records", "MAE, private scaling", "MAE, no scaling", "without privacy", "constant's"]
-        print(table(head, real_rows()))
-        return
     started, epsilon = time.perf_counter(), 1.0
     titles = {"n": "More users", "m": "More records of each user", "d": "More features"}
     tables = [f"## {title}\n\n{table(HEAD, rows_of(varied, epsilon))}" for varied, title in titles.items()]

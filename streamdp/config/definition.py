@@ -254,14 +254,14 @@ class Definition(Settings):
         if self.schema_.target.classes is not None:
             given["classes"] = list(self.schema_.target.classes)
         features: Any = list(self.build_schema().feature_names)
+        target = self.schema_.target
         if "scaling" in known:
-            features, target = self.schema_.declared(), self.schema_.target
-            if target.bounds is not None and "target" in known:
-                given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
+            features = self.schema_.declared()
+        if target.bounds is not None and "target" in known:
+            given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
         if self.validation is not None:
             if "validation" not in known:
                 raise ConfigError(f"{model.estimator} has no validation: it protects users, and not single records")
-            target = self.schema_.target
             outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: StreamEstimator = build(budget=model.budget, features=features, ledger=ledger, **given)

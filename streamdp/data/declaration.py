@@ -48,7 +48,7 @@ def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
         low, high = (float(b) for b in bounds)
     except (TypeError, ValueError, OverflowError):
         raise SchemaError(f"{name!r}: expected public bounds (low, high)") from None
-    if not (low < high and math.isfinite(high - low)):
+    if not (high / 2 - low / 2 > 0 and math.isfinite(high - low)):
         raise SchemaError(f"{name!r}: expected finite public bounds with low < high, got ({low:g}, {high:g})")
     return low, high
 

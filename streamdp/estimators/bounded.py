@@ -93,6 +93,10 @@ class BoundedModel(LinearModel):
         scale = min(max(theta[-1], self._loss.sigma_min), self._highest_scale)
         return np.append(self._domain.project(theta[:-1]), scale)
 
+    def _inner(self) -> np.ndarray:
+        """The estimate (d,) in the units in which it is learned, as a point of the domain."""
+        return self._estimate()
+
     @property
     def _place(self) -> dict[str, list[float]]:
         """The domain as plain text and floats, for states: 5 and 5.0 are equal."""
@@ -106,7 +110,7 @@ class BoundedModel(LinearModel):
         """
         if self._features is None or isinstance(self._domain, RealSpace):
             return False
-        theta = self._estimate()
+        theta = self._inner()
         free = theta[:-1] if isinstance(self._loss, Huber) else theta
         if isinstance(self._domain, L2Ball):
             return float(np.linalg.norm(free)) >= 0.99 * self._domain.radius
@@ -165,11 +169,11 @@ class BoundedModel(LinearModel):
         if isinstance(self._loss, Huber) and theta[-1] > self._highest_scale * (1 + 1e-9):
             raise ConfigError(f"state: expected a scale of at most {self._highest_scale:g}, got {theta[-1]:g}")
 
-    def _about_domain(self) -> list[str]:
+    def _about_domain(self, theta: str = "theta") -> list[str]:
         if isinstance(self._domain, RealSpace):
             return []
         border = "; theta sits on the border of its domain: a larger domain may hold a better theta"
-        return [f"theta is kept in {self._domain}" + border * self.on_border]
+        return [f"{theta} is kept in {self._domain}" + border * self.on_border]
 
 
 def is_number(value: Any) -> bool:

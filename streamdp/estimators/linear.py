@@ -57,7 +57,7 @@ class LinearModel(StreamEstimator):
     _weighed_by: ClassVar[str] = "n_seen"
     """The count that `merged` weighs by."""
 
-    _stays: ClassVar[bool] = False
+    _stays: bool = False
     """Whether what `_point` returns changes in place only, until `_predictor` is None again."""
     _predictor: Predictor | None = None
     """Predicts single records, if the estimate stays and there is one output. None: not made yet."""

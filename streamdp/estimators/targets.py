@@ -25,6 +25,15 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
 
     _losses = (Huber, Squared, Quantile)
 
+    target: tuple[float, float] | None = None
+
+    def _target_bounds(self) -> tuple[float, float] | None:
+        if self.target is None:
+            return None
+        from streamdp.data.declaration import declared_bounds  # it needs polars, which takes half a second to import
+
+        return declared_bounds("target", self.target)
+
     def _encode_target(self, y: Any) -> float:
         value = y if type(y) is float else number("target", y)
         if not math.isfinite(value):

@@ -75,9 +75,19 @@ class Asgd(Growing):
     ) -> None:
         super().__init__(np.concatenate([start, start, np.zeros(2)]), batch)
         """Theta (d,), its average (d,), T and the weight of the average."""
-        self._reports = reports
         self._project = project
         self._d = len(start)
+        self.expect(reports)
+
+    def expect(self, reports: Reports) -> None:
+        """Make the next steps for such reports.
+
+        Parameters
+        ----------
+        reports
+            What is known of the reports.
+        """
+        self._reports = reports
         self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(reports.distance, reports.bound)
 
     @property

@@ -23,7 +23,7 @@ class WindowUsers(Users, Columns, Protocol):
         Parameters
         ----------
         columns
-            (k,) indices.
+            (k,) indices; p is the target.
         frame
             (2, k) centres m and scales s.
         """
@@ -84,7 +84,7 @@ class WindowRecords:
         sizes = np.diff(self._starts)
         place = np.zeros(len(self._X))
         for j, column in enumerate(columns):
-            np.subtract(self._X[:, column], frame[0, j], out=place)
+            np.subtract(self._column(column), frame[0, j], out=place)
             place /= frame[1, j]
             np.clip(place, -1.0, 1.0, out=place)
             for moment in (j, len(columns) + j):
@@ -98,8 +98,14 @@ class WindowRecords:
 
     def rescale(self, columns: np.ndarray, frame: np.ndarray) -> None:
         """As `WindowUsers.rescale`, in place."""
-        self._X[:, columns] -= frame[0]
-        self._X[:, columns] /= frame[1]
+        for column, (centre, scale) in zip(columns, frame.T, strict=True):
+            values = self._column(column)
+            values -= centre
+            values /= scale
+
+    def _column(self, column: int) -> np.ndarray:
+        """A view (N,) of a column; of the target for p."""
+        return self._y if column == self._X.shape[1] else self._X[:, column]
 
     def _smoothed(self, theta: np.ndarray, users: np.ndarray, radius: float) -> np.ndarray:
         from streamdp.optim.loops import INTERCEPT

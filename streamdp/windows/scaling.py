@@ -1,7 +1,9 @@
-"""Private centres and scales of columns, from noisy moments of the users of a window.
+"""Private centres and scales of columns and the target, from noisy moments of the users of a window.
 
-Columns have declared bounds and lie in [-1, 1]. If the bounds are far wider than the values, a column has a tiny
-variance, and the noise of the curvature hides it. So the first windows zoom in: a round asks for the means of
+Columns have declared bounds and lie in [-1, 1]; so does a target with declared bounds, which is one of the columns
+here. If the bounds are far wider than the values, a column has a tiny variance, and the noise of the curvature hides
+it; a target is far from the start, and smaller than the least scale of Huber's loss. So the first windows zoom in: a
+round asks for the means of
 
     a = clip((x - m) / s, -1, 1)    and    a^2
 
@@ -11,8 +13,8 @@ column whose values fill less than half of its range,
     f = 2 sqrt(max(0, mean a^2 - (mean a)^2) + 2 sigma) < 1/2,
 
 gets the centre m + s mean a and the scale s f; others stay. The method then learns from (x - m) / s, which is not
-clipped. Scales only fall, and 2 sigma keeps a column from being scaled by noise. As soon as the last
-round of a window changes nothing, the scales are final and cost nothing more.
+clipped. Scales only fall, and 2 sigma keeps a column from being scaled by noise. As soon as the last round of a window
+changes nothing, the scales are final and cost nothing more.
 
 **Neighbours.** All records of one user are replaced by any others. **Trust.** The process that holds the window.
 **Claim.** All rounds of a window together are mu-GDP for the given mu.

@@ -84,8 +84,6 @@ _CLASSIFICATION = _PARAMETERS | {"loss": f"A name or a `Loss`: {CLASSIFICATION_L
 
 
 class _Regressor(LDPLearner, LinearRegressor):
-    target: tuple[float, float] | None
-
     def __init__(
         self,
         loss: str | Loss = "huber",
@@ -104,13 +102,6 @@ class _Regressor(LDPLearner, LinearRegressor):
         validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
-
-    def _target_bounds(self) -> tuple[float, float] | None:
-        if self.target is None:
-            return None
-        from streamdp.data.declaration import declared_bounds  # it needs polars, which takes half a second to import
-
-        return declared_bounds("target", self.target)
 
 
 class _Classifier(LDPLearner, LinearClassifier):

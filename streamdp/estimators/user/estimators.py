@@ -67,6 +67,7 @@ from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOS
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.estimators.user.learner import UserLearner
 from streamdp.estimators.user.records import ITEMS, WINDOW
+from streamdp.estimators.user.target_units import TARGET
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import Budget
@@ -114,6 +115,7 @@ _PARAMETERS = {
         some users are asked where the averages lie, as in the paper, and the averages of the others are cut around that
         point. It matters for accuracy only, see the module.""",
     "ledger": "A `Ledger` that caps what each subject spends, one budget for each report; None: no cap.",
+    "target": TARGET,
 }
 _LOSS = """
     A name or a `Loss`: {}.
@@ -153,6 +155,7 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         method: str = "auto",
+        target: tuple[float, float] | None = None,
     ) -> None:
         self._construct(locals())
 

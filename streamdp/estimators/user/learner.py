@@ -17,6 +17,7 @@ from streamdp.estimators.bounded import PLANNED_ONLY
 from streamdp.estimators.user.open_users import OpenUsers, Users
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, averages
 from streamdp.estimators.user.records import UserRecords
+from streamdp.estimators.user.target_units import place_targets
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import weighted_by_norm
@@ -89,13 +90,17 @@ class UserLearner(UserRecords, BatchedModel):
     def _walk_from(self, start: np.ndarray) -> Walk:
         if self._method != "asgd":
             return super()._walk_from(start)
+        return Asgd(self._reports(), start, self._project, self.batch_size)
+
+    def _reports(self) -> Reports:
         from streamdp.privacy.samplers import INFORMATION
 
+        start = self._project(self._loss.start(self._d))
         reach = math.inf if isinstance(self._domain, RealSpace) else self._reach(start)
+        far = math.sqrt(self._d if self._bounds is None else 2)  # see `optim.steps`
         fine = self._mean_of(1).fine
         information = float(fine.rows(self._d)[0, INFORMATION])
-        reports = Reports(information, fine.bound, self._loss.bound, min(math.sqrt(self._d), reach))
-        return Asgd(reports, start, self._project, self.batch_size)
+        return Reports(information, fine.bound, self._loss.bound, min(far, reach))
 
     def _mean_of(self, users: int) -> UserMean:
         if self.centre == "asked":
@@ -111,12 +116,25 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _allocate(self, p: int) -> None:
         self._d = self._size(p)
+        self._begin_in(self._usual_bounds())
         super()._allocate(p)
 
     def _begin_phase(self) -> None:
         super()._begin_phase()
         self._mean = self._mean_of(self._batch)
         self._begin_batch()
+
+    def _begin_in(self, bounds: tuple[float, float] | None) -> None:
+        super()._begin_in(bounds)
+        self._stays, self._predictor = bounds is None, None
+        if isinstance(walk := getattr(self, "_walk", None), Asgd):
+            walk.expect(self._reports())
+
+    def _inner(self) -> np.ndarray:
+        return self._walk.estimate
+
+    def _start_from(self, numbers: np.ndarray) -> None:
+        super()._start_from(self._inward(numbers))
 
     def _begin_batch(self) -> None:
         mean = self._mean
@@ -196,7 +214,9 @@ class UserLearner(UserRecords, BatchedModel):
         try:
             while done < len(users):
                 turn = users[done : done + self._turn]
-                self._answer(averages(self._spec, self._loss, self._middle, *self._people.records(turn)))
+                X, y, sizes = self._people.records(turn)
+                place_targets(y, self._bounds)
+                self._answer(averages(self._spec, self._loss, self._middle, X, y, sizes))
                 done += len(turn)
         finally:
             self._people.wipe()
@@ -264,6 +284,7 @@ class UserLearner(UserRecords, BatchedModel):
             self._centre.copy(),
             int(self.items_per_user),
             rng,
+            self._bounds,
         )
 
     def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
@@ -327,16 +348,20 @@ class UserLearner(UserRecords, BatchedModel):
         return super()._model() | {"users": repr((int(self.items_per_user), self._spread(), self.centre))}
 
     def _learned(self) -> dict[str, Any]:
-        return super()._learned() | {
-            "window_at": self._people.at,
-            "answered": self._answered,
-            "votes": self._votes.copy(),
-            "centre": self._centre.copy(),
-            "total": self._total.copy(),
-        }
+        return (
+            super()._learned()
+            | self._learned_bounds()
+            | {
+                "window_at": self._people.at,
+                "answered": self._answered,
+                "votes": self._votes.copy(),
+                "centre": self._centre.copy(),
+                "total": self._total.copy(),
+            }
+        )
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        take_over_steps = super()._read(state)
+        take_over_steps, bounds = super()._read(state), self._read_bounds(state)
         epoch, phase, step = (int(number) for number in state["place"])
         mean = self._mean_of(self._walk.batch_at((epoch, phase, step)))
         votes = finite_array(state, "votes", _votes_shape(mean))
@@ -346,6 +371,7 @@ class UserLearner(UserRecords, BatchedModel):
             raise ConfigError("state: its counts are out of range")
 
         def take_over() -> None:
+            self._begin_in(bounds)
             take_over_steps()
             self._answered, self._people.at = answered, window_at % self._people.window
             self._votes, self._centre, self._total = votes.astype(np.int64), centre, total

@@ -16,6 +16,7 @@ import numpy as np
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.user.target_units import place_targets
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -114,6 +115,9 @@ class UserRandomizer:
         The most records of one report, from 1 to 2^20.
     rng
         The source of the noise; cryptographic by default.
+    target
+        The bounds of the target in whose units the gradient is taken; it may come from an untrusted source. None: the
+        target is taken as it is.
 
     Raises `ConfigError` for parameters that do not fit one another or give less noise than the loss needs.
     """
@@ -129,6 +133,7 @@ class UserRandomizer:
     centre: np.ndarray
     items: int
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+    target: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("point", "centre"):
@@ -137,6 +142,10 @@ class UserRandomizer:
                 raise ConfigError(f"{name}: expected {self.mean.d} finite numbers")
             value.flags.writeable = False
             object.__setattr__(self, name, value)
+        if self.target is not None:
+            from streamdp.data.declaration import declared_bounds  # it needs polars: half a second to import
+
+            object.__setattr__(self, "target", declared_bounds("target", self.target))
         self.loss.check_theta(self.point, self._columns)
         if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
             raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
@@ -182,6 +191,7 @@ class UserRandomizer:
         if y.shape != (len(X),) or not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("records: expected finite numbers, got NaN or an infinity")
         self.loss.check_targets(y, max(2, len(self.point) // self._columns))
+        place_targets(y, self.target)
         vectors = averages(self.spec, self.loss, self.point, X, y, [len(X)])
         if self.coordinate is None:
             answer = self.mean.answer_fine(vectors, self.centre, self.rng)[0]

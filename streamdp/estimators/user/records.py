@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.bounded import BoundedModel, is_number
+from streamdp.estimators.bounded import is_number
 from streamdp.estimators.user.randomizer import MOST_ITEMS, sensitivity_of_average
+from streamdp.estimators.user.target_units import TargetUnits
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, parse_budget
 
@@ -25,7 +26,7 @@ MOST_WINDOW = 2**31
 """The largest `window`."""
 
 
-class UserRecords(BoundedModel):
+class UserRecords(TargetUnits):
     """Records by subject; a subclass defines `_gather`."""
 
     needs_subject = True

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.estimators.user.records import ITEMS, WINDOW
+from streamdp.estimators.user.target_units import TARGET
 from streamdp.estimators.windowed.learner import WindowLearner
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
@@ -75,9 +76,10 @@ _PARAMETERS = {
         (low, high)} by feature. With the latter, records come raw, and weights are in original units. If None, the
         names of the first record are taken, sorted.""",
     "scaling": """
-        "private": columns with declared bounds are centred and scaled by noisy moments of the first windows, which
-        spend a tenth of their mu^2 on that (see `windows.scaling`); "none"; None: "private" with method "newton", if
-        there are bounds, an intercept and no domain, else "none".""",
+        "private": columns and targets with declared bounds are centred and scaled by noisy moments of the first
+        windows, which spend a tenth of their mu^2 on that (see `windows.scaling`); "none"; None: "private" with method
+        "newton", if there are bounds, an intercept and no domain, else "none" for columns.""",
+    "target": TARGET,
     "strong_convexity": """
         lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.""",
 }
@@ -115,6 +117,7 @@ class WindowedRegressor(WindowLearner, LinearRegressor):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         scaling: str | None = None,
+        target: tuple[float, float] | None = None,
     ) -> None:
         self._construct(locals())
 

@@ -14,6 +14,7 @@ import numpy as np
 from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError
 from streamdp.estimators.user.records import UserRecords
+from streamdp.estimators.user.target_units import place_targets
 from streamdp.estimators.windowed.window_buffer import Gathering
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
@@ -93,12 +94,11 @@ class WindowLearner(UserRecords):
         columns = p + bool(self.intercept)
         self._curvature = Curvature(self._loss, columns) if has_curvature(self._loss) else None
         self._d = len(start)
-        self._columns = self._scaled_columns()
         self._kept = self._d + self._method.memory(self._task(1))
-        scales = np.repeat([0.0, 1.0], len(self._columns))
-        self._state = np.concatenate([start, np.zeros(self._kept - self._d), scales, [0.0]])
+        self._state = np.append(start, np.zeros(self._kept - self._d))
         """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
         the columns that are scaled, and 1 if these are final. One array, so that no exception can part them."""
+        self._begin_in(self._usual_bounds())
         try:
             self._plan(int(self.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
@@ -129,11 +129,20 @@ class WindowLearner(UserRecords):
 
     # -- scales ------------------------------------------------------------------------------------------------------
 
-    def _scaled_columns(self) -> np.ndarray:
-        """Which columns are centred and scaled: see `windows.scaling`."""
+    def _usual_bounds(self) -> tuple[float, float] | None:
+        return None if self.scaling == "none" else super()._usual_bounds()
+
+    def _begin_in(self, bounds: tuple[float, float] | None) -> None:
+        columns = self._scaled_columns(bounds)
+        state = np.concatenate([self._state[: self._kept], np.repeat([0.0, 1.0], len(columns)), [0.0]])
+        self._bounds, self._columns, self._state = bounds, columns, state
+
+    def _scaled_columns(self, bounds: tuple[float, float] | None) -> np.ndarray:
+        """Which columns are centred and scaled, p being the target: see `windows.scaling`."""
         assert self._features is not None
+        bounded = np.append(self._features.numeric, self._usual_bounds() is not None)
         reasons = {
-            "declared bounds in `features`": bool(self._features.numeric.any()),
+            "declared bounds, in `features` or `target`": bool(bounded.any()),
             "intercept=True": self.intercept,
             "no domain, because the units of theta change": self.domain is None,
             'method="newton"': self._method.name == NEWTON,
@@ -141,8 +150,8 @@ class WindowLearner(UserRecords):
         missing = [reason for reason, held in reasons.items() if not held]
         if self.scaling == "private" and missing:
             raise ConfigError(f"scaling: private scaling needs {missing[0]}")
-        chosen = self._features.numeric & (self.scaling != "none") & (not missing)
-        return np.flatnonzero(chosen)
+        bounded[-1] &= bounds is not None  # a state from before targets had units goes on without
+        return np.flatnonzero(bounded & (self.scaling != "none") & (not missing))
 
     @property
     def _frame(self) -> np.ndarray:
@@ -168,19 +177,44 @@ class WindowLearner(UserRecords):
             return plan, state
         frame, settled = zoom(users, self._columns, self._frame, task.users, noise, self._rng)
         if not np.array_equal(frame, self._frame):  # sums of columns with other scales do not add up
+            # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
+            theta = self._scaled(self._estimate(), frame) if self.n_windows else self._inner()
             memory = np.zeros(self._kept - self._d)
-            state[:-1] = np.concatenate([self._inward(self._estimate(), frame), memory, frame.ravel()])
+            state[:-1] = np.concatenate([theta, memory, frame.ravel()])
         state[-1] = settled
         return plan, state
 
-    def _inward(self, theta: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """Theta (d,) for columns with these centres and scales (2, k), as a new array."""
-        theta, (centre, scale) = theta.copy(), frame
+    def _scaled(self, original: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Theta (d,) in original units as theta for columns with these centres and scales (2, k), as a new array."""
+        theta = self._inward(original)
         if len(self._columns):
-            assert self._features is not None
-            theta[len(self._features.names)] += theta[self._columns] @ centre
-            theta[self._columns] *= scale
+            inputs, p = self._inputs, len(self._names)
+            (centre, scale), columns = frame, self._columns[:inputs]
+            theta[p] -= centre[inputs:].sum()  # of the target, if it is scaled
+            theta /= scale[inputs:].prod()
+            theta[p] += theta[columns] @ centre[:inputs]
+            theta[columns] *= scale[:inputs]
         return theta
+
+    def _estimate(self) -> np.ndarray:
+        theta = self._inner()
+        if len(self._columns):
+            inputs, p = self._inputs, len(self._names)
+            (centre, scale), columns, theta = self._frame, self._columns[:inputs], theta.copy()
+            theta[columns] /= scale[:inputs]
+            theta[p] -= theta[columns] @ centre[:inputs]
+            theta *= scale[inputs:].prod()
+            theta[p] += centre[inputs:].sum()
+        return self._outward(theta)
+
+    def _inner(self) -> np.ndarray:
+        theta: np.ndarray = self._state[: self._d]
+        return theta
+
+    @property
+    def _inputs(self) -> int:
+        """How many of the scaled columns are features."""
+        return int(np.count_nonzero(self._columns < len(self._names)))
 
     # -- collecting --------------------------------------------------------------------------------------------------
 
@@ -282,7 +316,13 @@ class WindowLearner(UserRecords):
 
     def users_of(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
         """Return the users of records (N, p) and (N,), sorted by user, of which each has so many records (n,)."""
-        return WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
+        users = WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
+        try:
+            place_targets(y, self._bounds)
+        except BaseException:  # such as Ctrl-C
+            users.wipe()
+            raise
+        return users
 
     def learn_users(self, users: WindowUsers, n: int, records: int, refused: int) -> None:
         """Release a window whose records are in other processes. This one draws the noise, once for each sum.
@@ -310,15 +350,6 @@ class WindowLearner(UserRecords):
             self.n_refused += refused
             self._learn_from(users, n, plan)
 
-    def _estimate(self) -> np.ndarray:
-        theta: np.ndarray = self._state[: self._d]
-        if len(self._columns):
-            assert self._features is not None
-            theta, (centre, scale) = theta.copy(), self._frame
-            theta[self._columns] /= scale
-            theta[len(self._features.names)] -= theta[self._columns] @ centre
-        return theta
-
     # -- state -------------------------------------------------------------------------------------------------------
 
     def _older_method(self, state: Mapping[str, Any]) -> str | None:
@@ -339,6 +370,7 @@ class WindowLearner(UserRecords):
             "theta": self._state[: self._d].copy(),
             "memory": self._state[self._d : self._kept].copy(),
         }
+        learned |= self._learned_bounds()
         if len(self._columns):
             learned |= {"scales": self._frame.copy(), "settled": bool(self._state[-1])}
         return learned
@@ -348,7 +380,9 @@ class WindowLearner(UserRecords):
         kept = finite_array({"memory": np.zeros(0), **state}, "memory", (self._kept - self._d,))
         released = np.append(theta, kept)
         self._method.check(self._task(1), released, self._check_theta)
-        plain = np.repeat([[0.0], [1.0]], len(self._columns), axis=1)  # as before there were scales
+        bounds = self._read_bounds(state)
+        columns = self._scaled_columns(bounds)
+        plain = np.repeat([[0.0], [1.0]], len(columns), axis=1)  # as before there were scales
         frame = finite_array({"scales": plain, **state}, "scales", plain.shape)
         if np.abs(frame[0]).max(initial=0.0) > 2 or frame[1].min(initial=1.0) <= 0 or frame[1].max(initial=1.0) > 1:
             raise ConfigError("state: scales out of range")
@@ -356,7 +390,7 @@ class WindowLearner(UserRecords):
 
         def take_over() -> None:
             self._gathered.discard()
-            self._state = released
+            self._bounds, self._columns, self._state = bounds, columns, released
 
         return take_over
 
@@ -364,7 +398,7 @@ class WindowLearner(UserRecords):
         super()._start_from_average(parts)
         states = [part._state for part in parts]  # noqa: SLF001 - the same class
         scales = states[int(np.argmax([part.n_users for part in parts]))][self._kept :]
-        average = self._inward(self._estimate(), scales[:-1].reshape(2, -1))
+        average = self._scaled(self._estimate(), scales[:-1].reshape(2, -1))
         memory = np.zeros(self._kept - self._d)
         if all(np.array_equal(state[self._kept : -1], scales[:-1]) for state in states):  # else sums do not add up
             whole = self._method.merge(self._task(1), [state[: self._kept] for state in states], average, self._project)
@@ -372,7 +406,7 @@ class WindowLearner(UserRecords):
         self._state = np.concatenate([average, memory, scales])
 
     def _start_from(self, numbers: np.ndarray) -> None:
-        self._state[: self._d] = self._inward(numbers, self._frame)
+        self._state[: self._d] = self._scaled(numbers, self._frame)
 
     def _about_scales(self) -> list[str]:
         if not len(self._columns):

@@ -68,7 +68,7 @@ class Huber(Loss):
         In (0, 2]: the residual in units of sigma above which the loss is linear. 1.345 gives 95 % efficiency for normal
         noise.
     sigma_min
-        Positive: sigma stays at least this, by projection. In the unit of y.
+        Positive: sigma stays at least this, by projection. In the unit of y; of the scaled y, if targets are scaled.
 
     Raises `ConfigError` if a number is out of range.
     """

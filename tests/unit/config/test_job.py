@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,6 +209,15 @@ def test_domains_and_regression() -> None:
     settings["model"] = {"estimator": "LDPASGDRegressor", "domain": {"ball": 2, "box": [0, 1]}}
     with pytest.raises(ConfigError, match=r"model\.domain: expected ball: R, or box"):
         make_config(settings)
+
+
+@pytest.mark.parametrize("kind", ["LDPASGDRegressor", "WindowedRegressor", "UserLevelLDPRegressor"])
+def test_the_bounds_of_the_target_reach_the_estimator_in_its_scale(kind: str) -> None:
+    target = {"column": "y", "bounds": [0, 90], "scale": 9}
+    schema = {"features": {"x": [0, 1]}, "target": target, "subject": "who"}
+    settings = {"job": "r", "source": {"path": "a.csv"}, "schema": schema, "model": {"estimator": kind}}
+    estimator: Any = make_config(settings).build_estimator()
+    assert estimator.target == (0, 10)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Learners of users on real data as they come. Run with `python -m benchmarks.raw_targets [--write]`.
+
+Columns and targets are in their own units: dollars, minutes, shares. One record a user, delta = 1e-6, all other options
+are the defaults: what bounds of the target (`target`) are worth. "Wide" bounds are a hundred times as wide as those of
+the meaning of the target. Noise comes from seeded generators, which are for measuring only. Five minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.learning import Flights
+from benchmarks.real_data import RealData
+from benchmarks.theory import mean_and_error, table
+from streamdp import UserLevelLDPRegressor, WindowedRegressor
+
+DRAWS, WIDE = 12, 100
+FILE = Path(__file__).with_suffix(".md")
+DATA = ("delay", "delay, raw bounds", "price of a diamond, dollars", "share of food in a household's spending")
+CASES: list[tuple[Any, int]] = [(WindowedRegressor, 10_000), (UserLevelLDPRegressor, 100_000)]
+"""Learner and the most records."""
+
+TEXT = """# Learners of users, with targets in their own units
+
+`python -m benchmarks.raw_targets --write` writes this page. Mean absolute error in the unit of the target, mean of
+{draws} draws of noise with one Monte Carlo standard error, and in parentheses the worst draw. One record a user,
+delta = 1e-6. "Wide" bounds of the target are {wide} times as wide as those of its meaning.
+
+{table}
+"""
+HEAD = [
+    "target",
+    "learner",
+    "eps",
+    "records",
+    "bounds of the target",
+    "wide bounds",
+    "target without bounds",
+    "without privacy",
+    "constant",
+]
+
+
+def error(data: Any, kind: Any, records: int, **options: Any) -> tuple[str, float]:
+    """The mean absolute error on the holdout, in words, and that of the worst draw."""
+    found = []
+    for seed in range(DRAWS):
+        model = kind(features=data.features, items_per_user=1, seed=seed, **options)
+        model.learn_arrays(data.X[:records], data.y[:records])
+        found.append(data.score(model.predict_arrays(data.holdout)))
+    return "{:.4g} ± {:.1g} ({:.4g})".format(*mean_and_error(np.array(found)), max(found)), max(found)
+
+
+def rows() -> list[list[str]]:
+    """One row for each data set, learner and budget."""
+    out = []
+    for name in DATA:
+        data: Any = Flights(name) if name.startswith("delay") else RealData(name)
+        low, high = data.target if name.startswith("delay") else data.bounds
+        more = (WIDE - 1) * (high - low) / 2
+        plain, constant = f"{data.without_privacy():.4g}", f"{data.constant():.4g}"
+        for kind, most in CASES:
+            records = min(most, len(data.X))
+            for epsilon in (1, 4):
+                given = {"budget": f"eps={epsilon},delta=1e-6"}
+                cells = [
+                    error(data, kind, records, target=target, **given)[0]
+                    for target in ((low, high), (low - more, high + more), None)
+                ]
+                out.append([name, kind.__name__, f"{epsilon}", f"{records:,}", *cells, plain, constant])
+                print(" | ".join(out[-1]), flush=True)
+    return out
+
+
+def main() -> None:
+    """Measure, print, and with --write save."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.raw_targets", description="Measure raw targets.")
+    parser.add_argument("--write", action="store_true", help="write raw_targets.md")
+    given = parser.parse_args()
+    text = TEXT.format(draws=DRAWS, wide=WIDE, table=table(HEAD, rows()))
+    if given.write:
+        FILE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

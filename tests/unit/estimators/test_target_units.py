@@ -1,0 +1,132 @@
+"""Targets with declared bounds, of learners that collect users: what they change, and states from before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import (
+    L2Ball,
+    Quantile,
+    UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
+    WindowedClassifier,
+    WindowedRegressor,
+)
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.user.target_units import place_targets
+from streamdp.privacy.entropy import SeededEntropy
+
+BOUNDS = (-500.0, 2500.0)
+CENTRE, SCALE = 1000.0, 1500.0
+KINDS: list[tuple[Any, dict[str, Any]]] = [
+    (WindowedRegressor, {"window": 1200}),
+    (WindowedRegressor, {"window": 1200, "method": "private-range", "items_per_user": 4}),
+    (UserLevelLDPRegressor, {"items_per_user": 4, "batch_size": 25}),
+    (UserLevelLDPRegressor, {"loss": Quantile(tau=0.3), "items_per_user": 4}),
+    (UserLevelLDPRegressor, {"method": "ac-sa", "items_per_user": 4}),
+]
+
+
+def made(kind: Any, options: dict[str, Any], target: tuple[float, float] | None = BOUNDS) -> Any:
+    return kind(
+        features={"a": (-1.0, 1.0), "b": (-1.0, 1.0)} if kind is WindowedRegressor else ["a", "b"],
+        seed=3,
+        target=target,
+        **options,
+    )
+
+
+def data(n: int = 1200) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
+    """Some targets are beyond the bounds."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, 1000 + X @ [900.0, -700.0] + rng.normal(0, 200, n), [b"%d" % (i // 4) for i in range(n)]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: dict[str, Any]) -> None:
+    """The same noise, so the same theta in other units: every step commutes with the units."""
+    X, y, people = data()
+    learner, other = made(kind, options), made(kind, options, (-1.0, 1.0))
+    learner.learn_arrays(X, y, subjects=people)
+    units = y.copy()
+    place_targets(units, BOUNDS)
+    assert np.abs(units).max() == 1
+    other.learn_arrays(X, units, subjects=people)
+    theta = other.theta
+    expected = theta * SCALE + CENTRE * (np.arange(len(theta)) == 2)
+    np.testing.assert_allclose(learner.theta, expected, rtol=1e-9)
+    np.testing.assert_allclose(learner.predict_arrays(X[:9]), CENTRE + SCALE * other.predict_arrays(X[:9]), rtol=1e-9)
+    x = {"a": 0.5, "b": -0.2}
+    assert learner.predict_one(x) == pytest.approx(learner.predict_arrays(np.array([[0.5, -0.2]]))[0], rel=1e-9)
+    assert learner.on_border == other.on_border
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_state_from_before_goes_on_without_units(kind: Any, options: dict[str, Any]) -> None:
+    X, y, people = data(2400)
+    old = made(kind, options, None)
+    old.learn_arrays(X[:1200], y[:1200], subjects=people[:1200])
+    state = old.state_dict()
+    assert "target" not in state
+    learner = made(kind, options)
+    learner.predict_one({"a": 0.1, "b": 0.2})  # what is cached for it is discarded
+    learner.load_state_dict(state)
+    np.testing.assert_array_equal(learner.clone(include_attributes=True).theta, old.theta)
+    assert learner.predict_one({"a": 0.1, "b": 0.2}) == old.predict_one({"a": 0.1, "b": 0.2})
+    for each in (old, learner):
+        each._rng = SeededEntropy(11)
+        each.learn_arrays(X[1200:], y[1200:], subjects=people[1200:])
+    np.testing.assert_array_equal(learner.theta, old.theta)
+    merged = [part.merged(part.clone(include_attributes=True)).theta for part in (learner, old)]
+    np.testing.assert_array_equal(*merged)
+    with pytest.raises(ConfigError, match="one bounds of the target"):
+        learner.merged(made(kind, options))
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_state_goes_on_and_keeps_its_bounds(kind: Any, options: dict[str, Any]) -> None:
+    X, y, people = data(2400)
+    learner = made(kind, options)
+    learner.learn_arrays(X[:1200], y[:1200], subjects=people[:1200])
+    state = learner.state_dict()
+    assert state["target"] == list(BOUNDS)
+    other = made(kind, options)
+    other.load_state_dict(state)
+    assert other.predict_one({"a": 0.1, "b": 0.2}) == learner.predict_one({"a": 0.1, "b": 0.2})
+    for each in (learner, other):
+        each._rng = SeededEntropy(11)
+        each.learn_arrays(X[1200:], y[1200:], subjects=people[1200:])
+    np.testing.assert_array_equal(other.theta, learner.theta)
+    merged = learner.merged(other)
+    np.testing.assert_allclose(merged.predict_arrays(X[:5]), learner.predict_arrays(X[:5]), rtol=1e-6)
+    for bounds in (None, (-500.0, 2501.0)):
+        with pytest.raises(ConfigError, match="bounds of the target"):
+            made(kind, options, bounds).load_state_dict(state)
+
+
+def test_a_device_reports_as_the_learner_would() -> None:
+    X, y, people = data(4)
+    inside, device = (made(UserLevelLDPRegressor, {"items_per_user": 4, "batch_size": 10}) for _ in range(2))
+    inside.learn_arrays(X, y, subjects=people)
+    report = device.randomizer([({"a": a, "b": b}, t) for (a, b), t in zip(X, y, strict=True)])
+    np.testing.assert_array_equal(inside._total, report.answer)
+    half = device.randomizer
+    for bad in ((1.0, 1.0), (0.0, float("inf")), (1.0,), (0.0, 5e-324)):
+        with pytest.raises(SchemaError, match="target"):
+            type(half)(**{name: getattr(half, name) for name in half.__dataclass_fields__} | {"target": bad})
+
+
+def test_units_are_off_where_a_parameter_is_in_those_of_theta() -> None:
+    for options in ({"domain": L2Ball(3.0)}, {"smoothness": 2.0}, {"strong_convexity": 0.1}, {"intercept": False}):
+        assert made(UserLevelLDPRegressor, options)._bounds is None
+        assert made(WindowedRegressor, options | {"window": 9000})._bounds is None
+    assert made(WindowedRegressor, {"scaling": "none"})._bounds is None
+    for kind in (WindowedRegressor, UserLevelLDPRegressor):
+        with pytest.raises(SchemaError, match="low < high"):
+            made(kind, {}, (2.0, 1.0))
+    for kind in (WindowedClassifier, UserLevelLDPClassifier):
+        assert kind(features=["a"])._bounds is None
