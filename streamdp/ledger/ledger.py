@@ -24,7 +24,7 @@ from streamdp.ledger.loans import Loan
 from streamdp.ledger.moments import Moments
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, RenewingCap, filters, for_all_time, parse_cap
-from streamdp.ledger.rows import CAP, NOBODY
+from streamdp.ledger.rows import CAP
 from streamdp.ledger.subject_key import hash_subjects
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
@@ -212,7 +212,8 @@ class Ledger:
             if isinstance(self.cap, RenewingCap):
                 admitted = self._admit_in_periods(subjects, slots, terms)
             else:
-                admitted = self._rows.admit(slots, terms, self.shard)
+                nowhere = np.empty((0, len(subjects), 2), dtype=np.uint64)
+                admitted = self._rows.admit(slots, terms, self.shard, nowhere)
             self._n_waiting += len(subjects)
             self.n_refused += int(len(admitted) - np.count_nonzero(admitted))
         return admitted
@@ -223,16 +224,17 @@ class Ledger:
         return self._rows.find(*hashes).reshape(len(self._filters), -1)
 
     def _admit_in_periods(self, subjects: Sequence[Subject | None], slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
-        """Admit timely records. One without a time that was charged in an earlier period is paid from that one."""
+        """Admit timely records. One without a time may have been charged in an earlier period, and is paid from it."""
         admitted = places.timely(self.cap, subjects, self._moment)
         timely = np.flatnonzero(admitted)
         people, slots = [subjects[i] for i in timely.tolist()], slots[:, timely]
         each = terms if len(terms) == 1 else terms[timely]
-        for period in self._rows.prepaid_periods(self.shard):
-            keys, present = hash_subjects(people, self._key, np.full(len(people), period))
-            unpaid = present & places.undated(people) & (slots[0] != NOBODY)
-            slots[0, self._rows.pay(keys, unpaid, each, self.shard)] = NOBODY
-        admitted[timely] = self._rows.admit(slots, each, self.shard)
+        periods = self._rows.prepaid_periods(self.shard)
+        earlier = np.zeros((len(periods), len(people), 2), dtype=np.uint64)
+        for keys, period in zip(earlier, periods, strict=True):
+            hashes, present = hash_subjects(people, self._key, np.full(len(people), period))
+            keys[:] = np.where((present & places.undated(people))[:, None], hashes, 0)
+        admitted[timely] = self._rows.admit(slots, each, self.shard, earlier)
         return admitted
 
     def begin_commit(self, committed_at: float) -> tuple[float, int]:

@@ -100,7 +100,7 @@ class PagedRows:
             The shard.
         """
 
-    def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
+    def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard, earlier: np.ndarray) -> np.ndarray:
         """Admit records in order and return (n,) bool; a refused record adds nothing.
 
         Parameters
@@ -111,6 +111,9 @@ class PagedRows:
             (n, 4) or (1, 4), from `spend_numbers`.
         shard
             The shard of the records.
+        earlier
+            (k, n, 2) uint64: the hashes of the records in each of `prepaid_periods`; zeros for a record that was not
+            charged there.
         """
         return filters.admit(self.cache, slots, None, terms, self._caps)
 
@@ -123,20 +126,6 @@ class PagedRows:
             The shard of the records that come next.
         """
         return []
-
-    def pay(self, keys: np.ndarray, present: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
-        """Pay records from such charges in order, and return which were paid, (n,) bool.
-
-        Parameters
-        ----------
-        keys, present
-            (n, 2) uint64 and (n,) bool: the hashes of the records, and which of them to pay.
-        terms
-            (n, 4) or (1, 4), from `spend_numbers`.
-        shard
-            The shard of the records.
-        """
-        return np.zeros(len(keys), dtype=np.bool_)
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.

@@ -9,9 +9,11 @@ so they are a balance from which the next attempts may pay for records of the sa
 the balance. So charges are always at least what committed states have used, and the balance. If an attempt commits
 before it has come as far as the one before, the rest of the balance remains.
 
-With a cap that renews, the balances are of subjects in periods, and the same holds for each row. A record without a
-time of its own that is learned again in a later period is paid from the period in which it was charged first: that one
-is its period.
+With a cap that renews, the balances are of subjects in periods and over all time, and the same holds for each row. A
+record without a time of its own that is learned again in a later period is paid from the period in which it was charged
+first: that one is its period. Only an admitted record uses balances: one whose period is full leaves the balance of its
+subject's total to the later record that was charged there. So an attempt that reads the same records, each of the same
+amount, admits what the attempt before it has charged.
 
 No positions are needed: the next attempt may read the records in other blocks and commit at other places, and records
 for which no balance is left are charged. A decision by position would be wrong if the source had changed: it would
@@ -60,35 +62,50 @@ class Prepaid:
 
     periods: list[int]
 
-    def use(self, keys: np.ndarray, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
-        """Pay records in order and return which were paid (n,) bool.
+    def of(self, keys: np.ndarray) -> np.ndarray:
+        """Return which subjects have a balance, (n,) bool.
 
         Parameters
         ----------
         keys
-            (m, 2) uint64, the hashes of the subjects.
-        slots
-            (n,) int64, the subject of each record as a place in `keys`; negative for a record without a subject.
-        terms
-            (n, 4) or (1, 4): what each record adds to the four sums of a `Spend`.
+            (n, 2) uint64, the hashes of the subjects.
         """
-        paid = np.zeros(len(slots), dtype=np.bool_)
         if not self._left:
-            return paid
-        step = 0 if len(terms) == 1 else 1
-        for i, slot in enumerate(slots.tolist()):
-            left = self._left.get(keys[slot].tobytes()) if slot >= 0 else None
-            if left is None:
-                continue
-            term = terms[i * step]
-            if left[RECORDS] >= 1 and np.all(term <= left[:RECORDS] * (1 + TOLERANCE)):
-                finite = np.isfinite(term)  # an infinite sum stays so: each record of the subject adds infinity to it
-                left[:RECORDS][finite] -= term[finite]
-                left[RECORDS] -= 1
-                paid[i] = self.changed = True
-                if left[RECORDS] == 0:
-                    del self._left[keys[slot].tobytes()]
-        return paid
+            return np.zeros(len(keys), dtype=np.bool_)
+        return np.array([key.tobytes() in self._left for key in keys], dtype=np.bool_)
+
+    def find(self, keys: np.ndarray, term: np.ndarray) -> bytes | None:
+        """Return the first of some subjects whose balance pays for a record; None if there is none.
+
+        Parameters
+        ----------
+        keys
+            (n, 2) uint64, the hashes of the subjects.
+        term
+            (4,), what the record adds to the four sums of a `Spend`.
+        """
+        for key in map(np.ndarray.tobytes, keys):
+            left = self._left.get(key)
+            if left is not None and left[RECORDS] >= 1 and np.all(term <= left[:RECORDS] * (1 + TOLERANCE)):
+                return key
+        return None
+
+    def use(self, key: bytes, term: np.ndarray) -> None:
+        """Take what an admitted record adds off a balance that `find` has returned.
+
+        Parameters
+        ----------
+        key
+            The subject.
+        term
+            As for `find`.
+        """
+        left, self.changed = self._left[key], True
+        finite = np.isfinite(term)  # an infinite sum stays so: each record of the subject adds infinity to it
+        left[:RECORDS][finite] -= term[finite]
+        left[RECORDS] -= 1
+        if left[RECORDS] == 0:
+            del self._left[key]
 
     def pack(self) -> bytes:
         """Return the balances that remain; empty for none."""

@@ -246,21 +246,25 @@ class SharedLedger:
         span.charges = row.charges
         return Prepaid(_balance(row, span), self.ledger.moments.oldest)
 
-    def before_commit(self, connection: Connection) -> None:
+    def before_commit(self, connection: Connection, committed: Commits) -> None:
         """Write the pending charges, as prepaid, unless the transaction of the store will write them.
 
         Parameters
         ----------
         connection
             The connection of the store.
+        committed
+            What the store will commit.
 
         Raises `LedgerConflictError` if a subject would be over its cap by what others have spent, `FencedError` if
         another worker has claimed a shard since, and `StoreMismatchError` if the ledger has another cap now.
         """
         self._joint = self._shared.database.within(connection) is not None
+        for shard in committed:
+            self._rows.read_balances(shard)  # a shard that admitted nothing may have some, of an attempt before
         if self._charged and not self._joint:
             with self._errors(), self._rows.open_connection().begin():
-                self._write(self._rows.open_connection(), {})
+                self._write(self._rows.open_connection())
             self._mark_written()
 
     @property
@@ -286,7 +290,8 @@ class SharedLedger:
         tables = self._shared.database.within(connection)
         if tables is not None and not repeated:
             with tables:
-                self._write(connection, committed)
+                self._write(connection)
+                self._note(connection, committed)
 
     def after_commit(self, committed: Commits) -> None:
         """Note that the store has committed shards: their charges are no longer prepaid.
@@ -301,14 +306,17 @@ class SharedLedger:
         else:
             connection = self._rows.open_connection()
             with self._errors(), connection.begin():
-                for shard, (seq, position) in committed.items():
-                    mine = and_(self._is(shard), SPANS.c.token == self._spans[shard].token)
-                    noted = {"seq": seq, "position": json.dumps(position), "prepaid": SPANS.c.remaining}
-                    connection.execute(update(SPANS).where(mine).values(**noted))
+                self._note(connection, committed)
         for shard, (seq, _) in committed.items():
             self._spans[shard].seq = seq
 
-    def _write(self, connection: Connection, committed: Commits) -> None:
+    def _note(self, connection: Connection, committed: Commits) -> None:
+        for shard, (seq, position) in committed.items():
+            mine = and_(self._is(shard), SPANS.c.token == self._spans[shard].token)
+            noted = {"seq": seq, "position": json.dumps(position), "prepaid": SPANS.c.remaining}
+            connection.execute(update(SPANS).where(mine).values(**noted))
+
+    def _write(self, connection: Connection) -> None:
         before = lock(connection)
         next_version(connection)
         check_cap(connection, self._cap, self._shared.database.name)
@@ -321,16 +329,12 @@ class SharedLedger:
                 )
             balances = self._rows.balances(shard)
             remaining = b"" if balances is None else balances.pack()
-            if shard in committed:
-                seq, position = committed[shard]
-                noted = {"seq": seq, "position": json.dumps(position), "prepaid": remaining}
-            else:
-                prepaid = _balance(row, span)
-                if shard in journal:
-                    slots, terms = journal[shard]
-                    prepaid = add_charges(prepaid, self._rows.cache.keys[slots], terms)
-                noted = {"seq": span.seq, "prepaid": prepaid}
-            self._update(connection, shard, charges=span.charges + 1, remaining=remaining, **noted)
+            prepaid = _balance(row, span)
+            if shard in journal:
+                slots, terms = journal[shard]
+                prepaid = add_charges(prepaid, self._rows.cache.keys[slots], terms)
+            noted = {"seq": span.seq, "charges": span.charges + 1}
+            self._update(connection, shard, prepaid=prepaid, remaining=remaining, **noted)
         now, oldest = self.ledger.begin_commit(_charged_at(connection))
         self._rows.write_at(connection, before, oldest)
         every = self._rows.records

@@ -60,16 +60,41 @@ class SharedRows(PagedRows):
 
     def refresh(self, shard: Shard) -> None:
         """See `PagedRows.refresh`: read again what others have changed, unless charges are pending."""
-        if shard not in self._prepaid:
-            self._prepaid[shard] = self._read_prepaid(shard)
+        self.read_balances(shard)
         if not self._journal and (version := self._read_version()) != self._version:
             self.cache, self._version = RowCache(), version
 
-    def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
-        """See `PagedRows.admit`. A record that is prepaid is admitted, and adds nothing."""
-        paid = np.array([self._prepaid[shard].use(self.cache.keys, of_one, terms) for of_one in slots])
-        admitted = filters.admit(self.cache, slots, paid, terms, self._caps)
+    def read_balances(self, shard: Shard) -> None:
+        """Read the balances of a shard, unless they are known.
+
+        Parameters
+        ----------
+        shard
+            The shard.
+        """
+        if shard not in self._prepaid:
+            self._prepaid[shard] = self._read_prepaid(shard)
+
+    def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard, earlier: np.ndarray) -> np.ndarray:
+        """See `PagedRows.admit`. A record that is prepaid in a filter adds nothing to it."""
+        cache, prepaid = self.cache, self._prepaid[shard]
         each = np.broadcast_to(terms, (slots.shape[1], terms.shape[1]))
+        paid, admitted = np.zeros(slots.shape, dtype=np.bool_), np.zeros(len(each), dtype=np.bool_)
+        by_one = np.any([prepaid.of(keys) for keys in (*cache.keys[slots], *earlier)], axis=0) & (slots[0] != NOBODY)
+        by_one = np.isin(slots[-1], slots[-1, by_one])  # all records of a person with a balance, in their order
+        others = ~by_one
+        admitted[others] = filters.admit(
+            cache, slots[:, others], None, terms if len(terms) == 1 else terms[others], self._caps
+        )
+        for i in np.flatnonzero(by_one).tolist():
+            own = cache.keys[slots[:, i], None]
+            found = [prepaid.find(keys, each[i]) for keys in (np.concatenate([earlier[:, i], own[0]]), *own[1:])]
+            paid[:, i] = [key is not None for key in found]
+            one = slice(i, i + 1)
+            admitted[i] = paid[:, i].all() or filters.admit(cache, slots[:, one], paid[:, one], each[one], self._caps)
+            if admitted[i]:
+                for key in filter(None, found):
+                    prepaid.use(key, each[i])
         charged = admitted & ~paid & (slots != NOBODY)
         for of_one, mine in zip(slots, charged, strict=True):
             if mine.any():
@@ -80,10 +105,6 @@ class SharedRows(PagedRows):
     def prepaid_periods(self, shard: Shard) -> list[int]:
         """See `PagedRows.prepaid_periods`."""
         return self._prepaid[shard].periods
-
-    def pay(self, keys: np.ndarray, present: np.ndarray, terms: np.ndarray, shard: Shard) -> np.ndarray:
-        """See `PagedRows.pay`."""
-        return self._prepaid[shard].use(keys, np.where(present, np.arange(len(keys)), NOBODY), terms)
 
     def balances(self, shard: Shard) -> Prepaid | None:
         """The balances of a shard. None if nothing was admitted from it since they were last forgotten.

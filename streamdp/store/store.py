@@ -317,7 +317,7 @@ class Store:
                 if (claim := self._claims.get(shard)) is not None
             }
             if shared is not None:
-                shared.before_commit(self._open_connection())
+                shared.before_commit(self._open_connection(), committed)
             with self._database.errors(), self._open_connection().begin():
                 repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
                 if shared is not None:

@@ -484,6 +484,23 @@ def test_a_crash_at_the_end_of_a_period_charges_no_record_twice(
         assert [ledger.spent(p).records for p in ("ann", "bob")] == [4, 1]
 
 
+def test_a_refused_record_leaves_what_was_charged_to_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second record finds its period full in both attempts. The third one was charged, and must not be again."""
+    places, cap = (f"{tmp_path}/%s.db", f"{tmp_path}/people.db"), "eps=1 per 10 minutes, late 20 minutes, total eps=2"
+    records = [Dated("ann", NOW), Dated("ann", NOW), Dated("ann", NOW - LENGTH)]
+    with open_job(places, "a", cap, NOW) as store:
+        assert admit(store, *records) == [True, False, True]
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "_write", crash)
+            with pytest.raises(Crashed):
+                commit(store, 3)
+        store.rollback()
+        assert admit(store, *records) == [True, False, True]
+        commit(store, 3)
+        assert store.ledger is not None
+        assert store.ledger.spent("ann").records == 2
+
+
 def crash(*_: Any, **__: Any) -> Any:
     raise Crashed
 

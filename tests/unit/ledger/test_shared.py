@@ -39,17 +39,10 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.interruptions import interrupted
+from tests.support.spans import STEPS, Crashed, break_at, crash
 
 pytestmark = pytest.mark.slow
 ONE, THREE = PureDP(1), PureDP(3)
-
-
-class Crashed(Exception):
-    """Stands for the end of the process at this place."""
-
-
-def crash(*_: Any, **__: Any) -> Any:
-    raise Crashed
 
 
 @pytest.fixture
@@ -205,17 +198,14 @@ class Stream:
                 learned |= decisions
 
 
-PLACES = ["before the charge", "within the charge", "after the charge", "within the commit", "after the commit"]
-
-
-@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("where", STEPS)
 def test_a_crash_at_any_place_neither_overspends_nor_loses_a_record(
     places: tuple[str, str], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same decisions as without a crash, and the same spends, whatever the blocks and the ends of spans are."""
     stores, people = places
     learned: dict[int, bool] = {}
-    stream = Stream(120, seed=PLACES.index(where))
+    stream = Stream(120, seed=STEPS.index(where))
     rng = random.Random(9)
     for broken, shorter, longer in ((30, 11, 22), (60, 70, 75), (100, 80, 120)):
         store = open_store(stores, "late", people)
@@ -231,29 +221,6 @@ def test_a_crash_at_any_place_neither_overspends_nor_loses_a_record(
     assert learned == dict(enumerate(stream.expected))
     assert spent(people, *stream.spent) == pytest.approx(list(stream.spent.values()))
     assert ledger_status(people).records == sum(stream.expected)
-
-
-def break_at(patch: pytest.MonkeyPatch, where: str) -> None:
-    def after(owner: Any, name: str) -> None:
-        real = getattr(owner, name)
-
-        def call(*arguments: Any, **more: Any) -> Any:
-            real(*arguments, **more)
-            raise Crashed
-
-        patch.setattr(owner, name, call)
-
-    match where:
-        case "before the charge":
-            patch.setattr(shared_module.SharedLedger, "before_commit", crash)
-        case "within the charge":
-            after(shared_rows.SharedRows, "write_at")
-        case "after the charge":
-            after(shared_module.SharedLedger, "before_commit")
-        case "within the commit":
-            after(shared_module.SharedLedger, "within_commit")
-        case "after the commit":
-            patch.setattr(shared_module.SharedLedger, "after_commit", crash)
 
 
 def test_what_is_prepaid_pays_once_and_for_its_subject_only(tmp_path: Path, people: str) -> None:
@@ -279,11 +246,23 @@ def test_balances_of_infinite_and_of_several_sums() -> None:
     terms = np.array([[0.1, 1e-6, 0, np.inf], [0.2, 1e-6, 0, np.inf], [0, 0, 0.25, 0]])
     packed = add_charges(add_charges(b"", keys[:1], terms[:1]), keys[1:], terms[1:])
     prepaid = Prepaid(packed)
-    assert prepaid.use(keys, np.array([0, -1, 2, 0]), terms[[0, 0, 2, 1]]).tolist() == [True, False, True, True]
-    assert prepaid.use(keys, np.array([0, 2]), terms[[0, 2]]).tolist() == [False, False]
-    assert Prepaid(packed).use(keys, np.array([0, 0]), terms[[1, 1]]).tolist() == [True, False]  # 0.3 for two records
+    assert prepaid.of(keys).tolist() == [True] * 3
+    assert [pays(prepaid, keys[i], terms[j]) for i, j in ((0, 0), (2, 2), (0, 1), (0, 0), (2, 2))] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+    assert prepaid.of(keys).tolist() == [False] * 3
+    prepaid = Prepaid(packed)
+    assert [pays(prepaid, keys[0], terms[1]) for _ in range(2)] == [True, False]  # 0.3 for two records
     with pytest.raises(StoreDamagedError):
         Prepaid(packed[:-1] + bytes([packed[-1] ^ 1]))
+
+
+def pays(prepaid: Prepaid, key: np.ndarray, term: np.ndarray) -> bool:
+    """Whether a balance paid for an admitted record."""
+    if (found := prepaid.find(key[None], term)) is not None:
+        prepaid.use(found, term)
+    return found is not None
 
 
 def test_an_older_owner_of_a_shard_cannot_charge(people: str, tmp_path: Path) -> None:

@@ -117,10 +117,10 @@ def test_two_workers_of_two_jobs_share_the_cap(
 
     commits, real = count(), SharedLedger.before_commit
 
-    def before_commit(ledger: SharedLedger, connection: Any) -> None:
+    def before_commit(ledger: SharedLedger, connection: Any, committed: Any) -> None:
         if ledger._job == "a" and next(commits) in (3, 9):
             work("b", 3, 500)
-        real(ledger, connection)
+        real(ledger, connection, committed)
 
     monkeypatch.setattr(SharedLedger, "before_commit", before_commit)
     work("a", 2)
