@@ -86,8 +86,9 @@ bench-kafka: $(STAMP)
 bench-ledger: $(STAMP)
 	$(BIN)/python -m benchmarks.ledger --write
 
-bench-spark: $(STAMP)
+bench-spark: $(SPARK)
 	$(BIN)/python -m benchmarks.spark --write
+	$(BIN)/python -m benchmarks.spark_memory --write
 
 bench-service: $(STAMP)
 	$(BIN)/python -m benchmarks.service --write

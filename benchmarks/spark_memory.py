@@ -27,10 +27,10 @@ from streamdp.config.job import NOTHING, JobConfig, make_config
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
+from streamdp.spark.gathering import Gather, Question
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import SEALED, Result, encode_load
-from streamdp.spark.windows import Gather, Question
 from streamdp.store.state_codec import decode_state
 
 PAGE = Path(__file__).with_suffix(".md")

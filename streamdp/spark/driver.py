@@ -1,7 +1,7 @@
 """The driver's half: it lends spends and states to the executors, and commits what they learned in one transaction.
 
 Most estimators learn in shards: each shard has a model of its own, and an executor learns its records. For windows of
-users (`spark.windows`) a shard is a part of the users, and there is one model, which the driver learns.
+users (`streamdp.spark.gathering`) a shard is a part of the users, and there is one model, which the driver learns.
 
 One batch, in this order: the driver draws keys for this attempt; with a cap, it reads which people are in the batch and
 what they have spent; the executors learn; the driver opens one result of each shard, checks it, and commits all shards,
@@ -47,10 +47,10 @@ from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, Too
 from streamdp.estimators.windowed.learner import WindowLearner, WindowWarning
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.learning import check_finite
+from streamdp.spark.gathering import GATHERED, ClusterUsers, Gather
 from streamdp.spark.records import LOAD, PLACE, SHARD, canonical, prepared
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, encode_load
-from streamdp.spark.windows import GATHERED, ClusterUsers, Gather
 from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot
 from streamdp.store.store import Store
 

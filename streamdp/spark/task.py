@@ -47,7 +47,7 @@ class Result:
     Parameters
     ----------
     state
-        The state of the estimator; of users that were gathered, what `windows.Gather` says about them.
+        The state of the estimator; of users that were gathered, what `gathering.Gather` says about them.
     counts
         The records of this batch.
     dead
@@ -135,7 +135,13 @@ class Task:
             _forget_zip_files()
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of a partition; see `__call__`."""
+        """Yield the results of a partition.
+
+        Parameters
+        ----------
+        batches
+            As for `__call__`.
+        """
         raise NotImplementedError
 
 

@@ -21,11 +21,10 @@ from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
 from streamdp.spark import driver as driver_module
-from streamdp.spark import learn, learn_stream, predict
-from streamdp.spark import windows as windows_module
+from streamdp.spark import gathering, learn, learn_stream, predict
 from streamdp.spark.driver import Driver
+from streamdp.spark.gathering import ClusterUsers, Question
 from streamdp.spark.sealing import Seal, seal
-from streamdp.spark.windows import ClusterUsers, Question
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.commands import Quick
@@ -121,7 +120,7 @@ def test_estimators_with_batches_close_them_with_the_data(spark: SparkSession, t
 
 def windowed(store: Path | str, **more: Any) -> dict[str, Any]:
     model = {"estimator": "WindowedClassifier", "budget": "eps=8,delta=1e-6", "items_per_user": 2, "seed": 3}
-    source = {"type": "spark", "shards": 3}
+    source = {"type": "spark", "shards": 2}
     return job(store, model=model, schema=NO_BUDGETS, cap="eps=8,delta=1e-6", source=source) | more
 
 
@@ -135,7 +134,7 @@ def people(n: int, first: int = 0, each: int = 3) -> dict[str, list[Any]]:
 def test_a_window_on_several_executors_is_that_of_one_process(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three parts, tasks that fail once, a cap: all numbers are the file runner's, and no sum left in the clear."""
+    """Two parts, tasks that fail once, a cap: all numbers are the file runner's, and no sum left in the clear."""
     records, settings = people(3000), windowed(tmp_path / "spark.db")
     monkeypatch.setattr(driver_module, "Gather", GatherFailsOnce)
     asked: list[type[Question]] = []
@@ -144,7 +143,7 @@ def test_a_window_on_several_executors_is_that_of_one_process(
         asked.append(QuestionFailsOnce if len(asked) == 1 else Question)
         return asked[-1](*arguments)
 
-    monkeypatch.setattr(windows_module, "Question", question)
+    monkeypatch.setattr(gathering, "Question", question)
     sums: list[np.ndarray] = []
     real = ClusterUsers.curvatures
     monkeypatch.setattr(ClusterUsers, "curvatures", lambda self, *a: sums.append(total := real(self, *a)) or total)

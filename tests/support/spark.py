@@ -15,8 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from servers.jars import SPARK_KAFKA, jars
+from streamdp.spark.gathering import Gather, Question
 from streamdp.spark.task import ShardTask
-from streamdp.spark.windows import Gather, Question
 from tests.support.paths import ROOT
 
 SECRET = "4711.25"
@@ -36,6 +36,7 @@ def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",  # tests are short
+        "spark.python.daemon.module": "tests.support.spark_daemon",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),

@@ -315,7 +315,13 @@ class WindowLearner(UserRecords):
             return self._gathered.close()
 
     def users_of(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> WindowRecords:
-        """Return the users of records (N, p) and (N,), sorted by user, of which each has so many records (n,)."""
+        """Return users by their records.
+
+        Parameters
+        ----------
+        X, y, sizes
+            Records (N, p) and (N,), sorted by user, and how many each user has (n,).
+        """
         users = WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
         try:
             place_targets(y, self._bounds)
@@ -325,9 +331,7 @@ class WindowLearner(UserRecords):
         return users
 
     def learn_users(self, users: WindowUsers, n: int, records: int, refused: int) -> None:
-        """Release a window whose records are in other processes. This one draws the noise, once for each sum.
-
-        The guarantee is that of every window, because its proof does not ask where the users are.
+        """Release a window whose records are in other processes: its proof does not ask where the users are.
 
         Parameters
         ----------
@@ -336,9 +340,10 @@ class WindowLearner(UserRecords):
         n, records, refused
             How many users there are, how many records they have, and how many were refused.
 
-        Raises `TooFewUsersError`, before anything is counted, if they are too few; `NotAtBoundaryError` if a window is
-        open here, and `ConfigError` without `sums_only`.
+        Raises `TooFewUsersError`, before anything is counted; `NotAtBoundaryError` if a window is open here, and
+        `ConfigError` without `sums_only`.
         """
+        self._need_no_account("learn_users")
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a window is open: call close_batch() first")

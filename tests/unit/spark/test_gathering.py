@@ -15,11 +15,11 @@ from streamdp.errors import ConfigError, NotAtBoundaryError, SourceError, TooFew
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
-from streamdp.spark import windows
+from streamdp.spark import gathering
+from streamdp.spark.gathering import ClusterUsers, Gather
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import SEALED, Result, encode_load
-from streamdp.spark.windows import ClusterUsers, Gather
 from streamdp.windows.records import WindowRecords
 
 ITEMS, USERS = 3, 400
@@ -84,7 +84,7 @@ def gathered(seal: Seal, shards: int) -> tuple[Gathered, list[Result]]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_BLOCK", 90)
+    monkeypatch.setattr(gathering, "_BLOCK", 90)
 
 
 def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None:

@@ -9,10 +9,10 @@ seals the partial sum for the driver, and the driver adds the partial sums and t
 depend on how the users are divided or on the order of additions. A window on Spark is released as in one process.
 
 **What is not noised** are the partial sums. They leave an executor's process as sealed boxes only, which the driver's
-memory can open (`spark.sealing`). A question holds the query point, which follows from noisy sums. Query points go to
-executors in Spark's tasks, in the clear, and may be on their disks as long as the raw records themselves, in the same
-folders. If a batch fails and is repeated, the query points of both attempts, which have different noise, are there;
-the statement says that people must trust these disks until the batch ends.
+memory can open (`streamdp.spark.sealing`). A question holds the query point, which follows from noisy sums. Query
+points go to executors in Spark's tasks, in the clear, and may be on their disks, where the raw records of the batch
+are. If a batch fails and is repeated, the query points of both attempts, which have different noise, were there; the
+statement says that people must trust these disks.
 
 **Every question is asked of the same records.** Spark may lose a cached block and make it again. If the source or its
 order changed in between, a user could be heard with other records, or twice. So each answer has the digests of the
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -128,7 +129,7 @@ class Question(Task):
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Task.results`: one row for a partition that holds users."""
-        estimator: Any = definition_of(self.definition).build_estimator(None)
+        learner = _learner(self.definition)
         name, *arguments = self.ask
         total, digests = 0.0, []
         for batch in batches:
@@ -136,7 +137,7 @@ class Question(Task):
                 parts = [batch.column(name)[row].as_buffer() for name in ("features", "targets", "sizes")]
                 digests.append(_digest(*parts))
                 y, sizes = np.frombuffer(parts[1]).copy(), np.frombuffer(parts[2], np.int64)
-                users = estimator.users_of(np.frombuffer(parts[0]).reshape(len(y), -1).copy(), y, sizes)
+                users = learner.users_of(np.frombuffer(parts[0]).reshape(len(y), -1).copy(), y, sizes)
                 if self.scaled is not None:
                     users.rescale(*self.scaled)
                 total = total + getattr(users, name)(*arguments)
@@ -144,6 +145,12 @@ class Question(Task):
         if digests:
             answer = encode_state({"total": total, "blocks": digests}).encode()
             yield pa.RecordBatch.from_pydict({SEALED: pa.array([seal(answer, self.public)], pa.binary())})
+
+
+@lru_cache(maxsize=4)
+def _learner(definition: str) -> Any:
+    """A learner that knows the loss and the columns of a job, and no records; for all questions to a Python worker."""
+    return definition_of(definition).build_estimator(None)
 
 
 class ClusterUsers:
@@ -173,7 +180,13 @@ class ClusterUsers:
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
-        """Raise `NotImplementedError`: gradients of single users stay on the executors."""
+        """Raise `NotImplementedError`: gradients of single users stay on the executors.
+
+        Parameters
+        ----------
+        theta, users, radius
+            As for `windows.task.Users.gradients`.
+        """
         raise NotImplementedError
 
     def curvatures(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
@@ -194,10 +207,10 @@ class ClusterUsers:
     def _sum(self, *ask: Any) -> np.ndarray:
         question = Question(self._definition, self._seal.public, ask, self._scaled)
         table = self._blocks.mapInArrow(question, f"{SEALED} binary").toArrow()
-        total, digests = np.zeros(0), list[str]()
+        total, digests = np.zeros(1), list[str]()
         for sealed in table.column(SEALED).to_pylist():
             answer = decode_state(self._seal.open(sealed).decode())
-            total = answer["total"] if not digests else total + answer["total"]
+            total = total + answer["total"]
             digests += answer["blocks"]
         if sorted(digests) != self._digests:
             raise SourceError("the source gave other records when it was read again: write the DataFrame to a file")

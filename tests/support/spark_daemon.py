@@ -1,0 +1,10 @@
+"""Spark's daemon of Python workers, which imports once what each worker needs: seconds of processor for each."""
+
+from pyspark.daemon import manager
+
+import streamdp.estimators
+import streamdp.spark.gathering
+import streamdp.spark.predicting  # noqa: F401
+
+if __name__ == "__main__":
+    manager()
