@@ -1,5 +1,7 @@
 """Spark's daemon of Python workers, which imports once what each worker needs: seconds of processor for each."""
 
+import gc
+
 from pyspark.daemon import manager
 
 import streamdp.estimators
@@ -7,4 +9,5 @@ import streamdp.spark.gathering
 import streamdp.spark.predicting  # noqa: F401
 
 if __name__ == "__main__":
+    gc.freeze()  # a worker collects garbage after each task
     manager()
