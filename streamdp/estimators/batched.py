@@ -128,10 +128,20 @@ class BatchedModel(BoundedModel, ValidatedModel):
     def _allocate(self, p: int) -> None:
         self._spec, box = self._describe(p)
         d = box.shape[1]
-        start = self._project(self._loss.start(d))
-        self._walk, self._predictor = self._walk_from(start), None
+        self._walk, self._predictor = self._walk_from(self._project(self._first(d))), None
         self._taken = 0
         self._begin_phase()
+
+    def _first(self, d: int) -> np.ndarray:
+        """The first theta (d,).
+
+        Newton's steps for Huber's loss are the same in all units of the target. So for a target with declared bounds
+        it is enough to begin in their middle, with half their width as the scale.
+        """
+        first, bounds = self._loss.start(d), self._target_bounds()
+        if self._method == "newton" and bounds is not None and self.intercept and self.domain is None:
+            first[-2:] = bounds[0] / 2 + bounds[1] / 2, bounds[1] / 2 - bounds[0] / 2
+        return first
 
     def _walk_from(self, start: np.ndarray) -> Walk:
         """The walk of the method, which begins at a vector (d,)."""

@@ -191,6 +191,7 @@ class PanPrivateRegressor(_PanPrivate, LinearRegressor):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         validation: Mapping[str, Any] | None = None,
+        target: tuple[float, float] | None = None,
     ) -> None:
         self._construct(locals())
 

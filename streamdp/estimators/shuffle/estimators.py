@@ -91,6 +91,7 @@ class ShuffleRegressor(ShuffleLearner, LinearRegressor):
         smoothness: float | None = None,
         strong_convexity: float = 0.0,
         validation: Mapping[str, Any] | None = None,
+        target: tuple[float, float] | None = None,
     ) -> None:
         self._construct(locals())
 

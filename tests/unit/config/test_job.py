@@ -211,7 +211,10 @@ def test_domains_and_regression() -> None:
         make_config(settings)
 
 
-@pytest.mark.parametrize("kind", ["LDPASGDRegressor", "WindowedRegressor", "UserLevelLDPRegressor"])
+@pytest.mark.parametrize(
+    "kind",
+    ["LDPASGDRegressor", "WindowedRegressor", "UserLevelLDPRegressor", "PanPrivateRegressor", "ShuffleRegressor"],
+)
 def test_the_bounds_of_the_target_reach_the_estimator_in_its_scale(kind: str) -> None:
     target = {"column": "y", "bounds": [0, 90], "scale": 9}
     schema = {"features": {"x": [0, 1]}, "target": target, "subject": "who"}

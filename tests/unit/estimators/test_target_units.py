@@ -1,4 +1,4 @@
-"""Targets with declared bounds, of learners that collect users: what they change, and states from before them."""
+"""Targets with declared bounds: what they change, and states from before them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from streamdp import (
     L2Ball,
+    PanPrivateRegressor,
     Quantile,
+    ShuffleRegressor,
     UserLevelLDPClassifier,
     UserLevelLDPRegressor,
     WindowedClassifier,
@@ -118,6 +120,21 @@ def test_a_device_reports_as_the_learner_would() -> None:
     for bad in ((1.0, 1.0), (0.0, float("inf")), (1.0,), (0.0, 5e-324)):
         with pytest.raises(SchemaError, match="target"):
             type(half)(**{name: getattr(half, name) for name in half.__dataclass_fields__} | {"target": bad})
+
+
+@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
+def test_newton_begins_within_the_bounds_and_then_units_do_not_matter(kind: Any) -> None:
+    X, y, _ = data(3000)
+    learner, other, raw = (kind(features=["a", "b"], seed=3, target=t) for t in (BOUNDS, (-1.0, 1.0), None))
+    np.testing.assert_array_equal(learner.theta, [0, 0, CENTRE, SCALE])
+    np.testing.assert_array_equal(raw.theta, [0, 0, 0, 1])
+    learner.learn_arrays(X, y)
+    other.learn_arrays(X, (y - CENTRE) / SCALE)
+    np.testing.assert_allclose(learner.theta, other.theta * SCALE + CENTRE * (np.arange(4) == 2), rtol=1e-6)
+    learner.load_state_dict(raw.state_dict())  # from before there were bounds
+    np.testing.assert_array_equal(learner.theta, raw.theta)
+    for options in ({"intercept": False}, {"domain": L2Ball(3.0)}, {"method": "ac-sa"}, {"loss": "quantile"}):
+        assert np.abs(kind(features=["a", "b"], target=BOUNDS, **options).theta).max() <= 1
 
 
 def test_units_are_off_where_a_parameter_is_in_those_of_theta() -> None:
