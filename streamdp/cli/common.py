@@ -18,6 +18,14 @@ StorePath = Annotated[
 JobName = Annotated[str | None, typer.Option(help="The name of the job, if the store is a PostgreSQL database.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Delimiter = Annotated[str, typer.Option(help="The character between CSV fields.")]
+AcceptBudget = Annotated[
+    bool,
+    typer.Option("--accept-budget", help="Go on with a larger budget or cap than before; the statement will say both."),
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Go on with a store that has lost commits by damage; the statement says so."),
+]
 IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop after this many seconds without records.")]
 
 

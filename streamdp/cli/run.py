@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import IdleSeconds, need_stdin, say, warn_if_not_private
+from streamdp.cli.common import AcceptBudget, AcceptLoss, IdleSeconds, need_stdin, say, warn_if_not_private
 from streamdp.cli.settings import job_config, parse_bounds, parse_features
 from streamdp.errors import ConfigError, SourceError
 
@@ -67,18 +67,8 @@ def run(
             " of a JOB.YAML. The value is read as YAML.",
         ),
     ] = None,
-    accept_budget: Annotated[
-        bool,
-        typer.Option(
-            "--accept-budget", help="Go on with a larger budget or cap than before; the statement will say both."
-        ),
-    ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss", help="Go on with a store that has lost commits by damage; the statement will say so."
-        ),
-    ] = False,
+    accept_budget: AcceptBudget = False,
+    accept_loss: AcceptLoss = False,
     idle_seconds: IdleSeconds = None,
     on_missing: Annotated[
         Literal["earliest", "latest"] | None,
@@ -221,10 +211,12 @@ def _run_file(
                 Publisher(config.publish, holdout, (display.committed,)),
             ],
             on_progress=display.progress,
+            on_waiting=display.waiting,
             resume=_resume(file.name, stdin),
         )
         counts = runner.run(max_records)
-        display.finished(counts, "stopped" if runner.stopping else "done", doubts(estimator, counts))
+        ended = "stopped" if runner.stopping else "done"
+        display.finished(counts, ended, doubts(estimator, counts), runner.waiting)
         for line in display.conclusions():
             say(line)
 

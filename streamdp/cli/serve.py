@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamdp.cli.app import app
+from streamdp.cli.common import AcceptBudget, AcceptLoss
 from streamdp.errors import ConfigError
 
 
@@ -17,12 +18,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free port.")] = 8000,
     tls_cert: Annotated[str | None, typer.Option(help="The certificate, a PEM file.")] = None,
     tls_key: Annotated[str | None, typer.Option(help="The key of the certificate, a PEM file.")] = None,
-    accept_budget: Annotated[
-        bool, typer.Option("--accept-budget", help="As for `streamdp run`: go on with a larger budget or cap.")
-    ] = False,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="As for `streamdp run`: go on with a store that has lost commits.")
-    ] = False,
+    accept_budget: AcceptBudget = False,
+    accept_loss: AcceptLoss = False,
     log_level: Annotated[
         Literal["info", "warning", "error"],
         typer.Option(help="What standard error shows: info has every call, error has failures only."),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import say, warn_if_not_private
+from streamdp.cli.common import AcceptBudget, AcceptLoss, say, warn_if_not_private
 from streamdp.cli.settings import job_config
 from streamdp.errors import ConfigError
 
@@ -32,12 +32,8 @@ def run(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of a job; see streamdp run.")
     ] = None,
-    accept_budget: Annotated[
-        bool, typer.Option("--accept-budget", help="Go on with a larger budget or cap; the statement will say both.")
-    ] = False,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on with a store that has lost commits; the statement says so.")
-    ] = False,
+    accept_budget: AcceptBudget = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Learn bounded data once, or a stream until SIGINT or SIGTERM."""
     from streamdp.config.job import Accepted

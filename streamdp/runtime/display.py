@@ -128,6 +128,7 @@ class RunnerDisplay(_Display):
         self._holdout: dict[str, Any] | None = None
         self._state = "running"
         self._doubts: tuple[str, ...] = ()
+        self._waits = ""
 
     def resumed(self, snapshot: Snapshot) -> None:
         """Before a run that resumes a job: its records are not of this run, and do not count for its speed.
@@ -147,7 +148,7 @@ class RunnerDisplay(_Display):
         progress
             The counts now.
         """
-        self._progress = progress
+        self._progress, self._waits = progress, ""
 
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
         """After every commit; at the start of a run that resumes, for the last commit.
@@ -165,7 +166,18 @@ class RunnerDisplay(_Display):
             more |= {} if self.quality is None else {"validation": self.quality.document()}
             self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
 
-    def finished(self, counts: Counts, reason: str, doubts: Sequence[str] = ()) -> None:
+    def waiting(self, message: str) -> None:
+        """When the run waits for something that does not come.
+
+        Parameters
+        ----------
+        message
+            What it waits for.
+        """
+        self._waits = message
+        self._write("waiting", {"message": message})
+
+    def finished(self, counts: Counts, reason: str, doubts: Sequence[str] = (), waiting: int = 0) -> None:
         """At the end of the run.
 
         Parameters
@@ -176,10 +188,14 @@ class RunnerDisplay(_Display):
             Why it ended.
         doubts
             Reasons to doubt the model, as sentences.
+        waiting
+            How many records at the end belong to a batch or window that is open, and are not learned.
         """
         self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
         judged: dict[str, Any] = {} if self.quality is None else {"validation": self.quality.sentence()}
-        self._count("end", counts, {"reason": reason} | judged | ({"doubts": [*doubts]} if doubts else {}))
+        more: dict[str, Any] = {"waiting": waiting} if waiting else {}
+        self._waits = f"{waiting:,} records, for those that fill their batch or window" if waiting else ""
+        self._count("end", counts, {"reason": reason} | more | judged | ({"doubts": [*doubts]} if doubts else {}))
 
     def _speed(self, counts: Counts) -> float:
         """Records per second of this run."""
@@ -200,6 +216,7 @@ class RunnerDisplay(_Display):
             rows["done"] = f"{100 * share:.0f} %"
         rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()} | self._facts
         rows |= {} if self.quality is None else {"validation (private)": self.quality.sentence()}
+        rows |= {"waiting": self._waits} if self._waits else {}
         if self._following and self._state == "done":
             rows["next"] = self._following
         table = Table(box=None, show_header=False)

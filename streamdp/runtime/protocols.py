@@ -101,6 +101,9 @@ class Committing(Protocol):
     def rollback(self) -> None:
         """Discard the spends since the last commit."""
 
+    def abandon(self) -> None:
+        """Leave a call that goes on: closing the store must not wait for it."""
+
 
 class DeadLetters(Protocol):
     """Writes dead letters; `connectors.letterfile.DeadLetterFile` and `connectors.lettertopic.DeadLetterTopic` do.

@@ -9,13 +9,17 @@ after a crash, at once.
 
 from __future__ import annotations
 
+import concurrent.futures
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Source
 from streamdp.errors import ConfigError, LedgerConflictError, SourceError
+from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import Committing, DeadLetters, Estimator
@@ -24,6 +28,9 @@ from streamdp.store.snapshot import Counts, Snapshot
 
 POLL_RECORDS = 65_536
 """The most records that are learned between two checks of the clock and of the stop signals."""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +87,12 @@ class Runner:
         Called after every batch and every commit.
     resume
         Takes the source to the position of the last snapshot.
+    on_waiting
+        Called with what the run waits for, every 30 seconds of a call of the store that does not return.
     clock
         Returns the time in seconds; it never goes backward.
+    wait
+        Waits for calls of the store, as `concurrent.futures.wait` does, for at most a number of seconds.
 
     Raises `ConfigError` if the estimator's ledger is not the store's, or if a commit interval is not positive.
     """
@@ -99,7 +110,9 @@ class Runner:
         publish: Sequence[Callable[[Snapshot], None]] = (),
         on_progress: Callable[[Progress], None] | None = None,
         resume: Callable[[Source, Position], None] = seek,
+        on_waiting: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
+        wait: Wait = concurrent.futures.wait,
     ) -> None:
         if estimator.ledger is not store.ledger:
             raise ConfigError("the estimator's ledger must be the store's: build it with ledger=store.ledger")
@@ -115,7 +128,10 @@ class Runner:
         self._publish = tuple(publish)
         self._on_progress = on_progress
         self._resume = resume
+        self._on_waiting = on_waiting
         self._clock = clock
+        self._wait = wait
+        self._calls: LongCalls | None = None
         self._stopping = False
         self._committed = Counts()
         self._counts = Counts()
@@ -129,6 +145,16 @@ class Runner:
     def stop(self) -> None:
         """Ask the loop to finish the current batch, commit and return. Any thread may call it."""
         self._stopping = True
+        if (calls := self._calls) is not None:
+            calls.stop()
+
+    @property
+    def waiting(self) -> int:
+        """How many records were read and are not committed, because they belong to a batch or window that is open.
+
+        The next run reads them again.
+        """
+        return self._pending
 
     def run(self, max_records: int | None = None) -> Counts:
         """Learn until the source ends, and return the committed counts.
@@ -143,21 +169,42 @@ class Runner:
             Stop after this many records; None to read to the end.
 
         Raises `ConfigError` if the estimator has learned records that the store does not know, and in place of the
-        commit of a state that is not finite.
+        commit of a state that is not finite. Raises `StoreUnavailableError` if a call of the store has not returned 20
+        seconds after the stop.
         """
         with stopped_by_signals(self.stop, lambda: self._stopping):
-            self._start()
-            end = None if max_records is None else total(self._counts) + max_records
-            while True:
-                try:
-                    self._loop(end)
-                    return self._committed
-                except LedgerConflictError:
-                    self._roll_back()
+            self._calls = calls = LongCalls(self._clock, self._wait)
+            if self._stopping:
+                calls.stop()
+            try:
+                self._start()
+                end = None if max_records is None else total(self._counts) + max_records
+                while True:
+                    try:
+                        self._loop(end)
+                        return self._committed
+                    except LedgerConflictError:
+                        self._roll_back()
+            finally:
+                self._calls = None
+                calls.close()
+                if calls.left:
+                    self._store.abandon()
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """Call the store or the estimator on their thread."""
+        assert self._calls is not None, "within a run only"
+        reminder = Reminder(self._clock)
+
+        def meanwhile() -> None:
+            if reminder.due():
+                self._on_waiting(HANGS)
+
+        return self._calls.result(self._calls.submit(call), POLL_TIMEOUT_S, meanwhile)
 
     def _start(self) -> None:
         self._store.rollback()  # the uncommitted spends of an earlier run
-        snapshot = self._store.load()
+        snapshot = self._call(self._store.load)
         if snapshot is None and self._estimator.n_seen:
             raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
         if snapshot is not None:
@@ -169,7 +216,7 @@ class Runner:
             for publish in self._publish:
                 publish(snapshot)
         elif self._dead_letters is not None:
-            self._write(self._estimator.state_dict())
+            self._call(partial(self._write, self._estimator.state_dict()))
             self._committed_position = self._position
         if snapshot is None and self._estimator.ledger is not None and self._estimator.ledger.several_jobs:
             self._first = self._estimator.state_dict()
@@ -178,7 +225,7 @@ class Runner:
     def _roll_back(self) -> None:
         """Go back to the last commit, because another job spent from the same people: some no longer fit their caps."""
         self._store.rollback()
-        snapshot = self._store.load()
+        snapshot = self._call(self._store.load)
         self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
         self._resume_letters(snapshot)
         self._source.seek(self._committed_position)
@@ -226,7 +273,7 @@ class Runner:
         return total(self._counts) - total(self._committed)
 
     def _learn(self, batch: Batch) -> None:
-        counts = learn(self._estimator, batch, self._counts)
+        counts = self._call(partial(learn, self._estimator, batch, self._counts))
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead)
         self._counts = counts
@@ -239,11 +286,11 @@ class Runner:
         if moved and self._estimator.at_boundary:
             state = self._estimator.state_dict()
             check_finite(state)
-            self._write(state)
+            self._call(partial(self._write, state))
             self._committed, self._committed_position = self._counts, self._position
             self._source.commit(self._position)
             if self._publish:
-                snapshot = self._store.load()
+                snapshot = self._call(self._store.load)
                 assert snapshot is not None, "a store lost what it has just committed"
                 for publish in self._publish:
                     publish(snapshot)

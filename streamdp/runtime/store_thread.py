@@ -2,70 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from streamdp.data.records import ShardedSource
 from streamdp.errors import SourceError, SourceUnavailableError, StoreUnavailableError
-from streamdp.runtime.defaults import POLL_TIMEOUT_S
+from streamdp.runtime.calls import LongCalls, Wait
 
 PAUSE_AFTER_S = 1.0
 """A call that takes longer pauses the source, and polling continues only to stay in the group."""
 GIVE_UP_S = 10.0
 """How long a worker that was asked to stop repeats calls of a database that does not answer."""
-LEAVE_AFTER_S = 20.0
-"""How long it waits for a call that neither ends nor fails: longer, because such a call may still commit."""
 
 _BACKOFF = wait_exponential(multiplier=0.1, max=3.0)
 
 T = TypeVar("T")
-Wait = Callable[[Sequence[Future[Any]], float], object]
-
-
-class Calls:
-    """A thread that makes one call after the other. The process may end within a call, unlike with a thread pool."""
-
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="streamdp", daemon=True)
-        self._thread.start()
-
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Make a call, after those before it.
-
-        Parameters
-        ----------
-        call
-            Its result or its exception is the future's.
-        """
-        future: Future[T] = Future()
-        self._queue.put((future, call))
-        return future
-
-    def shutdown(self, *, wait: bool) -> None:
-        """End the thread after the last call.
-
-        Parameters
-        ----------
-        wait
-            Whether to wait for that.
-        """
-        self._queue.put(None)
-        if wait:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            future, call = item
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - `Future.result` raises it
-                future.set_exception(error)
 
 
 class StoreThread:
@@ -96,14 +50,11 @@ class StoreThread:
         self._source = source
         self._stay = stay
         self._on_retry = on_retry
-        self._clock = clock
         self._sleep = sleep
         self._wait = wait
         self._randomness = randomness
-        self._calls = Calls()
+        self._calls = LongCalls(clock, wait)
         self._call: Future[Any] | None = None
-        self._stopped_at: float | None = None
-        self._left = False
 
     @property
     def call(self) -> Future[Any] | None:
@@ -113,7 +64,7 @@ class StoreThread:
     @property
     def left(self) -> bool:
         """Whether `result` or `ends` has given up a call that goes on."""
-        return self._left
+        return self._calls.left
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Begin a call.
@@ -137,21 +88,16 @@ class StoreThread:
         Raises `StoreUnavailableError` if the call has not ended `LEAVE_AFTER_S` after `stop`.
         """
         paused = False
+
+        def stay() -> None:
+            nonlocal paused
+            if not paused:
+                self._source.pause()
+                paused = True
+            self._stay()
+
         try:
-            while True:
-                self._wait([future], POLL_TIMEOUT_S if paused else PAUSE_AFTER_S)
-                if future.done():
-                    return future.result()
-                if self._stopped_at is not None and self._clock() - self._stopped_at > LEAVE_AFTER_S:
-                    self._left = True
-                    raise StoreUnavailableError(
-                        f"a call of the database did not end within {LEAVE_AFTER_S:g} s after the stop; the next run"
-                        " learns what was not committed"
-                    )
-                if not paused:
-                    self._source.pause()
-                    paused = True
-                self._stay()
+            return self._calls.result(future, PAUSE_AFTER_S, stay)
         finally:
             self._forget(future)
             if paused:
@@ -184,10 +130,9 @@ class StoreThread:
         call
             From `submit`.
         """
-        self._wait([call], LEAVE_AFTER_S)
-        self._left = not call.done()
+        ended = self._calls.ends(call)
         self._forget(call)
-        return call.done() and isinstance(call.exception(), SourceError | None)
+        return ended and isinstance(call.exception(), SourceError | None)
 
     def _forget(self, call: Future[Any]) -> None:
         if call is self._call and call.done():
@@ -213,7 +158,7 @@ class StoreThread:
         return trying(call)
 
     def _gives_up(self, state: RetryCallState) -> bool:
-        return self._stopped_at is not None and self._clock() - self._stopped_at > GIVE_UP_S
+        return self._calls.stopped_for() > GIVE_UP_S
 
     def _before_retry(self, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
@@ -222,9 +167,8 @@ class StoreThread:
 
     def stop(self) -> None:
         """From now on, wait at most `GIVE_UP_S` for an answer."""
-        if self._stopped_at is None:
-            self._stopped_at = self._clock()
+        self._calls.stop()
 
     def close(self) -> None:
-        """End the thread after the last call, and wait for that unless that call was given up."""
-        self._calls.shutdown(wait=not self.left)
+        """See `LongCalls.close`."""
+        self._calls.close()

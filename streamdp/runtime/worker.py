@@ -33,12 +33,13 @@ from streamdp.errors import (
     StoreUnavailableError,
 )
 from streamdp.runtime.bad_records import BadRecords
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, REPORT_AFTER_S
+from streamdp.runtime.calls import HANGS, Reminder, Wait
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
 from streamdp.runtime.learning import learn
 from streamdp.runtime.protocols import DeadLetters, Estimator, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
-from streamdp.runtime.store_thread import StoreThread, Wait
+from streamdp.runtime.store_thread import StoreThread
 from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
 
@@ -126,7 +127,8 @@ class Worker:
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
         self._done = 0
-        self._heard = self._committed_at = self._reported_at = clock()
+        self._heard = self._committed_at = clock()
+        self._reminder = Reminder(clock)
 
     @property
     def stopping(self) -> bool:
@@ -190,7 +192,8 @@ class Worker:
 
     def _rounds(self, max_records: int | None, idle_seconds: float | None) -> None:
         """Poll, learn and commit until there is a reason to stop; the last records may be uncommitted then."""
-        self._heard = self._reported_at = self._clock()
+        self._heard = self._clock()
+        self._reminder.reset()
         timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
         while not self.stopping and (self._shards.stale or not self._reaches(max_records)):
             polled = [
@@ -230,15 +233,9 @@ class Worker:
     def _report_waiting(self) -> None:
         """Tell the observers, from time to time, that this worker has no shard, and what it waits for."""
         if len(self._shards):
-            self._reported_at = self._clock()
-        elif self._report_is_due():
+            self._reminder.reset()
+        elif self._reminder.due():
             self._tell("waiting", f"this worker has no shard; it waits for {self._source.awaited()}")
-
-    def _report_is_due(self) -> bool:
-        due = self._clock() - self._reported_at >= REPORT_AFTER_S
-        if due:
-            self._reported_at = self._clock()
-        return due
 
     def _commit_is_due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
@@ -256,17 +253,13 @@ class Worker:
     def _stay(self) -> None:
         """Poll the paused source, which keeps this worker in the group."""
         self._heard = self._clock()
-        if self._report_is_due():
-            self._tell(
-                "waiting",
-                f"a call has not returned for {REPORT_AFTER_S:g} s: the database does not end it, or a batch takes so"
-                " long to learn",
-            )
+        if self._reminder.due():
+            self._tell("waiting", HANGS)
         if self._poll(1, 0.0):
             self._shards.stale = True  # a paused source should return nothing; if it does, read it again
 
     def _retried(self, error: BaseException) -> None:
-        self._reported_at = self._clock()
+        self._reminder.reset()
         self._tell("store", error)
 
     def _learn_all(self, polled: Sequence[tuple[Lane | None, Shard, Sequence[Any]]]) -> None:

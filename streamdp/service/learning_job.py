@@ -378,6 +378,7 @@ class _RememberingStore:
     def __init__(self, store: Store, answers: Answers, source: HTTPSource) -> None:
         self._store, self._answers, self._source = store, answers, source
         self.ledger, self.load, self.rollback = store.ledger, store.load, store.rollback
+        self.abandon = store.abandon
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
         def within(connection: Any, version: int) -> None:

@@ -24,7 +24,7 @@ from connectors.kafka import KafkaSource
 from connectors.memory import Entry, MemoryShards
 from streamdp.data.records import WHOLE, Batch, Position, Shard
 from streamdp.errors import SourceUnavailableError, StoreUnavailableError
-from streamdp.runtime import store_thread
+from streamdp.runtime import calls
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
@@ -380,7 +380,7 @@ class Simulation:
         Raises `StalledError` if that does not happen within `LIMIT_S`, and any error of a worker.
         """
         with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
-            patch.setattr(store_thread, "Calls", lambda: TaskExecutor(self.scheduler))
+            patch.setattr(calls, "Calls", lambda: TaskExecutor(self.scheduler))
             thread.submit(self._run_all).result()  # not in the main thread, where workers set signal handlers
         return self
 

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 
 from connectors.memory import ABORT, BAD, END, MemorySource
 from streamdp import ApproxDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.config.job import make_config
 from streamdp.data.records import WHOLE, DeadLetter, Shard
-from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError
+from streamdp.errors import ConfigError, SourceError, StoreDamagedError, StoreError, StoreUnavailableError
+from streamdp.runtime.calls import LEAVE_AFTER_S, Wait
+from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress, Runner
 from streamdp.serving.publish import Publisher
 from streamdp.serving.snapshots import combined, restore
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
+from tests.support.clock import FakeClock
 
 CAP = PureDP(3.0)
 
@@ -446,3 +454,53 @@ def test_dead_letters_are_durable_before_their_records_are_committed(tmp_path: P
 def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store, pytest.raises(ConfigError, match="ledger"):
         Runner(MemorySource([], ["a", "b"]), model(None), store)
+
+
+# -- a database that neither answers nor fails -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def hanging(database: str) -> Iterator[None]:
+    """Nobody can write to the table of shards; PostgreSQL ends no call that waits for this."""
+    with psycopg.connect(database) as connection:
+        connection.execute("LOCK TABLE streamdp_job.shards IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+def soon(clock: FakeClock) -> Wait:
+    """Wait as if a few thousandths of a second were all of them."""
+
+    def wait(calls: Sequence[Future[Any]], seconds: float) -> None:
+        if not concurrent.futures.wait(calls, 0.005).done:
+            clock.sleep(seconds)
+
+    return wait
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_commit_that_does_not_return_is_told_and_left_after_a_stop(server_database: str, stopped: bool) -> None:
+    """The run says every 30 seconds what it waits for. The call that it has left does not keep the store open."""
+    clock, told, lock = FakeClock(), list[float](), contextlib.ExitStack()
+    with Store(server_database, "job", "f", cap=CAP, key=bytes(32)) as store:
+
+        def waiting(message: str) -> None:
+            assert "a call has not returned for 30 s: the database does not end it" in message
+            told.append(clock())
+            if len(told) == 2:
+                runner.stop() if stopped else lock.close()
+
+        options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock), "commit_seconds": 1e9}
+        runner = Runner(MemorySource(items(100), ["a", "b"]), model(store), store, commit_records=50, **options)
+        runner._on_progress = lambda progress: (
+            lock.enter_context(hanging(server_database)) if total(progress.counts) == 100 and not told else None
+        )
+        with lock:
+            if stopped:
+                with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
+                    runner.run()
+                assert clock() - told[1] == pytest.approx(LEAVE_AFTER_S, abs=1)
+                store.close()  # does not wait for the call either
+            else:
+                assert total(runner.run()) == 100
+    assert told[1] - told[0] == pytest.approx(REPORT_AFTER_S, abs=1)

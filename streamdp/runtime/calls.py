@@ -1,0 +1,179 @@
+"""Calls of the store on a thread: the loop reports one that does not return, and leaves it some time after a stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from streamdp.errors import StoreUnavailableError
+from streamdp.runtime.defaults import POLL_TIMEOUT_S, REPORT_AFTER_S
+
+LEAVE_AFTER_S = 20.0
+"""How long a loop that was asked to stop waits for a call that neither ends nor fails. Such a call may still commit."""
+
+HANGS = (
+    f"a call has not returned for {REPORT_AFTER_S:g} s: the database does not end it, or a batch takes so long to learn"
+)
+
+T = TypeVar("T")
+Wait = Callable[[Sequence[Future[Any]], float], object]
+
+
+class Reminder:
+    """Says when `REPORT_AFTER_S` have passed again.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in seconds; it never goes backward.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from now."""
+        self._last = self._clock()
+
+    def due(self) -> bool:
+        """Whether it is time for a report; then it counts from now."""
+        due = self._clock() - self._last >= REPORT_AFTER_S
+        if due:
+            self.reset()
+        return due
+
+
+class Calls:
+    """A thread that makes one call after the other. The process may end within a call, unlike with a thread pool."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="streamdp", daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Make a call, after those before it.
+
+        Parameters
+        ----------
+        call
+            Its result or its exception is the future's.
+        """
+        future: Future[T] = Future()
+        self._queue.put((future, call))
+        return future
+
+    def shutdown(self, *, wait: bool) -> None:
+        """End the thread after the last call.
+
+        Parameters
+        ----------
+        wait
+            Whether to wait for that.
+        """
+        self._queue.put(None)
+        if wait:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            future, call = item
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - `Future.result` raises it
+                future.set_exception(error)
+
+
+class LongCalls:
+    """Calls on a thread that may take for ever.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in seconds; it never goes backward.
+    wait
+        Waits for calls, as `concurrent.futures.wait` does, for at most a number of seconds.
+
+    Attributes
+    ----------
+    left
+        Whether a call that goes on was given up.
+    """
+
+    def __init__(self, clock: Callable[[], float], wait: Wait) -> None:
+        self._clock = clock
+        self._wait = wait
+        self._calls = Calls()
+        self._stopped_at: float | None = None
+        self._last: Future[Any] | None = None
+        self.left = False
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Begin a call, after those before it.
+
+        Parameters
+        ----------
+        call
+            Its result or its exception is the future's.
+        """
+        self._last = future = self._calls.submit(call)
+        return future
+
+    def result(self, future: Future[T], first_s: float, meanwhile: Callable[[], None]) -> T:
+        """Wait for a call and return its result.
+
+        Parameters
+        ----------
+        future
+            From `submit`.
+        first_s
+            How long to wait before `meanwhile` is called for the first time, in seconds.
+        meanwhile
+            Called again and again while the call goes on.
+
+        Raises the error of the call, and `StoreUnavailableError` if it has not ended `LEAVE_AFTER_S` after `stop`.
+        """
+        timeout = first_s
+        while True:
+            self._wait([future], timeout)
+            if future.done():
+                return future.result()
+            if self.stopped_for() > LEAVE_AFTER_S:
+                self.left = True
+                raise StoreUnavailableError(
+                    f"a call of the database did not end within {LEAVE_AFTER_S:g} s after the stop; the next run"
+                    " learns what was not committed"
+                )
+            meanwhile()
+            timeout = POLL_TIMEOUT_S
+
+    def ends(self, future: Future[Any]) -> bool:
+        """Wait for a call for `LEAVE_AFTER_S` at most, and return whether it has ended; else it is left.
+
+        Parameters
+        ----------
+        future
+            From `submit`.
+        """
+        self._wait([future], LEAVE_AFTER_S)
+        self.left = not future.done()
+        return future.done()
+
+    def stop(self) -> None:
+        """From now on, wait for at most `LEAVE_AFTER_S`."""
+        if self._stopped_at is None:
+            self._stopped_at = self._clock()
+
+    def stopped_for(self) -> float:
+        """The seconds since `stop`; 0 before it."""
+        return 0.0 if self._stopped_at is None else self._clock() - self._stopped_at
+
+    def close(self) -> None:
+        """End the thread after the last call. Wait for that, but no longer than `ends`, and not for a call left."""
+        if self._last is not None and not self._last.done() and not self.left:
+            self.ends(self._last)
+        self._calls.shutdown(wait=not self.left)
