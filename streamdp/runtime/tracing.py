@@ -1,7 +1,7 @@
 """OpenTelemetry spans of requests, learning and commits: off unless `tracing` is entered. Needs the extra `otel`.
 
 Attributes are numbers, fixed words and path templates. None has a record, a subject, a key, a token or the text of an
-error. The headers of callers are not read: a `tracestate` may hold any text.
+error. The headers of callers are not read: their trace state may hold any text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _tracer: Any = None
 
 
 def span(name: str, **attributes: int | str) -> AbstractContextManager[Any]:
-    """A span of what happens within a `with` statement, which gets it; None while there is no tracing.
+    """A span of what happens within a with statement, which gets it; None while there is no tracing.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def asked_for() -> bool:
 
 @contextmanager
 def tracing(exporter: SpanExporter | None = None) -> Iterator[None]:
-    """Export spans for as long as a `with` statement runs.
+    """Export spans for as long as a with statement runs.
 
     Parameters
     ----------
