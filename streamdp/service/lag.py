@@ -1,4 +1,4 @@
-"""How many messages of a job's Kafka topic are not committed yet, for the live page: asked of the brokers now and then."""
+"""How many messages of a job's Kafka topic are not committed yet: for the live page, asked of the brokers."""
 
 from __future__ import annotations
 
