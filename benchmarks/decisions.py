@@ -301,7 +301,7 @@ def calls() -> None:
 def kafka_clients() -> None:
     from kafka import TopicPartition
 
-    from benchmarks.kafka import PARTITIONS, TOPIC, fill, without_collector
+    from benchmarks.kafka import PARTITIONS, TOPIC, collecting_rarely, fill
     from connectors.kafka import connect
     from servers.broker import Broker
     from streamdp.runtime.worker import POLL_RECORDS
@@ -331,9 +331,9 @@ def kafka_clients() -> None:
         return found
 
     records = 300_000
-    contenders: dict[str, Callable[[], object]] = {"kafka-python": lambda: without_collector(by_kafka_python)}
+    contenders: dict[str, Callable[[], object]] = {"kafka-python": lambda: collecting_rarely(by_kafka_python)}
     if installed("confluent_kafka"):
-        contenders["confluent-kafka"] = lambda: without_collector(by_confluent)
+        contenders["confluent-kafka"] = lambda: collecting_rarely(by_confluent)
     with tempfile.TemporaryDirectory() as folder, Broker(folder) as broker:
         bootstrap = broker.bootstrap
         print(f"{records:,} records of {fill(bootstrap, records)} bytes; key, value, offset and time of each are read")

@@ -1,8 +1,9 @@
-"""How fast a worker is beside a loop that only polls. Run with `python -m benchmarks.kafka [--write]`; needs a JDK.
+"""How fast a worker is beside a loop that only polls, with each client: `python -m benchmarks.kafka [--write]`.
 
-Four partitions, JSON of 200 bytes, ten features, one consumer, a broker on the same machine, one run. Contenders take
-turns and the best of the rounds counts, for other work on the machine can only add time. `--write` puts the table into
-README.md beside this file.
+It needs a JDK. Four partitions, JSON of 200 bytes, ten features, one consumer, a broker on the same machine, one run.
+Contenders take turns and the best of the rounds counts, for other work on the machine can only add time. Rates are
+given by the clock and by the processor time of this process; shares are those of the clock. `--write` puts the table
+into README.md beside this file.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import confluent_kafka
 import kafka
 import numpy as np
 from kafka import TopicPartition
@@ -38,6 +42,9 @@ from streamdp.store.store import Store
 BEGIN, END = "<!-- kafka: begin -->", "<!-- kafka: end -->"
 TOPIC, PARTITIONS = "records", 4
 RECORDS, ROUNDS = 600_000, 3
+BARE = "bare poll loop that counts, as many a poll as the worker, garbage collected rarely"
+WORKER = "worker: decoded, learned with mu=1, committed"
+CAPPED = "worker, 100,000 subjects under a cap: admitted as well"
 FEATURES = [f"x{j}" for j in range(10)]
 SCHEMA = Schema(dict.fromkeys(FEATURES, (0, 1)), "y", target_bounds=(0, 1))
 
@@ -61,31 +68,64 @@ def fill(bootstrap: str, records: int) -> int:
     return round(sum(map(len, values)) / len(values))
 
 
-def poll_only(bootstrap: str, poll_records: int) -> float:
-    """Records a second of a loop that polls the whole topic and counts."""
+class Rate(NamedTuple):
+    """Records a second: by the clock, and of processor."""
+
+    clock: float
+    processor: float
+
+    def __str__(self) -> str:
+        return f"{self.clock / 1000:,.0f} k/s ({self.processor / 1000:,.0f} of processor)"
+
+
+@contextmanager
+def rate_of(records: int) -> Iterator[list[Rate]]:
+    """The rate at which the body reads records: the list has it afterwards."""
+    found: list[Rate] = []
+    began, busy = time.perf_counter(), time.process_time()
+    yield found
+    found.append(Rate(records / (time.perf_counter() - began), records / (time.process_time() - busy)))
+
+
+def poll_only(bootstrap: str, poll_records: int = POLL_RECORDS) -> Rate:
+    """A loop of kafka-python that polls the whole topic and counts."""
     consumer = connect(bootstrap, None, {})
     partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     consumer.assign(partitions)
     for partition in partitions:
         consumer.seek(partition, 0)
     total = sum(consumer.end_offsets(partitions).values())
-    found, began = 0, time.perf_counter()
-    while found < total:
-        found += sum(map(len, consumer.poll(timeout_ms=200, max_records=poll_records).values()))
-    seconds = time.perf_counter() - began
+    with rate_of(total) as found:
+        polled = 0
+        while polled < total:
+            polled += sum(map(len, consumer.poll(timeout_ms=200, max_records=poll_records).values()))
     consumer.close()
-    return total / seconds
+    return found[0]
 
 
-def poll_only_without_crc32c(bootstrap: str) -> float:
+def consume_only(bootstrap: str) -> Rate:
+    """The same with confluent-kafka."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
+    total = sum(consumer.get_watermark_offsets(confluent_kafka.TopicPartition(TOPIC, n))[1] for n in range(PARTITIONS))
+    with rate_of(total) as found:
+        polled = 0
+        while polled < total:
+            polled += len(consumer.consume(POLL_RECORDS, 0.2))
+    consumer.close()
+    return found[0]
+
+
+def poll_only_without_crc32c(bootstrap: str) -> Rate:
     """The same in a process where the C extension cannot be imported."""
     code = "import sys; sys.modules['crc32c'] = None; from benchmarks.kafka import *; "
-    code += f"print(poll_only({bootstrap!r}, {POLL_RECORDS}))"
+    code += f"print(*poll_only({bootstrap!r}))"
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, check=True, text=True)
-    return float(out.stdout)
+    return Rate(*map(float, out.stdout.split()))
 
 
-def collecting_rarely(run: Callable[[], float]) -> float:
+def collecting_rarely(run: Callable[[], Rate]) -> Rate:
     """As `streamdp run` does: with rare collections of garbage."""
     with rare_collections():
         return run()
@@ -93,27 +133,27 @@ def collecting_rarely(run: Callable[[], float]) -> float:
 
 @dataclass
 class Stopwatch(Observer):
-    """From the first assignment, when polling can begin, to the last commit."""
+    """From the first assignment, when polling can begin, to the last commit: by the clock, and of processor."""
 
-    began: float = 0.0
-    ended: float = 0.0
+    began: tuple[float, float] | None = None
+    ended: tuple[float, float] = (0.0, 0.0)
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-        self.ended = time.perf_counter()
+        self.ended = time.perf_counter(), time.process_time()
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
-        if shards and not self.began:
-            self.began = time.perf_counter()
+        if shards and self.began is None:
+            self.began = time.perf_counter(), time.process_time()
 
 
-def work(bootstrap: str, records: int, cap: bool) -> float:
-    """Records a second of a worker: polled, decoded, admitted, learned with noise, committed to SQLite."""
+def work(bootstrap: str, records: int, client: str, cap: bool) -> Rate:
+    """A worker: polled, decoded, admitted, learned with noise, committed to SQLite."""
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.db"
         with Store(path, "job", "f", cap=GaussianDP(100) if cap else None, shared=True) as store:
             source = KafkaSource(
-                TOPIC, SCHEMA, bootstrap_servers=bootstrap, group=uuid.uuid4().hex, key_is_subject=True
+                TOPIC, SCHEMA, bootstrap_servers=bootstrap, group=uuid.uuid4().hex, key_is_subject=True, client=client
             )
             worker = Worker(
                 source,
@@ -123,55 +163,42 @@ def work(bootstrap: str, records: int, cap: bool) -> float:
             )
             done = worker.run(max_records=records)  # else the end would wait for more
     assert done == records, f"{done} of {records} records were committed"
-    return records / (watch.ended - watch.began)
+    assert watch.began is not None
+    return Rate(*(records / (ended - began) for began, ended in zip(watch.began, watch.ended, strict=True)))
+
+
+def contenders(bootstrap: str, records: int) -> dict[tuple[str, str], Callable[[], Rate]]:
+    """What is measured, by client."""
+    found: dict[tuple[str, str], Callable[[], Rate]] = {}
+    for client, bare in (("kafka-python", poll_only), ("confluent", consume_only)):
+        found[client, BARE] = partial(collecting_rarely, partial(bare, bootstrap))
+        found[client, WORKER] = partial(collecting_rarely, partial(work, bootstrap, records, client, False))
+        found[client, CAPPED] = partial(collecting_rarely, partial(work, bootstrap, records, client, True))
+    found["kafka-python", "bare poll loop, 500 a poll (the client's default)"] = lambda: poll_only(bootstrap, 500)
+    found["kafka-python", "bare poll loop, garbage collected as usual"] = lambda: poll_only(bootstrap)
+    return found
 
 
 def measure(records: int, rounds: int) -> tuple[int, list[Row]]:
     with tempfile.TemporaryDirectory() as folder, Broker(folder) as broker:
-        bootstrap = broker.bootstrap
-        size = fill(bootstrap, records)
-        contenders = {
-            "bare": lambda: poll_only(bootstrap, POLL_RECORDS),
-            "bare, 500 a poll": lambda: poll_only(bootstrap, 500),
-            "bare, rare collections": lambda: collecting_rarely(lambda: poll_only(bootstrap, POLL_RECORDS)),
-            "worker": lambda: collecting_rarely(lambda: work(bootstrap, records, False)),
-            "capped": lambda: collecting_rarely(lambda: work(bootstrap, records, True)),
-        }
-        best = dict.fromkeys(contenders, 0.0)
+        size = fill(broker.bootstrap, records)
+        runs = contenders(broker.bootstrap, records)
+        best: dict[tuple[str, str], Rate] = {}
         for _ in range(rounds):
-            best = {name: max(best[name], run()) for name, run in contenders.items()}
-        slow = poll_only_without_crc32c(bootstrap)
-    bare = best["bare"]
+            best |= {name: max(best.get(name, Rate(0, 0)), run()) for name, run in runs.items()}
+        best["kafka-python", "bare poll loop without the C `crc32c`"] = poll_only_without_crc32c(broker.bootstrap)
+    return size, [row(client, what, rate, best[client, BARE]) for (client, what), rate in best.items()]
 
-    def rate(value: float) -> str:
-        return f"{value / 1000:,.0f} k/s"
 
-    beside = f"bare poll loop: {rate(bare)}"
-    share = best["worker"] / bare
-    return size, [
-        Row("bare poll loop that counts, as many a poll as the worker", rate(bare)),
-        Row("bare poll loop that counts, 500 a poll (the client's default)", rate(best["bare, 500 a poll"])),
-        Row(
-            "bare poll loop, garbage collected rarely, as `streamdp run` does",
-            rate(best["bare, rare collections"]),
-            f"{best['bare, rare collections'] / bare:.2f} of {beside}",
-        ),
-        Row("bare poll loop without the C `crc32c`", rate(slow), f"{slow / bare:.2f} of {beside}"),
-        Row(
-            "worker: decoded, learned with mu=1, committed",
-            rate(best["worker"]),
-            f"{share:.2f} of {beside}",
-            "0.90",
-            share >= 0.9,
-        ),
-        Row(
-            "worker, 100,000 subjects under a cap: admitted as well",
-            rate(best["capped"]),
-            f"{best['capped'] / bare:.2f} of {beside}",
-            "0.90",
-            best["capped"] / bare >= 0.9,
-        ),
-    ]
+def row(client: str, what: str, rate: Rate, bare: Rate) -> Row:
+    """One line of the table."""
+    share = rate.clock / bare.clock
+    beside = "" if what == BARE else f"{share:.2f} of its bare poll loop"
+    if what not in (WORKER, CAPPED):
+        return Row(f"{client}: {what}", str(rate), beside)
+    if client == "kafka-python":
+        return Row(f"{client}: {what}", str(rate), beside, "0.90", share >= 0.9)
+    return Row(f"{client}: {what}", str(rate), beside, "0.90; 400 k/s", share >= 0.9 and rate.clock >= 400_000)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,17 +7,18 @@ partition stays paused until `start` says at which offset to continue. Needs the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from kafka import ConsumerRebalanceListener, TopicPartition
+from kafka import TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError
-from kafka.structs import MemberState, OffsetAndMetadata
+from kafka.structs import MemberState
 
 from connectors.jsonrows import encode_json
 from connectors.kafkaclient import connect, kafka_errors, partitions_of, topic_id
+from connectors.kafkagroup import GroupClient, PythonGroup
 from streamdp.data.records import (
     Batch,
     DeadLetter,
@@ -30,8 +31,6 @@ from streamdp.data.records import (
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 
 LAG_TIMEOUT_S = 0.5
-
-_OnPartitions = Callable[[Iterable[TopicPartition]], None]
 
 
 class KafkaSource:
@@ -61,10 +60,14 @@ class KafkaSource:
         Put the raw values of bad messages into their dead letters. They are personal data.
     decode
         Turns values into a batch, as `jsonrows.encode_json` does; for Avro there is `avrorows.AvroDecoder`.
+    client
+        What reads the messages: `kafka-python`, or `confluent`, which is several times as fast (extra `kafka-fast`).
     options
-        Other options of `kafka.KafkaConsumer`: SASL, TLS, client ids, fetch sizes.
+        Other options of `kafka.KafkaConsumer`: SASL, TLS, client ids, fetch sizes. They have these names for both
+        clients.
 
-    Raises the errors of `kafkaclient.connect`, and `ConfigError` for another value of `start` or `on_missing`.
+    Raises the errors of `kafkaclient.connect` and of `kafkafast.FastGroup`, and `ConfigError` for another value of
+    `client`, `start` or `on_missing`.
 
     A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The brokers give each
     topic an id, so that another topic of the same name is recognised. Brokers before Kafka 2.8 do not, and positions of
@@ -84,12 +87,15 @@ class KafkaSource:
         on_missing: str = "stop",
         keep_payload: bool = False,
         decode: Callable[..., Batch] = encode_json,
+        client: str = "kafka-python",
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        if client not in ("kafka-python", "confluent"):
+            raise ConfigError("expected the client kafka-python or confluent")
         if start not in ("earliest", "latest") or on_missing not in ("stop", "earliest", "latest"):
             raise ConfigError("expected start earliest or latest, and on_missing stop, earliest or latest")
         self.topic = topic
-        self._group = group
+        self._group_name = group
         self._encoder = encoder
         self._key_is_subject = key_is_subject
         self._budget_header = budget_header
@@ -100,11 +106,18 @@ class KafkaSource:
         self._decode = decode
         self._listener: RebalanceListener | None = None
         self._new: list[Shard] = []
-        self._held: set[TopicPartition] = set()
-        self._read: dict[TopicPartition, int] = {}
+        self._read: dict[int, int] = {}
         self._rebalancing = False
         self._topic_id: str | None = None
-        self._consumer = connect(bootstrap_servers, group, options or {})
+        self._group: GroupClient
+        if client == "confluent":
+            from connectors.kafkafast import FastGroup
+
+            self._consumer = connect(bootstrap_servers, None, options or {})
+            self._group = FastGroup(bootstrap_servers, group, options or {})
+        else:
+            self._consumer = connect(bootstrap_servers, group, options or {})
+            self._group = PythonGroup(self._consumer)
 
     def subscribe(self, listener: RebalanceListener) -> None:
         """Join the group.
@@ -120,17 +133,12 @@ class KafkaSource:
         partitions_of(self._consumer, self.topic)
         self._topic_id = topic_id(self._consumer, self.topic)
         self._listener = listener
-        self._consumer.subscribe([self.topic], listener=_Listener(self._hold, self._revoked, self._lost))
+        self._group.subscribe(self.topic, self._hold, self._revoked, self._lost)
 
-    def _hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Pause new partitions until `start`."""
-        for partition in partitions:
-            self._consumer.seek(partition, 0)  # any position: without one, the client asks the broker for it
-            self._consumer.pause(partition)
-            self._held.add(partition)
-            self._new.append(Shard(*partition))
+    def _hold(self, partitions: set[int]) -> None:
+        self._new += [Shard(self.topic, number) for number in sorted(partitions)]
 
-    def _revoked(self, partitions: Iterable[TopicPartition]) -> None:
+    def _revoked(self, partitions: set[int]) -> None:
         if (shards := self._forget(partitions)) and self._listener is not None:
             self._rebalancing = True
             try:
@@ -138,15 +146,14 @@ class KafkaSource:
             finally:
                 self._rebalancing = False
 
-    def _lost(self, partitions: Iterable[TopicPartition]) -> None:
+    def _lost(self, partitions: set[int]) -> None:
         if (shards := self._forget(partitions)) and self._listener is not None:
             self._listener.lost(shards)
 
-    def _forget(self, partitions: Iterable[TopicPartition]) -> set[Shard]:
-        shards = {Shard(*partition) for partition in partitions}
-        for shard in shards:
-            self._held.discard(TopicPartition(*shard))
-            self._read.pop(TopicPartition(*shard), None)
+    def _forget(self, partitions: set[int]) -> set[Shard]:
+        shards = {Shard(self.topic, number) for number in partitions}
+        for number in partitions:
+            self._read.pop(number, None)
         self._new = [shard for shard in self._new if shard not in shards]
         return shards
 
@@ -160,10 +167,9 @@ class KafkaSource:
 
         If the offset is too large, `poll` raises it: with transactions, only the broker knows where a partition ends.
         """
-        partition = TopicPartition(*shard)
-        if partition not in self._consumer.assignment():
+        if shard.partition not in self._group.partitions:
             return None  # revoked in the meantime
-        first, end = self._bounds(partition)
+        first, end = self._bounds(shard.partition)
         offset = (first if self._start == "earliest" else end) if position is None else position.get("offset")
         if not isinstance(offset, int):
             raise SourceError(f"{shard}: expected the position of a topic, got another one")
@@ -172,25 +178,22 @@ class KafkaSource:
             offset = self._missing(shard, offset, first, end, "the topic was deleted and created again")
         elif offset < first:
             offset = self._missing(shard, offset, first, end)
-        self._read_from(partition, offset)
+        self._read_from(shard.partition, offset)
         return self._position(offset)
 
     def _position(self, offset: int) -> Position:
         return {"offset": offset} if self._topic_id is None else {"offset": offset, "topic_id": self._topic_id}
 
-    def _bounds(self, partition: TopicPartition) -> tuple[int, int]:
+    def _bounds(self, partition: int) -> tuple[int, int]:
         """The first offset of the broker, and the one before which all can be read."""
+        key = TopicPartition(self.topic, partition)
         with kafka_errors():
-            first = self._consumer.beginning_offsets([partition])[partition]
-            end = self._consumer.end_offsets([partition])[partition]
-        return first, end
+            return self._consumer.beginning_offsets([key])[key], self._consumer.end_offsets([key])[key]
 
-    def _read_from(self, partition: TopicPartition, offset: int) -> None:
-        with contextlib.suppress(ValueError):  # revoked in the meantime
-            self._consumer.seek(partition, offset)
+    def _read_from(self, partition: int, offset: int) -> None:
+        if partition in self._group.partitions:  # else it was taken away in the meantime
             self._read[partition] = offset
-            self._held.discard(partition)
-            self._consumer.resume(partition)
+            self._group.read_from(partition, offset)
 
     def _missing(self, shard: Shard, offset: int, first: int, end: int, what: str = "") -> int:
         if self._on_missing == "stop":
@@ -203,26 +206,27 @@ class KafkaSource:
             )
         return first if self._on_missing == "earliest" else end
 
-    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, list[Any]]]:
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         """See `ShardedSource.poll`."""
         with kafka_errors():
-            self._finish_rejoin()
             try:
-                found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
+                found = self._group.poll(max_records, timeout_s)
             except OffsetOutOfRangeError as error:  # the broker deleted the next messages, or never had them
                 self._check_topic()
-                for partition, offset in error.args[0].items():
-                    self._read_from(partition, self._missing(Shard(*partition), offset, *self._bounds(partition)))
+                for key, offset in error.args[0].items():
+                    shard = Shard(*key)
+                    self._read_from(key.partition, self._missing(shard, offset, *self._bounds(key.partition)))
                 return []
+        ends = {partition: self._group.offsets([raw[0], raw[-1]]).tolist() for partition, raw in found.items()}
         if found:
             try:
                 self._check_topic()
             except SourceUnavailableError:  # the next poll returns these messages again
-                for partition, messages in found.items():
-                    self._read_from(partition, messages[0].offset)
+                for partition, (first, _) in ends.items():
+                    self._read_from(partition, first)
                 raise
-        self._read |= {partition: messages[-1].offset + 1 for partition, messages in found.items()}
-        return [(Shard(*partition), messages) for partition, messages in found.items()]
+        self._read |= {partition: last + 1 for partition, (_, last) in ends.items()}
+        return [(Shard(self.topic, partition), raw) for partition, raw in found.items()]
 
     def _check_topic(self) -> None:
         """Raise `SourceError` if what was polled may be of another topic of the same name.
@@ -240,26 +244,15 @@ class KafkaSource:
                 " new records"
             )
 
-    def _finish_rejoin(self) -> None:
-        """Mark an unfinished rebalance as needed, so that the next poll continues it.
-
-        A change of metadata starts a rebalance without this mark. If a poll ends between the answers to JoinGroup and
-        SyncGroup, the client never reads the result, and the broker removes the member. The Java client had the same
-        defect (KAFKA-9815) and the same remedy.
-        """
-        coordinator = self._consumer._coordinator  # noqa: SLF001 - the client has no public name for it
-        if coordinator.rejoining:
-            coordinator.request_rejoin()
-
     @property
     def settled(self) -> bool:
         """See `ShardedSource.settled`."""
-        return self._consumer.group_metadata().state is MemberState.STABLE
+        return self._group.state == str(MemberState.STABLE)
 
     def awaited(self) -> str:
         """See `ShardedSource.awaited`."""
-        group = f"the group {self._group!r}"
-        match self._consumer.group_metadata().state:
+        group = f"the group {self._group_name!r}"
+        match self._group.state:
             case MemberState.UNJOINED:
                 return f"{group}: its broker does not let this worker in yet"
             case MemberState.STABLE:
@@ -267,46 +260,43 @@ class KafkaSource:
             case _:
                 return f"the rebalance of {group}, which ends when all its members have answered"
 
-    def decode(self, shard: Shard, messages: list[Any]) -> Batch:
+    def decode(self, shard: Shard, messages: Sequence[Any]) -> Batch:
         """See `ShardedSource.decode`."""
-        offsets = np.array([m.offset for m in messages], dtype=np.int64)
-        position = self._position(messages[-1].offset + 1)
+        group, offsets = self._group, self._group.offsets(messages)
+        values = group.values(messages)
         given: dict[str, list[str | None]] = {}
         if self._budget_column is not None:
-            given[self._budget_column] = [_header(m.headers, self._budget_header) for m in messages]
-        batch = self._decode([m.value for m in messages], offsets, position, self._encoder, given)
+            given[self._budget_column] = [_header(found, self._budget_header) for found in group.headers(messages)]
+        batch = self._decode(values, offsets, self._position(int(offsets[-1]) + 1), self._encoder, given)
         kept = np.searchsorted(offsets, batch.positions)
-        times = np.array([m.timestamp for m in messages], dtype=np.int64)
-        batch = replace(batch, timestamps=times[kept])
+        batch = replace(batch, timestamps=group.times(messages)[kept])
         if self._key_is_subject:
-            batch = _with_subjects(batch, [messages[i].key for i in kept.tolist()])
+            keys = group.keys(messages)
+            batch = _with_subjects(batch, keys if len(kept) == len(keys) else [keys[i] for i in kept.tolist()])
         if self._keep_payload and batch.dead:
             places = np.searchsorted(offsets, [letter.position for letter in batch.dead]).tolist()
-            dead = [replace(d, payload=messages[i].value) for d, i in zip(batch.dead, places, strict=True)]
+            dead = [replace(d, payload=values[i]) for d, i in zip(batch.dead, places, strict=True)]
             batch = replace(batch, dead=dead)
         return batch
 
     def advance(self, shard: Shard, position: Position) -> Position:
         """See `ShardedSource.advance`. The client passes markers and aborted records without returning them."""
-        partition = TopicPartition(*shard)
-        if self._read.get(partition) != position.get("offset"):
+        if self._read.get(shard.partition) != position.get("offset"):
             return position
-        state = self._consumer._subscription.assignment[partition]  # noqa: SLF001 - the public call may wait and raise
-        return self._position(state.position.offset)
+        offset = self._group.position(shard.partition)
+        return self._position(position["offset"] if offset is None else offset)
 
     def pause(self) -> None:
         """See `ShardedSource.pause`."""
-        self._consumer.pause(*self._consumer.assignment())
+        self._group.pause()
 
     def resume(self) -> None:
         """See `ShardedSource.resume`. Shards that wait for `start` stay paused."""
-        self._consumer.resume(*(set(self._consumer.assignment()) - self._held))
+        self._group.resume()
 
     def commit(self, positions: Mapping[Shard, Position]) -> None:
         """See `ShardedSource.commit`. Lag tools read these offsets; an error is ignored."""
-        offsets = {TopicPartition(*s): OffsetAndMetadata(p["offset"], "", -1) for s, p in positions.items()}
-        with contextlib.suppress(KafkaError, AssertionError):
-            self._consumer.commit_async(offsets)
+        self._group.commit({shard.partition: position["offset"] for shard, position in positions.items()})
 
     def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
         """The number of offsets after these positions that can be read: not those of open transactions.
@@ -319,7 +309,7 @@ class KafkaSource:
         Returns no entry for a shard of another worker; none at all within a rebalance, or if the broker does not answer
         within `LAG_TIMEOUT_S`.
         """
-        ours = [TopicPartition(*shard) for shard in positions if TopicPartition(*shard) in self._read]
+        ours = [TopicPartition(*shard) for shard in positions if shard.partition in self._read]
         if self._rebalancing or not ours:
             return {}
         ends: dict[TopicPartition, int] = {}
@@ -330,24 +320,15 @@ class KafkaSource:
     def close(self) -> None:
         """See `ShardedSource.close`."""
         self._listener = None
+        self._group.close()
         with contextlib.suppress(KafkaError):
-            self._consumer.close(timeout_ms=5000)
+            self._consumer.close(autocommit=False, timeout_ms=int(1000 * LAG_TIMEOUT_S))
 
 
-@ConsumerRebalanceListener.register  # the client looks for its own class, which is not typed
-class _Listener:
-    """The three calls that the client makes in a rebalance."""
-
-    def __init__(self, assigned: _OnPartitions, revoked: _OnPartitions, lost: _OnPartitions) -> None:
-        self.on_partitions_assigned = assigned
-        self.on_partitions_revoked = revoked
-        self.on_partitions_lost = lost
-
-
-def _with_subjects(batch: Batch, keys: list[Subject | None]) -> Batch:
+def _with_subjects(batch: Batch, keys: Sequence[Subject | None]) -> Batch:
     """The batch with these subjects; a record without a subject becomes a dead letter."""
     if all(keys):
-        return replace(batch, subjects=keys)
+        return replace(batch, subjects=list(keys))
     good = np.array([bool(key) for key in keys])
     lacking = [DeadLetter(int(place), "missing", "key") for place in batch.positions[~good]]
     return replace(
@@ -363,7 +344,7 @@ def _with_subjects(batch: Batch, keys: list[Subject | None]) -> Batch:
     )
 
 
-def _header(headers: Iterable[tuple[str, bytes]], name: str | None) -> str | None:
+def _header(headers: Iterable[tuple[str, bytes | None]], name: str | None) -> str | None:
     """The value of the first header of this name."""
     for key, value in headers:
         if key == name and value is not None:

@@ -94,7 +94,7 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
         with kafka_errors():
             return KafkaConsumer(**settings)
     except SourceUnavailableError:
-        _explain_refusal(bootstrap_servers, options)
+        explain_refusal(bootstrap_servers, options)
         raise
 
 
@@ -157,8 +157,16 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
     return str(found[0]) if found and found[0] else None
 
 
-def _explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:
-    """Raise a `SourceError` that says why a broker that listens rejects us: the client reports only silence."""
+def explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:
+    """Raise a `SourceError` that says why a broker that listens rejects us: the clients report only silence.
+
+    Parameters
+    ----------
+    bootstrap_servers, options
+        See `connect`.
+
+    Raises `SourceUnavailableError` if a broker listens and does not answer. Returns if none listens, or all let us in.
+    """
     protocol = options.get("security_protocol", "PLAINTEXT")
     servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
     for server in map(str.strip, servers):

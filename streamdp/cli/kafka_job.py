@@ -186,29 +186,12 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
     do not have a topic.
     """
     need_clients()
-    from kafka import TopicPartition
-
-    from connectors.kafkaclient import connect, kafka_errors
+    from connectors.topiclag import unread
 
     if any("offset" not in position for position in positions.values()):
         raise SourceError("this job does not read Kafka")
     with naming(brokers):
-        consumer = connect(brokers, None, dict(options))
-    try:
-        with kafka_errors():
-            shards = set()
-            for topic in {shard.topic for shard in positions}:
-                numbers = consumer.partitions_for_topic(topic)
-                if not numbers:
-                    raise SourceError(f"there is no topic {topic!r}, or this user may not read it")
-                shards |= {Shard(topic, number) for number in numbers}
-            ends = consumer.end_offsets([TopicPartition(*shard) for shard in shards])
-            new = [TopicPartition(*shard) for shard in shards - set(positions)]
-            begun = {Shard(*key): first for key, first in consumer.beginning_offsets(new).items()} if new else {}
-    finally:
-        consumer.close(autocommit=False)
-    begun |= {shard: position["offset"] for shard, position in positions.items()}
-    return {shard: max(0, ends[TopicPartition(*shard)] - begun[shard]) for shard in sorted(shards)}
+        return unread(brokers, options, positions)
 
 
 def produce(

@@ -24,6 +24,9 @@ def serve(
         Literal["info", "warning", "error"],
         typer.Option(help="What standard error shows: info has every call, error has failures only."),
     ] = "info",
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Export OpenTelemetry spans by OTLP, to where OTEL_* variables say.")
+    ] = False,
 ) -> None:
     """Serve the committed models of jobs over HTTP, and learn from requests those whose source is http.
 
@@ -39,4 +42,5 @@ def serve(
     except ModuleNotFoundError as error:
         raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
     accepted = Accepted(accept_budget, accept_loss)
-    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=accepted, log_level=log_level.upper())
+    level = log_level.upper()
+    run(configs, host, port, tls_cert=tls_cert, tls_key=tls_key, accepted=accepted, log_level=level, trace=trace)

@@ -24,6 +24,7 @@ from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEO
 from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import Committing, DeadLetters, Estimator
 from streamdp.runtime.signals import stopped_by_signals
+from streamdp.runtime.tracing import span
 from streamdp.store.snapshot import Counts, Snapshot
 
 POLL_RECORDS = 65_536
@@ -273,7 +274,8 @@ class Runner:
         return total(self._counts) - total(self._committed)
 
     def _learn(self, batch: Batch) -> None:
-        counts = self._call(partial(learn, self._estimator, batch, self._counts))
+        with span("learn", records=len(batch), dead=len(batch.dead)):
+            counts = self._call(partial(learn, self._estimator, batch, self._counts))
         if batch.dead and self._dead_letters is not None:
             self._dead_letters.write(batch.dead)
         self._counts = counts
@@ -299,7 +301,8 @@ class Runner:
 
     def _write(self, state: Mapping[str, Any]) -> None:
         letters = {} if self._dead_letters is None else {"letters": self._dead_letters.commit()}
-        self._store.commit(state, self._position, self._counts, **letters)
+        with span("commit", records=self._pending):
+            self._store.commit(state, self._position, self._counts, **letters)
 
     def _report(self) -> None:
         if self._on_progress is not None:

@@ -9,9 +9,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamdp.runtime.tracing import span
 from streamdp.service.access import is_loopback
 from streamdp.service.metrics import Metrics
 from streamdp.service.problems import ProblemError, busy
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 access_log = logging.getLogger("streamdp.service.access")
 error_log = logging.getLogger("streamdp.service.errors")
@@ -49,6 +52,10 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        with span("request") as current:
+            await self._answer(scope, receive, send, current)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, current: Any) -> None:
         began, status = time.perf_counter(), 0
 
         async def noted(message: Message) -> None:
@@ -75,6 +82,12 @@ class Guard:
             path = getattr(scope.get("route"), "path", "(none)")
             self._metrics.answered(scope["method"], path, status, seconds)
             access_log.info("%s %s %d %.6f", scope["method"], path, status, seconds)
+            if current is not None:
+                method = scope["method"] if scope["method"] in _METHODS else "_OTHER"  # a caller may send any word
+                current.update_name(f"{method} {path}")
+                current.set_attributes(
+                    {"http.request.method": method, "http.route": path, "http.response.status_code": status}
+                )
 
 
 def _host(scope: Scope) -> str:

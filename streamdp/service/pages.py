@@ -21,6 +21,7 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.ledger.report import SHARES, ledger_status
 from streamdp.service import documents
 from streamdp.service.jobs import Job
+from streamdp.service.lag import lag
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
 from streamdp.service.requests import allowed, job_for
@@ -110,6 +111,7 @@ async def about(request: Request, job: JobName) -> Response:
         {
             "history": await asyncio.to_thread(_history, found),
             "waiting": found.waiting,
+            "lag": await asyncio.to_thread(lag, found),
             "trouble": found.trouble,
             "reasons": dict(found.reasons),
             "reasons_over_time": [{"at": at, "reasons": reasons} for at, reasons in found.reasons_over_time],

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
 from streamdp.runtime.signals import ended_by_sigterm
+from streamdp.runtime.tracing import asked_for, tracing
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
 
@@ -101,6 +102,7 @@ def serve(
     tls_key: str | None = None,
     accepted: Accepted = NOTHING,
     log_level: str = "INFO",
+    trace: bool = False,
 ) -> None:
     """Serve jobs until SIGTERM or SIGINT. The address is printed on standard output when requests are answered.
 
@@ -116,6 +118,8 @@ def serve(
         What the operator accepts for jobs that learn here.
     log_level
         The least level, of `logging`, of the lines on standard error: calls are INFO, failures are ERROR.
+    trace
+        Whether to export OpenTelemetry spans; its environment variables ask for it, too: see `tracing.asked_for`.
 
     Raises `ConfigError` for settings that contradict each other, an address that cannot be used, and files that are no
     certificate; and the errors of the jobs' stores.
@@ -125,7 +129,8 @@ def serve(
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal again at its end.
     ended = contextlib.suppress(KeyboardInterrupt)
-    with listen(host, port) as listening, _log_to_standard_error(log_level), ended_by_sigterm(), ended:
+    traced = tracing() if trace or asked_for() else contextlib.nullcontext()
+    with traced, listen(host, port) as listening, _log_to_standard_error(log_level), ended_by_sigterm(), ended:
         Server(app, listening, tls_cert, tls_key).serve_until_stopped()
 
 

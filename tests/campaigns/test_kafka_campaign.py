@@ -191,10 +191,11 @@ def read_topic(bootstrap: str) -> dict[int, list[Message]]:
 class Campaign:
     """Servers, workers, and what happens to them."""
 
-    def __init__(self, folder: Path, seed: int, session_ms: int, rate: float) -> None:
+    def __init__(self, folder: Path, seed: int, session_ms: int, rate: float, client: str) -> None:
         self.folder = folder
         self.rng = random.Random(seed)
         self.session_ms = session_ms
+        self.client = client
         self.broker = Broker(folder / "kafka")
         self.postgres = Postgres(folder / "postgres")
         self.rate = rate
@@ -409,7 +410,7 @@ class Campaign:
     def _start_worker(self) -> str:
         self._started += 1
         name = f"w{self._started}"
-        command = [sys.executable, str(PROGRAM), self.broker.bootstrap, TOPIC, str(self.session_ms)]
+        command = [sys.executable, str(PROGRAM), self.broker.bootstrap, TOPIC, str(self.session_ms), self.client]
         command += [self.postgres.url, str(self.log_file), name]
         self.workers[name] = Process(command, self.folder / f"{name}.log", env=self.environment)
         return name
@@ -639,9 +640,10 @@ def campaign(
     folder: Path,
     session_ms: int = 6000,
     rate: float = 200,
+    client: str = "kafka-python",
 ) -> dict[str, int]:
     """Run it with events in random order, and return its figures."""
-    run = Campaign(folder, seed, session_ms, rate)
+    run = Campaign(folder, seed, session_ms, rate, client)
     bursts = []
     while kills:
         bursts.append(min(kills, run.rng.choice([1, 1, 2, 3])))
@@ -666,6 +668,7 @@ rebalances
 while a topic is read, and then compares every commit, count, state and spend with a plain replay of what was produced.
 It passes only where every offset was counted exactly once and no subject is over its cap. These are its figures.
 """
+CLIENTS = ("kafka-python", "confluent")
 FAST: dict[str, Any] = {"kills": 2, "broker_kills": 1, "postgres_kills": 1, "rebalances": 1, "zombies": 1, "seed": 1}
 FULL: dict[str, Any] = {
     "kills": 100,
@@ -679,8 +682,9 @@ FULL: dict[str, Any] = {
 
 @pytest.mark.campaign
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGSTOP and /proc")
-def test_a_few_of_each(tmp_path: Path) -> None:
-    figures = campaign(**FAST, folder=tmp_path, session_ms=2000, rate=500)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_few_of_each(tmp_path: Path, client: str) -> None:
+    figures = campaign(**FAST, folder=tmp_path, session_ms=2000, rate=500, client=client)
     assert figures["zombies fenced by the epoch alone"] == 1
 
 
@@ -697,9 +701,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_kafka_campaign", description=__doc__)
     parser.add_argument("--fast", action="store_true", help="a few of each only")
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--client", choices=CLIENTS, default=CLIENTS[0])
     parser.add_argument("--write", action="store_true", help="replace benchmarks/campaign.md")
     given = parser.parse_args()
-    size = dict(FAST if given.fast else FULL)
+    size = dict(FAST if given.fast else FULL) | {"client": given.client}
     if given.seed is not None:
         size["seed"] = given.seed
     with tempfile.TemporaryDirectory(prefix="streamdp-campaign-") as folder:

@@ -34,6 +34,9 @@ CAP = PureDP(3.0)
 SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
 
 
+both = pytest.mark.parametrize("client", ["kafka-python", "confluent"])
+
+
 def fields(i: int) -> dict[str, Any]:
     return {"a": (i % 7) / 7, "b": (i % 3) - 1.0, "y": i % 5 / 5, "extra": "x"}
 
@@ -177,23 +180,26 @@ def admin(broker: Broker) -> kafka.KafkaAdminClient:
 
 def group_offsets(broker: Broker, topic: str) -> dict[int, int]:
     """What a lag tool sees."""
-    client = admin(broker)
+    control = admin(broker)
     try:
-        (found,) = client.list_group_offsets([f"g-{topic}"]).values()
+        (found,) = control.list_group_offsets([f"g-{topic}"]).values()
         return {partition.partition: said.offset for partition, said in found.items()}
     finally:
-        client.close()
+        control.close()
 
 
-def test_every_record_counts_once_over_restarts(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+@both
+def test_every_record_counts_once_over_restarts(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
+) -> None:
     topic = make_topic(4)
     produce(broker.bootstrap, topic, [(f"s{i % 500}", fields(i)) for i in range(1000)])
     path = tmp_path / "job.db"
-    assert work(path, source(broker.bootstrap, topic), 1000, commit_records=100) == 1000
+    assert work(path, source(broker.bootstrap, topic, client=client), 1000, commit_records=100) == 1000
     assert summed(path) == Counts(1000, 0, 0)
     assert group_offsets(broker, topic) == positions(path)
     produce(broker.bootstrap, topic, [(f"s{i % 500}", fields(i)) for i in range(1000)])
-    assert work(path, source(broker.bootstrap, topic), 1000, commit_records=100) == 1000
+    assert work(path, source(broker.bootstrap, topic, client=client), 1000, commit_records=100) == 1000
     assert summed(path) == Counts(1500, 500, 0)  # each subject has 3, and 4 records
     shards = {snapshot.shard: snapshot.position for snapshot in Store.snapshots(path)}
     assert set(shards) == {Shard(topic, i) for i in range(4)}
@@ -269,7 +275,10 @@ def test_payloads_are_kept_where_asked_for(broker: Broker, make_topic: Callable[
     ]
 
 
-def test_a_budget_may_come_in_a_header(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+@both
+def test_a_budget_may_come_in_a_header(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
+) -> None:
     topic = make_topic()
     schema = Schema(SCHEMA.features, "y", target_bounds=(0, 1), budget="eps")
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
@@ -287,7 +296,7 @@ def test_a_budget_may_come_in_a_header(broker: Broker, make_topic: Callable[...,
     producer.close()
     letters = Letters()
     path = tmp_path / "job.db"
-    budgeted = source(broker.bootstrap, topic, schema=schema, budget_header="eps")
+    budgeted = source(broker.bootstrap, topic, client=client, schema=schema, budget_header="eps")
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
         Worker(budgeted, lambda: model(store), store, dead_letters=letters).run(7, 1.5)
         assert store.ledger is not None
@@ -314,26 +323,27 @@ def test_too_many_bad_records_stop_after_a_commit(
     assert positions(path) == {0: 221}
 
 
-def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+@both
+def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
-    work(path, source(broker.bootstrap, topic), 100)
+    work(path, source(broker.bootstrap, topic, client=client), 100)
     produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(100)])
-    client = admin(broker)
-    client.delete_records({kafka.TopicPartition(topic, 0): 150})
+    control = admin(broker)
+    control.delete_records({kafka.TopicPartition(topic, 0): 150})
     with pytest.raises(
         SourceError, match=r"50 records are lost.* --on-missing earliest .* --on-missing latest "
     ) as caught:
-        work(path, source(broker.bootstrap, topic))
+        work(path, source(broker.bootstrap, topic, client=client))
     assert not isinstance(caught.value, SourceUnavailableError)
     assert positions(path) == {0: 100}
-    assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 50) == 50
+    assert work(path, source(broker.bootstrap, topic, client=client, on_missing="earliest"), 50) == 50
     assert (summed(path), positions(path)) == (Counts(150, 0, 0), {0: 200})
 
     produce(broker.bootstrap, topic, [("u", fields(1))] * 10)
-    client.delete_records({kafka.TopicPartition(topic, 0): 205})
+    control.delete_records({kafka.TopicPartition(topic, 0): 205})
     latest = Watcher()
-    with Colleague(path, source(broker.bootstrap, topic, on_missing="latest"), latest) as colleague:
+    with Colleague(path, source(broker.bootstrap, topic, client=client, on_missing="latest"), latest) as colleague:
         wait_until(lambda: latest.mine)
         time.sleep(0.5)
         produce(broker.bootstrap, topic, [(f"v{i}", fields(i)) for i in range(5)])
@@ -341,14 +351,14 @@ def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], t
         colleague.leave()
     assert (summed(path), positions(path)) == (Counts(155, 0, 0), {0: 215})
 
-    client.delete_topics([topic])
+    control.delete_topics([topic])
     time.sleep(0.5)
     create_topic(broker.bootstrap, topic)
-    client.close()
+    control.close()
     with pytest.raises(SourceError, match="has 0 to 0: the topic was deleted and created again"):
-        work(path, source(broker.bootstrap, topic))
+        work(path, source(broker.bootstrap, topic, client=client))
     produce(broker.bootstrap, topic, [(f"w{i}", fields(i)) for i in range(5)])
-    assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 5) == 5
+    assert work(path, source(broker.bootstrap, topic, client=client, on_missing="earliest"), 5) == 5
     assert (summed(path), positions(path)) == (Counts(160, 0, 0), {0: 5})
 
 
@@ -375,8 +385,9 @@ def test_another_topic_of_the_same_name_is_recognised(
     assert work(path, source(broker.bootstrap, topic), 10) == 10  # the position has the new topic's id
 
 
+@both
 def test_a_position_without_an_id_gets_the_topics_at_the_first_start(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
 ) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
     shard = Shard(topic, 0)
@@ -384,12 +395,12 @@ def test_a_position_without_an_id_gets_the_topics_at_the_first_start(
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
         store.claim([shard])
         store.commit_parts({shard: Part(model(store).state_dict(), {"offset": 20}, Counts(20))})
-    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.1) as colleague:
+    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=0.1) as colleague:
         wait_until(lambda: "topic_id" in Store.snapshots(path, "job")[0].position)
         colleague.leave()
     create_again(broker, topic, 30)
     with pytest.raises(SourceError, match="deleted and created again"):
-        work(path, source(broker.bootstrap, topic), 10)
+        work(path, source(broker.bootstrap, topic, client=client), 10)
     assert summed(path) == Counts(20)
 
 
@@ -405,13 +416,20 @@ def poll_in_turn(reader: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> thread
     return turn
 
 
-@pytest.mark.parametrize("on_missing", ["stop", "earliest"])
+@pytest.mark.parametrize(
+    ("on_missing", "client"), [("stop", "kafka-python"), ("earliest", "kafka-python"), ("earliest", "confluent")]
+)
 def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_missing: str
+    broker: Broker,
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_missing: str,
+    client: str,
 ) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
-    reader = source(broker.bootstrap, topic, on_missing=on_missing)
+    reader = source(broker.bootstrap, topic, client=client, on_missing=on_missing)
     turn = poll_in_turn(reader, monkeypatch)
     with Colleague(path, reader, commit_seconds=0.2) as colleague:
         wait_until(lambda: path.exists() and positions(path) == {0: 100})
@@ -422,26 +440,29 @@ def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
     assert (summed(path), positions(path)) == (Counts(100), {0: 100})
 
 
-@pytest.mark.parametrize("on_missing", ["stop", "earliest"])
+@pytest.mark.parametrize(
+    ("on_missing", "client"), [("stop", "kafka-python"), ("earliest", "kafka-python"), ("earliest", "confluent")]
+)
 def test_records_that_go_while_they_are_read(
     broker: Broker,
     make_topic: Callable[..., str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     on_missing: str,
+    client: str,
 ) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(10)])
-    reader = source(broker.bootstrap, topic, on_missing=on_missing)
+    reader = source(broker.bootstrap, topic, client=client, on_missing=on_missing)
     turn = poll_in_turn(reader, monkeypatch)
     with Colleague(path, reader, commit_seconds=0.2) as colleague:
         wait_until(lambda: path.exists() and positions(path) == {0: 10})
         with turn:  # of our own making: the client stands at an offset that is no more
             produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(10)])
-            client = admin(broker)
-            client.delete_records({kafka.TopicPartition(topic, 0): 16})
-            client.close()
-            reader._consumer.seek(kafka.TopicPartition(topic, 0), 12)
+            control = admin(broker)
+            control.delete_records({kafka.TopicPartition(topic, 0): 16})
+            control.close()
+            reader._group.read_from(0, 12)
         if on_missing == "earliest":
             wait_until(lambda: positions(path) == {0: 20})
             colleague.leave()
@@ -482,12 +503,15 @@ def test_a_partition_may_begin_at_its_end(broker: Broker, make_topic: Callable[.
     assert (summed(path), positions(path)) == (Counts(5, 0, 0), {0: 15})
 
 
-def test_two_workers_share_and_hand_over(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+@both
+def test_two_workers_share_and_hand_over(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
+) -> None:
     topic, path = make_topic(4), tmp_path / "job.db"
     options = {"commit_records": 150, "commit_seconds": 0.5}
     with (
-        Colleague(path, source(broker.bootstrap, topic), **options) as first,
-        Colleague(path, source(broker.bootstrap, topic), **options) as second,
+        Colleague(path, source(broker.bootstrap, topic, client=client), **options) as first,
+        Colleague(path, source(broker.bootstrap, topic), **options) as second,  # both clients may be in one group
     ):
         wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 2)
         assert {*first.watcher.mine, *second.watcher.mine} == {Shard(topic, i) for i in range(4)}
@@ -500,7 +524,9 @@ def test_two_workers_share_and_hand_over(broker: Broker, make_topic: Callable[..
         assert len(second.watcher.mine) == 4
         with pytest.raises(ConfigError, match="ledger"):
             Worker(
-                source(broker.bootstrap, topic), lambda: LDPASGDRegressor(features=["a"], budget="eps=1"), second.store
+                source(broker.bootstrap, topic, client=client),
+                lambda: LDPASGDRegressor(features=["a"], budget="eps=1"),
+                second.store,
             )
         second.leave()
     assert summed(path) == Counts(2000, 0, 0)
@@ -559,8 +585,9 @@ def test_a_codec_that_is_not_installed_is_an_error_at_once(
     assert (summed(path), positions(path)) == (Counts(10, 0, 0), {0: 10})
 
 
+@both
 def test_only_committed_transactions_are_learned(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
 ) -> None:
     """And lag is what can be read: no marker, no aborted record, no record of an open transaction."""
     topic, path = make_topic(), tmp_path / "job.db"
@@ -578,7 +605,7 @@ def test_only_committed_transactions_are_learned(
         end(30)
     writer.begin_transaction()
     send(writer, topic, range(1000, 1007))  # stays open
-    reader, seen = source(broker.bootstrap, topic), dict[int, Any]()
+    reader, seen = source(broker.bootstrap, topic, client=client), dict[int, Any]()
 
     class LagWatcher(Watcher):
         def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
@@ -610,25 +637,26 @@ def test_deleted_records_of_aborted_transactions_are_no_loss(
     with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.2) as colleague:
         wait_until(lambda: path.exists() and positions(path) == {0: 122})
         colleague.leave()
-    client = admin(broker)
-    client.delete_records({kafka.TopicPartition(topic, 0): 122})
-    client.close()
+    control = admin(broker)
+    control.delete_records({kafka.TopicPartition(topic, 0): 122})
+    control.close()
     send(other_client(broker.bootstrap), topic, range(5))
     assert work(path, source(broker.bootstrap, topic), 5) == 5
     assert (summed(path), positions(path)) == (Counts(15, 0, 0), {0: 127})
 
 
+@both
 def test_a_store_that_is_ahead_of_an_open_transaction_waits_for_its_end(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
 ) -> None:
     """It has read uncommitted records before; that is no truncated topic."""
     topic, path = make_topic(), tmp_path / "job.db"
     writer = transactional_client(broker.bootstrap, topic)
     writer.begin_transaction()
     send(writer, topic, range(10))
-    uncommitted = source(broker.bootstrap, topic, options={"isolation_level": "read_uncommitted"})
+    uncommitted = source(broker.bootstrap, topic, client=client, options={"isolation_level": "read_uncommitted"})
     assert work(path, uncommitted, 10) == 10
-    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.2) as colleague:
+    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=0.2) as colleague:
         wait_until(lambda: colleague.watcher.mine)
         writer.commit_transaction(30)
         send(other_client(broker.bootstrap), topic, range(10, 15))
@@ -670,9 +698,9 @@ def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(
         assert "its broker does not let this worker in yet" in reader.awaited()
         reader.subscribe(Nobody())
         wait_until(polled)
-        client = admin(broker)
-        client.create_partitions({topic: 2})
-        client.close()
+        control = admin(broker)
+        control.create_partitions({topic: 2})
+        control.close()
         new.clear()
         coordinator._manager.wait_for = end_too_early
         wait_until(lambda: polled() or left)
@@ -682,11 +710,12 @@ def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(
         assert new == {Shard(topic, 0), Shard(topic, 1)}
 
 
+@both
 def test_a_member_without_a_partition_says_that_others_have_them(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
 ) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
-    readers = [source(broker.bootstrap, topic) for _ in range(2)]
+    readers = [source(broker.bootstrap, topic, client=client) for _ in range(2)]
     said = f"a partition of '{topic}': other members of the group 'g-{topic}' have all of them"
     assert not any(reader.settled for reader in readers)
     with Colleague(path, readers[0]) as one, Colleague(path, readers[1]) as other:
@@ -700,8 +729,9 @@ def test_a_member_without_a_partition_says_that_others_have_them(
         other.leave()
 
 
+@both
 def test_batches_are_closed_where_shards_are_taken_away(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
 ) -> None:
     """A worker has all shards within a batch when another one comes; then it leaves, and the other finishes."""
     topic, path = make_topic(4), tmp_path / "job.db"
@@ -712,11 +742,11 @@ def test_batches_are_closed_where_shards_are_taken_away(
     def learned() -> list[int]:
         return [snapshot.state["n_seen"] for snapshot in Store.snapshots(path, "job")]
 
-    with Colleague(path, source(broker.bootstrap, topic), **options) as first:
+    with Colleague(path, source(broker.bootstrap, topic, client=client), **options) as first:
         wait_until(lambda: len(first.watcher.mine) == 4)
         produce(broker.bootstrap, topic, [(subjects[i % 400], fields(i)) for i in range(500)])
         wait_until(lambda: first.watcher.polled == 500)
-        with Colleague(path, source(broker.bootstrap, topic), **options) as second:
+        with Colleague(path, source(broker.bootstrap, topic, client=client), **options) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 2)
             taken = [s for s in Store.snapshots(path, "job") if s.shard in second.watcher.mine]
             assert sum(s.counts.learned for s in taken) == sum(s.position["offset"] for s in taken) > 0
@@ -765,21 +795,24 @@ def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(
         assert [store.ledger.spent(f"s{i}").records for i in range(50)] == [3] * 50
 
 
-def test_stopping_commits_and_leaves_the_group(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+@both
+def test_stopping_commits_and_leaves_the_group(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
+) -> None:
     topic, path = make_topic(), tmp_path / "job.db"
     produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(30)])
-    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as colleague:
+    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=60.0) as colleague:
         wait_until(lambda: colleague.watcher.polled == 30)
         assert set(positions(path).values()) <= {0}
         colleague.leave()
     assert positions(path) == group_offsets(broker, topic) == {0: 30}
-    client = admin(broker)
-    (described,) = client.describe_groups([f"g-{topic}"]).values()
-    client.close()
+    control = admin(broker)
+    (described,) = control.describe_groups([f"g-{topic}"]).values()
+    control.close()
     assert "Empty" in str(described)  # not waiting for a member that is gone
     produce(broker.bootstrap, topic, [("t", fields(1))])
     begun = time.monotonic()
-    assert work(path, source(broker.bootstrap, topic), 1) == 1
+    assert work(path, source(broker.bootstrap, topic, client=client), 1) == 1
     assert time.monotonic() - begun < 5
 
 
@@ -799,11 +832,12 @@ def test_a_worker_that_was_fenced_by_mistake_claims_again(
     assert summed(path) == Counts(20, 0, 0)
 
 
+@both
 def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_broker(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str
 ) -> None:
     topic, path = make_topic(2), tmp_path / "job.db"
-    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as first:
+    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=60.0) as first:
         wait_until(lambda: len(positions(path)) == 2)  # the commit of where they begin is behind us
 
         def broken(parts: object) -> None:
@@ -812,21 +846,22 @@ def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_b
         monkeypatch.setattr(first.store, "commit_parts", broken)
         produce(broker.bootstrap, topic, [("s", fields(1))])
         wait_until(lambda: first.watcher.polled)
-        with Colleague(path, source(broker.bootstrap, topic)):
+        with Colleague(path, source(broker.bootstrap, topic, client=client)):
             wait_until(lambda: first.error)
     assert isinstance(first.error, StoreDamagedError)
 
 
+@both
 def test_what_is_committed_while_shards_are_taken_away_is_no_lag(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
 ) -> None:
     topic, path = make_topic(2), tmp_path / "job.db"
-    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=60.0) as first:
+    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=60.0) as first:
         wait_until(lambda: len(first.watcher.mine) == 2)
         produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(40)])
         wait_until(lambda: first.watcher.polled == 40)
         assert set(positions(path).values()) <= {0}
-        with Colleague(path, source(broker.bootstrap, topic)) as second:
+        with Colleague(path, source(broker.bootstrap, topic, client=client)) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 1)
             assert sum(positions(path).values()) == 40
             wait_until(lambda: group_offsets(broker, topic) == positions(path), 5)

@@ -18,6 +18,7 @@ import pytest
 
 from connectors import kafkaclient
 from connectors.kafka import KafkaSource
+from connectors.kafkafast import FastGroup
 from servers.broker import Broker, create_topic
 from servers.certificates import make_certificates
 from streamdp import LDPASGDRegressor, PureDP
@@ -60,10 +61,12 @@ def both(broker: Broker) -> dict[str, Any]:
     return {**scram(broker), **tls(broker), "security_protocol": "SASL_SSL"}
 
 
-def source(bootstrap: str, group: str, options: dict[str, Any]) -> KafkaSource:
-    return KafkaSource("people", SCHEMA, bootstrap_servers=bootstrap, group=group, key_is_subject=True, options=options)
+def source(bootstrap: str, group: str, options: dict[str, Any], client: str = "kafka-python") -> KafkaSource:
+    given = {"bootstrap_servers": bootstrap, "group": group, "client": client, "options": options}
+    return KafkaSource("people", SCHEMA, key_is_subject=True, **given)
 
 
+@pytest.mark.parametrize("client", ["kafka-python", "confluent"])
 @pytest.mark.parametrize(
     ("address", "options"), [("sasl_bootstrap", scram), ("tls_bootstrap", tls), ("sasl_tls_bootstrap", both)]
 )
@@ -73,11 +76,12 @@ def test_the_right_password_and_certificate_let_us_in(
     caplog: pytest.LogCaptureFixture,
     address: str,
     options: Callable[[Broker], dict[str, Any]],
+    client: str,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "job.db"
     with Store(path, "job", "f", cap=PureDP(3), shared=True) as store:
-        reader = source(getattr(secure, address), address, options(secure))
+        reader = source(getattr(secure, address), f"{address}-{client}", options(secure), client)
 
         def model() -> LDPASGDRegressor:
             return LDPASGDRegressor(features=["a"], budget="eps=1", ledger=store.ledger)
@@ -117,6 +121,29 @@ def test_a_wrong_password_or_user(
         caplog,
     )
     assert not isinstance(error, SourceUnavailableError)
+
+
+def test_a_login_that_fails_later_is_told_by_the_fast_client_too(
+    secure: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The password is changed while the worker reads."""
+    caplog.set_level(logging.DEBUG)
+    group = FastGroup(secure.sasl_bootstrap, "late", scram(secure) | {"sasl_plain_password": WRONG})
+    group.subscribe("people", *[lambda _: None] * 3)
+
+    def told() -> SourceError | None:
+        try:
+            with kafkaclient.kafka_errors():
+                group.poll(1, 0.2)
+        except SourceError as error:
+            return error
+        return None
+
+    deadline = time.monotonic() + 60
+    while (error := told()) is None or "rejects the login" not in str(error):
+        assert time.monotonic() < deadline, error
+    group.close()
+    assert WRONG not in "".join(traceback.format_exception(error)) + caplog.text
 
 
 @pytest.mark.parametrize(("address", "options"), [("tls_bootstrap", tls), ("sasl_tls_bootstrap", both)])

@@ -47,12 +47,19 @@ def fits(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
-def test_the_live_page_shows_the_model_and_each_commit(http: httpx.Client, browser: Browser) -> None:
+def test_the_live_page_shows_the_model_and_each_commit(
+    http: httpx.Client, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unread = 1234  # of a topic; test_report_topic.py has a real one
+    monkeypatch.setattr("streamdp.service.pages.lag", lambda _: unread)
     with page_of(browser, viewport={"width": 1100, "height": 1500}) as page:
         page.goto(address(http))
         learned = page.locator("[data-number=Learned]")
         before = http.get("/v1/models/late").json()["learned"]
         expect(learned).to_have_text(f"{before:,}")
+        lag = page.locator("[data-number='Not read yet']")
+        expect(lag).to_have_text("1,234")
+        unread = 0
         expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
         assert "neighbour" in page.inner_text("#statement").lower()
         weights = http.get("/v1/models/late/weights").json()["weights"]
@@ -68,6 +75,7 @@ def test_the_live_page_shows_the_model_and_each_commit(http: httpx.Client, brows
             learn(http, before + 10 * k, 10)
             expect(learned).to_have_text(f"{before + 10 * k:,}")
         expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
+        expect(lag).to_have_text("0")
         http.post("/v1/models/late/learn", json={"records": [{"x": {}, "y": "x", "subject": "s"}]})
         expect(page.locator("[data-number=Dead]")).to_have_text("1")
         expect(page.locator("#reasons")).to_contain_text("by reason: missing 1.")

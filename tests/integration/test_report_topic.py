@@ -13,6 +13,8 @@ from kafka import KafkaProducer
 
 from servers.broker import Broker
 from streamdp.protocol.local_half import LocalHalf
+from streamdp.service.jobs import FollowedJob
+from streamdp.service.lag import lag
 from streamdp.store.store import Store
 from tests.support.service import client, job
 
@@ -78,8 +80,11 @@ def test_reports_of_a_topic_are_checked_and_count_once(
         assert counted(http, 10) == (2, 1, 7)
         reasons = {"budget", "version", "impossible", "id_reused", "malformed"}
         assert reasons == set(http.get("/page/job/late").json()["reasons"])
+        assert http.get("/page/job/late").json()["lag"] == 0
 
     produce(broker, topic, json.dumps(second).encode())  # while the service is away
+    followed = job(tmp_path, "of workers", source={"type": "kafka", "topic": topic, "brokers": broker.bootstrap})
+    assert lag(FollowedJob(followed)) == 12  # its workers have committed nothing
     with client(config) as http:
         for _ in range(5):
             assert http.post("/v1/models/late/reports", json={"reports": [{}]}).json()["dead"]

@@ -97,7 +97,7 @@ class Watcher(Observer):
         self.log(kind, message=message)
 
 
-def run(bootstrap: str, topic: str, session_ms: int, url: str, log: Log) -> None:
+def run(bootstrap: str, topic: str, session_ms: int, client: str, url: str, log: Log) -> None:
     options = {"session_timeout_ms": session_ms, "heartbeat_interval_ms": 500}
     with WatchedStore(url, JOB, FINGERPRINT, cap=PureDP(CAP), shared=True) as store:
         store.log = log
@@ -115,7 +115,13 @@ def run(bootstrap: str, topic: str, session_ms: int, url: str, log: Log) -> None
         signal.signal(signal.SIGUSR2, after_claim)
         signal.signal(signal.SIGHUP, neither)
         source = KafkaSource(
-            topic, SCHEMA, bootstrap_servers=bootstrap, group="campaign", key_is_subject=True, options=options
+            topic,
+            SCHEMA,
+            bootstrap_servers=bootstrap,
+            group="campaign",
+            key_is_subject=True,
+            client=client,
+            options=options,
         )
         worker = WatchedWorker(
             source,
@@ -130,11 +136,11 @@ def run(bootstrap: str, topic: str, session_ms: int, url: str, log: Log) -> None
 
 
 def main() -> int:
-    bootstrap, topic, session_ms, url, path, who = sys.argv[1:]
+    bootstrap, topic, session_ms, client, url, path, who = sys.argv[1:]
     log = Log(path, who)
     log("started")
     try:
-        run(bootstrap, topic, int(session_ms), url, log)
+        run(bootstrap, topic, int(session_ms), client, url, log)
     except (SourceUnavailableError, StoreUnavailableError) as error:
         log("unavailable", message=str(error))
         return UNAVAILABLE

@@ -20,7 +20,7 @@ from typing import Any, cast
 import greenlet
 import pytest
 
-from connectors.kafka import KafkaSource
+from connectors.kafkagroup import PythonGroup
 from connectors.memory import Entry, MemoryShards
 from streamdp.data.records import WHOLE, Batch, Position, Shard
 from streamdp.errors import SourceUnavailableError, StoreUnavailableError
@@ -216,7 +216,7 @@ class Group:
 
 
 class Coordinator:
-    """What `KafkaSource` sees of its client's part in the group."""
+    """What `PythonGroup` sees of its client's part in the group."""
 
     rejoining = needed = False
 
@@ -228,7 +228,7 @@ class GroupShards(MemoryShards):
     """The shards of one member. To join takes two polls, as in a real client whose poll ends before the answer.
 
     The second poll goes on with what the first one began only if the rebalance is marked as needed. The client sets no
-    mark if a change of metadata was the reason (KAFKA-9815); `KafkaSource` must set it, and its own code does so here.
+    mark if a change of metadata was the reason (KAFKA-9815); `PythonGroup` must set it, and its own code does so here.
     """
 
     def __init__(self, scheduler: Scheduler, group: Group, streams: Mapping[Shard, Sequence[Entry]]) -> None:
@@ -254,7 +254,7 @@ class GroupShards(MemoryShards):
             if self._next:
                 self.rebalance(lost=list(self._next))
             else:
-                KafkaSource._finish_rejoin(cast(Any, self))
+                PythonGroup._finish_rejoin(cast(Any, self))
                 self._join()
         else:
             group.members[me] = self._scheduler.now

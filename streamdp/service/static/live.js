@@ -94,16 +94,23 @@ function reasonsChart(rows) {
   for (const row of rows) shown.reasons.add(row.at, names.map((name) => row.reasons[name] ?? 0));
 }
 
-function commit({ version, learned, refused, dead, measure, validation, weights }, job) {
-  const { guarantee } = shown;
+function numbers({ version, learned, refused, dead }) {
+  const { about, guarantee } = shown;
   const spent = guarantee.private ? ["epsilon", "delta", "mu"].filter((k) => k in guarantee).map((k) => `${k}=${guarantee[k]}`).join(", ") || "nothing spent" : "NOT private";
-  const numbers = { Version: version, Learned: learned, "Refused by a cap": refused, Dead: dead, "Per record": spent, Waiting: shown.about.waiting };
-  at("numbers").replaceChildren(...Object.entries(numbers).map(([name, value]) => {
+  const found = { Version: version, Learned: learned, "Refused by a cap": refused, Dead: dead, "Per record": spent, Waiting: about.waiting };
+  if (about.lag !== null) found["Not read yet"] = about.lag;
+  at("numbers").replaceChildren(...Object.entries(found).map(([name, value]) => {
     const box = document.createElement("div");
     box.append(make("dt", name), make("dd", typeof value === "number" ? value.toLocaleString("en") : value));
     box.lastChild.dataset.number = name;
     return box;
   }));
+}
+
+function commit(event, job) {
+  const { version, learned, refused, dead, measure, validation, weights } = event;
+  shown.last = event;
+  numbers(event);
   if (version) {
     const row = { at: Date.now() / 1000, learned, refused, dead };
     shown.rows.push(row);
@@ -126,10 +133,8 @@ async function follow(job, signal) {
     rest = parts.pop();
     for (const part of parts)
       for (const line of part.split("\n")) {
-        if (!line.startsWith("data: ")) continue;
-        const event = JSON.parse(line.slice(6));
-        timer ??= setTimeout(() => describe(job, signal).catch(() => {}), described + 2000 - Date.now());
-        commit(event, job);
+        timer ??= setTimeout(() => describe(job, signal).catch(() => {}), described + 2000 - Date.now()); // also for a comment
+        if (line.startsWith("data: ")) commit(JSON.parse(line.slice(6)), job);
       }
   }
 }
@@ -142,6 +147,7 @@ async function describe(job, signal) {
   timer = null;
   at("statement").textContent = model.statement;
   if (shown) Object.assign(shown, { about, guarantee: model.guarantee });
+  if (shown?.last) numbers(shown.last);
   at("trouble").textContent = about.trouble ?? "";
   const reasons = Object.entries(about.reasons).map(([reason, times]) => `${words(reason)} ${times.toLocaleString("en")}`);
   at("reasons").textContent = reasons.length ? `Dead records since the service started, by reason: ${reasons.join(", ")}.` : "";

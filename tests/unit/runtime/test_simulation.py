@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from connectors.kafka import KafkaSource
+from connectors.kafkagroup import PythonGroup
 from connectors.memory import BAD, Entry
 from streamdp import LDPASGDRegressor
 from streamdp.data.records import Shard
@@ -90,9 +90,9 @@ def stalls(seed: int) -> bool:
 
 
 def test_the_stall_is_found_if_a_rebalance_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its fix: `KafkaSource` does not mark a rebalance that began in an earlier poll as needed."""
+    """Without its fix: `PythonGroup` does not mark a rebalance that began in an earlier poll as needed."""
     assert not any(map(stalls, range(10)))
-    monkeypatch.setattr(KafkaSource, "_finish_rejoin", lambda _: None)
+    monkeypatch.setattr(PythonGroup, "_finish_rejoin", lambda _: None)
     assert any(map(stalls, range(10)))
 
 

@@ -1,0 +1,270 @@
+"""One member of a consumer group that reads one topic: what `kafka.KafkaSource` needs of a client, by kafka-python.
+
+`kafkafast` has the same by confluent-kafka. A new partition is held: it returns no messages until `read_from` says at
+which offset to begin. Clients raise the errors of `kafka.errors`. Needs the extra `kafka`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
+
+import numpy as np
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+_CLOSE_S = 5.0
+
+
+Told = Callable[[set[int]], None]
+"""Is called within `GroupClient.poll` with the numbers of partitions; what it raises, `poll` raises."""
+
+
+class GroupClient(Protocol):
+    """One member of a consumer group. All calls but those that read messages are made by one thread."""
+
+    def subscribe(self, topic: str, assigned: Told, revoked: Told, lost: Told) -> None:
+        """Join the group.
+
+        Parameters
+        ----------
+        topic
+            The topic. It exists.
+        assigned
+            Is told of new partitions. They are held.
+        revoked
+            Is told of partitions that go to other members when it returns.
+        lost
+            Is told of partitions that may have other owners already.
+        """
+
+    @property
+    def state(self) -> str:
+        """A `MemberState` of kafka-python."""
+
+    @property
+    def partitions(self) -> set[int]:
+        """The partitions that are assigned."""
+
+    def read_from(self, partition: int, offset: int) -> None:
+        """Begin, or continue elsewhere.
+
+        Parameters
+        ----------
+        partition
+            One of `partitions`.
+        offset
+            The offset of the next message.
+        """
+
+    def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
+        """Return the next messages by partition.
+
+        Parameters
+        ----------
+        max_records
+            The most messages to return.
+        timeout_s
+            How long to wait for the first, in seconds.
+
+        Raises `kafka.errors.OffsetOutOfRangeError` with the offsets by `TopicPartition` if the broker does not have
+        them.
+        """
+
+    def position(self, partition: int) -> int | None:
+        """Where a partition is read on: after markers and aborted records, too. None if that is not known.
+
+        Parameters
+        ----------
+        partition
+            One that `read_from` has begun.
+        """
+
+    def pause(self) -> None:
+        """Let `poll` return no messages."""
+
+    def resume(self) -> None:
+        """End `pause`."""
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Tell the broker, without waiting for it; an error is ignored.
+
+        Parameters
+        ----------
+        offsets
+            The next offset by partition.
+        """
+
+    def close(self) -> None:
+        """Leave the group. The listener may be called."""
+
+    def offsets(self, messages: Sequence[Any]) -> np.ndarray:
+        """The offsets of messages, (n,).
+
+        Parameters
+        ----------
+        messages
+            Of one partition, as `poll` returned them.
+        """
+
+    def times(self, messages: Sequence[Any]) -> np.ndarray:
+        """Their times in milliseconds since 1970, (n,).
+
+        Parameters
+        ----------
+        messages
+            See `offsets`.
+        """
+
+    def values(self, messages: Sequence[Any]) -> list[bytes | None]:
+        """Their values.
+
+        Parameters
+        ----------
+        messages
+            See `offsets`.
+        """
+
+    def keys(self, messages: Sequence[Any]) -> list[bytes | None]:
+        """Their keys.
+
+        Parameters
+        ----------
+        messages
+            See `offsets`.
+        """
+
+    def headers(self, messages: Sequence[Any]) -> list[Sequence[tuple[str, bytes | None]]]:
+        """Their headers.
+
+        Parameters
+        ----------
+        messages
+            See `offsets`.
+        """
+
+
+class PythonGroup:
+    """A `GroupClient` by kafka-python.
+
+    Parameters
+    ----------
+    consumer
+        Connected by `kafkaclient.connect` with a group.
+    """
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+        self._topic = ""
+        self._held: set[TopicPartition] = set()
+
+    def subscribe(self, topic: str, assigned: Told, revoked: Told, lost: Told) -> None:
+        """See `GroupClient.subscribe`."""
+        self._topic = topic
+
+        def hold(partitions: Iterable[TopicPartition]) -> None:
+            for partition in partitions:
+                self._consumer.seek(partition, 0)  # any position: without one, the client asks the broker for it
+                self._consumer.pause(partition)
+                self._held.add(partition)
+            assigned(_numbers(partitions))
+
+        def leave(told: Told, partitions: Iterable[TopicPartition]) -> None:
+            self._held.difference_update(partitions)
+            told(_numbers(partitions))
+
+        self._consumer.subscribe([topic], listener=_Calls(hold, partial(leave, revoked), partial(leave, lost)))
+
+    @property
+    def state(self) -> str:
+        """See `GroupClient.state`."""
+        return str(self._consumer.group_metadata().state)
+
+    @property
+    def partitions(self) -> set[int]:
+        """See `GroupClient.partitions`."""
+        return _numbers(self._consumer.assignment())
+
+    def read_from(self, partition: int, offset: int) -> None:
+        """See `GroupClient.read_from`."""
+        key = TopicPartition(self._topic, partition)
+        self._consumer.seek(key, offset)
+        self._held.discard(key)
+        self._consumer.resume(key)
+
+    def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
+        """See `GroupClient.poll`."""
+        self._finish_rejoin()
+        found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
+        return {key.partition: messages for key, messages in found.items()}
+
+    def _finish_rejoin(self) -> None:
+        """Mark an unfinished rebalance as needed, so that the next poll continues it.
+
+        A change of metadata starts a rebalance without this mark. If a poll ends between the answers to JoinGroup and
+        SyncGroup, the client never reads the result, and the broker removes the member. The Java client had the same
+        defect (KAFKA-9815) and the same remedy.
+        """
+        coordinator = self._consumer._coordinator  # noqa: SLF001 - the client has no public name for it
+        if coordinator.rejoining:
+            coordinator.request_rejoin()
+
+    def position(self, partition: int) -> int | None:
+        """See `GroupClient.position`."""
+        assigned = self._consumer._subscription.assignment  # noqa: SLF001 - the public call may wait and raise
+        return int(assigned[TopicPartition(self._topic, partition)].position.offset)
+
+    def pause(self) -> None:
+        """See `GroupClient.pause`."""
+        self._consumer.pause(*self._consumer.assignment())
+
+    def resume(self) -> None:
+        """See `GroupClient.resume`."""
+        self._consumer.resume(*(set(self._consumer.assignment()) - self._held))
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """See `GroupClient.commit`."""
+        given = {TopicPartition(self._topic, p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
+        with contextlib.suppress(KafkaError, AssertionError):
+            self._consumer.commit_async(given)
+
+    def close(self) -> None:
+        """See `GroupClient.close`."""
+        with contextlib.suppress(KafkaError):
+            self._consumer.close(timeout_ms=int(1000 * _CLOSE_S))
+
+    def offsets(self, messages: Sequence[Any]) -> np.ndarray:
+        """See `GroupClient.offsets`."""
+        return np.fromiter(map(attrgetter("offset"), messages), np.int64, len(messages))
+
+    def times(self, messages: Sequence[Any]) -> np.ndarray:
+        """See `GroupClient.times`."""
+        return np.fromiter(map(attrgetter("timestamp"), messages), np.int64, len(messages))
+
+    def values(self, messages: Sequence[Any]) -> list[bytes | None]:
+        """See `GroupClient.values`."""
+        return [message.value for message in messages]
+
+    def keys(self, messages: Sequence[Any]) -> list[bytes | None]:
+        """See `GroupClient.keys`."""
+        return [message.key for message in messages]
+
+    def headers(self, messages: Sequence[Any]) -> list[Sequence[tuple[str, bytes | None]]]:
+        """See `GroupClient.headers`."""
+        return [message.headers for message in messages]
+
+
+def _numbers(partitions: Iterable[TopicPartition]) -> set[int]:
+    return {key.partition for key in partitions}
+
+
+@ConsumerRebalanceListener.register  # the client looks for its own class, which is not typed
+class _Calls:
+    """The three calls that the client makes in a rebalance."""
+
+    def __init__(self, *calls: Callable[[Iterable[TopicPartition]], None]) -> None:
+        self.on_partitions_assigned, self.on_partitions_revoked, self.on_partitions_lost = calls

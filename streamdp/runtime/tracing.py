@@ -1,0 +1,78 @@
+"""OpenTelemetry spans of requests, learning and commits: off unless `tracing` is entered. Needs the extra `otel`.
+
+Attributes are numbers, fixed words and path templates. None has a record, a subject, a key, a token or the text of an
+error. The headers of callers are not read: their trace state may hold any text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from streamdp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+END_S = 2.0
+"""How long an export may take, in seconds: the last one delays the end of the process."""
+
+_ASKED = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
+
+_tracer: Any = None
+
+
+def span(name: str, **attributes: int | str) -> AbstractContextManager[Any]:
+    """A span of what happens within a with statement, which gets it; None while there is no tracing.
+
+    Parameters
+    ----------
+    name
+        What happens.
+    attributes
+        Numbers and fixed words. No value of a record.
+    """
+    if _tracer is None:
+        return nullcontext()
+    started: AbstractContextManager[Any] = _tracer.start_as_current_span(
+        name, attributes=attributes, record_exception=False, set_status_on_exception=False
+    )  # the text of an error may quote a record
+    return started
+
+
+def asked_for() -> bool:
+    """Whether OpenTelemetry's environment variables ask for traces by OTLP."""
+    refused = (os.environ.get("OTEL_SDK_DISABLED", "").lower(), os.environ.get("OTEL_TRACES_EXPORTER"))
+    return refused[0] != "true" and refused[1] != "none" and any(map(os.environ.get, _ASKED))
+
+
+@contextmanager
+def tracing(exporter: SpanExporter | None = None) -> Iterator[None]:
+    """Export spans for as long as a with statement runs.
+
+    Parameters
+    ----------
+    exporter
+        Where spans go. None: by OTLP over HTTP, to where OpenTelemetry's environment variables say.
+
+    Raises `ConfigError` if the extra `otel` is not installed.
+    """
+    global _tracer
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise ConfigError("traces need the extra otel: pip install 'streamdp[otel]'") from None
+    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "streamdp")}
+    provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter(timeout=END_S)))
+    _tracer = provider.get_tracer("streamdp")
+    try:
+        yield
+    finally:
+        _tracer = None
+        provider.shutdown()

@@ -1,0 +1,54 @@
+"""How many messages of a job's Kafka topic are not committed yet: for the live page, asked of the brokers."""
+
+from __future__ import annotations
+
+import time
+from weakref import WeakKeyDictionary
+
+from streamdp.config.http import ReportsSourceConfig
+from streamdp.config.kafka import KafkaSourceConfig
+from streamdp.data.records import Position, Shard
+from streamdp.errors import StreamDPError
+from streamdp.service.jobs import Job
+from streamdp.store.store import Store
+
+ASK_S = 5.0
+"""The least time between two questions about one job, in seconds."""
+
+_known: WeakKeyDictionary[Job, tuple[float, int | None]] = WeakKeyDictionary()
+
+
+def lag(job: Job) -> int | None:
+    """The number of messages after the last commit, at most `ASK_S` old. Any thread may call it; it waits for a broker.
+
+    Parameters
+    ----------
+    job
+        The job.
+
+    Returns None if the job reads no topic, or if the brokers do not answer.
+    """
+    source = job.config.source
+    if not isinstance(source, KafkaSourceConfig | ReportsSourceConfig):
+        return None
+    at, found = _known.get(job, (float("-inf"), None))
+    if time.monotonic() - at >= ASK_S:
+        try:
+            found = _ask(job, source)
+        except (StreamDPError, ImportError):  # the extra `kafka` may not be installed where the service follows
+            found = None
+        _known[job] = time.monotonic(), found
+    return found
+
+
+def _ask(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int:
+    from connectors.topiclag import unread
+
+    positions: dict[Shard, Position]
+    if isinstance(source, ReportsSourceConfig):
+        place = job.snapshot.position.get("place", {})
+        positions = {Shard(source.topic, int(n)): {"offset": at} for n, at in place.items() if n.isdigit()}
+    else:
+        snapshots = Store.snapshots(job.config.store_path, job.name) if job.snapshot.seq else []
+        positions = {snapshot.shard: snapshot.position for snapshot in snapshots}
+    return sum(unread(source.servers, source.client_options(), positions, (source.topic,)).values())
