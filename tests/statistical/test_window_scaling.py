@@ -118,10 +118,18 @@ def model(scaling: str | None = None, **options: Any) -> WindowedRegressor:
     return WindowedRegressor(**given | options, scaling=scaling)
 
 
-def test_a_window_spends_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The squares of all mu of a window add up to that of its budget, whether it is scaled, settled or too small."""
+@pytest.mark.parametrize(
+    ("target", "columns", "rounds"), [(None, 2, [ROUNDS, 0, 0]), ((-100.0, 200.0), 3, [ROUNDS, ROUNDS, 0])]
+)
+def test_a_window_spends_no_more_than_its_budget(
+    target: tuple[float, float] | None, columns: int, rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The squares of all mu of a window add up to that of its budget, whether it is scaled, settled or too small; the
+    noise of a round is that of all columns, the target among them."""
     found, whole = heard(monkeypatch), GaussianDP.from_approx(ApproxDP(1.0, 1e-6)).mu
-    learner = model(seed=1)
+    scale, plain = [], Gaussian.rows
+    monkeypatch.setattr(Gaussian, "rows", lambda noise, d: scale.append((d, noise.sensitivity)) or plain(noise, d))
+    learner = model(seed=1, target=target)
     X, y = raw(15_000)
     spent, asked = [], []
     for window in np.split(np.arange(15_000), 3):
@@ -129,10 +137,11 @@ def test_a_window_spends_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch
         learner.learn_arrays(X[window], y[window])
         asked.append(len(found) - 16)
         spent.append(sum(mu**2 for mu, _ in found))
-    assert asked == [ROUNDS, 0, 0]  # the last round of the first window changed nothing
+    assert asked == rounds  # until the last round of a window changed nothing
+    assert {noise for d, noise in scale if d == 2 * columns} == {noise_of(columns, 5000, 1, MU).sensitivity}
     assert all(0.99 * whole**2 < total <= whole**2 for total in spent)
     found.clear()
-    few = model(seed=1, window=700)
+    few = model(seed=1, window=700, target=target)
     few.learn_arrays(X[:700], y[:700])
     assert len(found) == 16  # no scale could be found, so nothing is spent on it
     assert not useful(noise_of(2, 700, 1, whole * math.sqrt(SHARE)), 2, 700)
