@@ -61,7 +61,7 @@ test-fast: $(STAMP)
 test-lowest-direct test-highest: test-%:
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check uv
-	VIRTUAL_ENV=.venv-$* .venv-$*/bin/uv pip install --quiet --resolution $* --editable '.[dev]'
+	VIRTUAL_ENV=.venv-$* .venv-$*/bin/uv pip install --quiet --resolution $* --editable '.[dev,dev-spark]'
 	.venv-$*/bin/python -m pytest -n auto --dist worksteal -m 'not campaign and not slow' tests/unit streamdp connectors
 
 # The versions that `make` installs, for every Python that pyproject.toml allows.

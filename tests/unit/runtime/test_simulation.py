@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,16 +11,16 @@ import pytest
 from sqlalchemy import select
 
 from connectors.kafkagroup import PythonGroup
-from connectors.memory import BAD, Entry
 from streamdp import LDPASGDRegressor
 from streamdp.data.records import Shard
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
 from streamdp.store.tables import SHARDS, is_shard
-from tests.support.memory_store import MemoryDatabase, MemoryStore, Remembering, check_remembered
+from tests.support.memory_store import MemoryStore
+from tests.support.schedules import short_schedule
 from tests.support.shards import CAP, check_exact, streams
-from tests.support.simulation import PointedMemory, PointedStore, Simulation, StalledError
+from tests.support.simulation import PointedStore, Simulation, StalledError
 
 
 def model(store: Store) -> LDPASGDRegressor:
@@ -36,20 +35,6 @@ def simulate(path: Path, seed: int, **options: Any) -> Simulation:
     return simulation
 
 
-def in_memory(seed: int, **options: Any) -> Simulation:
-    """A short stream, and a store that only remembers."""
-    rng = random.Random(seed)
-    given: dict[Shard, list[Entry]] = {
-        Shard("topic", s): [BAD if rng.random() < 0.1 else ({}, float(i), None, None) for i in range(60)]
-        for s in range(2)
-    }
-    database = MemoryDatabase()
-    terms: dict[str, Any] = {"seed": seed, "faults": seed % 8, "commit_records": 30} | options
-    simulation = Simulation(partial(PointedMemory, database), given, lambda _: Remembering(), **terms).run()
-    check_remembered(database, given)
-    return simulation
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_faults_and_interleavings_of_a_group(tmp_path: Path, seed: int) -> None:
     simulate(tmp_path / "a.db", seed)
@@ -58,14 +43,7 @@ def test_faults_and_interleavings_of_a_group(tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 def test_many_short_schedules() -> None:
     for seed in range(200):
-        in_memory(seed)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("part", range(1, 11))
-def test_a_hundred_thousand_short_schedules(part: int) -> None:
-    for seed in range(10_000 * part, 10_000 * part + 10_000):
-        in_memory(seed, workers=2 + seed % 2)
+        short_schedule(seed)
 
 
 @pytest.mark.campaign
@@ -83,7 +61,7 @@ def test_a_seed_is_one_schedule(tmp_path: Path) -> None:
 
 def stalls(seed: int) -> bool:
     try:
-        in_memory(seed, workers=1)
+        short_schedule(seed, workers=1)
     except StalledError:
         return True
     return False
@@ -104,7 +82,7 @@ def test_a_store_in_memory_without_fences_is_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(MemoryStore, "commit_parts", unfenced)
     with pytest.raises(AssertionError, match="went back"):
-        in_memory(51)
+        short_schedule(51)
 
 
 def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
