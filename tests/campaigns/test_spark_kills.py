@@ -63,7 +63,7 @@ def victims(driver: int, kind: str) -> list[int]:
     """The processes of a kind: both halves of the driver, one executor, or one Python worker."""
     found = family(driver)
     executors = [pid for pid, name in found.items() if "CoarseGrainedExecutorBackend" in name]
-    workers = [pid for pid, name in found.items() if "pyspark.daemon" in name]
+    workers = [pid for pid, name in found.items() if "pyspark.worker" in name]
     if kind == "driver":
         return [pid for pid in found if pid not in executors and pid not in workers]
     return random.sample(executors if kind == "executor" else workers, 1) if (executors and workers) else []
@@ -102,8 +102,9 @@ def run(folder: Path, done: dict[str, int], until: float) -> bool:
             chosen = victims(driver.pid, kind)
             for pid in chosen:
                 kill(pid)
-            done[kind] += bool(chosen)
-            heard = len(lines)
+            if chosen:
+                done[kind] += 1
+                heard = len(lines)
     driver.wait()
     for pid, name in everybody.items():
         if name and family(pid).get(pid) == name:  # executors that outlived their driver
