@@ -92,7 +92,7 @@ def run(folder: Path, done: dict[str, int], until: float) -> bool:
     reader = threading.Thread(target=lambda out=driver.stdout: lines.extend(out), daemon=True)
     reader.start()
     everybody: dict[int, str] = {}
-    heard = 1
+    heard = 1 + (folder / "job.db").exists()  # it is up, and it shows the last commit
     while driver.poll() is None:
         time.sleep(random.uniform(0.2, 2.0))
         everybody |= family(driver.pid)
