@@ -81,9 +81,9 @@ def test_ten_thousand_users_in_seconds(kind: str, distance: float) -> None:
     if kind == "sphere":
         points /= np.linalg.norm(points, axis=1, keepdims=True)
     near_counts(points[:100], distance)
-    start = time.perf_counter()
+    start = time.process_time()
     counts = near_counts(points, distance)
-    assert time.perf_counter() - start < 15
+    assert time.process_time() - start < 15
     some = points[:200]
     squares = np.zeros((200, 10_000))
     for k in range(50):

@@ -196,13 +196,13 @@ MALFORMED: dict[str, tuple[Any, bytes]] = {  # a type, and bytes that are no val
 def test_malformed_values(decoder: Callable[..., AvroDecoder], kind: str) -> None:
     """Each in a field that is declared and in one that is not, between good records, at once."""
     declared, data = MALFORMED[kind]
-    begun = time.monotonic()
+    begun = time.process_time()
     for name in ("a", "other"):
         fields = {"t": "long", "a": "long", name: declared}
         start = varint(1) if name == "a" else varint(1) + varint(1)
         batch = decoder(fields)([start + data], *places([1]), NUMBER)
         assert letters(batch) == [(0, "not_avro", None)]
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 def test_odd_values_that_are_avro(decoder: Callable[..., AvroDecoder]) -> None:

@@ -381,7 +381,7 @@ def test_follow_waits_for_whole_records_until_closed(tmp_path, kind):
     assert not source.finished
     started = time.monotonic()
     assert len(source.poll(7, 0.1)) == 0
-    assert 0.09 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.09
     write(tmp_path / "f", b"")
     with pytest.raises(SourceError, match="cut or replaced"):
         source.poll(7, 0.0)
