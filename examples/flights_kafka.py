@@ -139,7 +139,7 @@ def main() -> None:
     for weight in weights(estimator):
         table.add_row(weight.name, f"{weight.value:+.3f}")
     console.print(table)
-    console.print(estimator.statement(), highlight=False)
+    console.print(model.statement(), highlight=False)
     console.print(
         f"\n{total:,} of {rows:,} records counted in {seconds:.0f} s, the producer and the group's waiting included: "
         f"{counts.learned:,} learned, {counts.refused:,} refused over an aircraft's cap, {counts.dead:,} dead letters."
