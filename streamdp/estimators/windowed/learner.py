@@ -297,7 +297,7 @@ class WindowLearner(UserRecords):
     @property
     def sums_only(self) -> bool:
         """Whether the method asks for sums over all users only: then `learn_users` may be called."""
-        return getattr(self._method, "sums_only", False)
+        return self._method.sums_only
 
     @property
     def least_users(self) -> int:
