@@ -138,7 +138,7 @@ def test_bits_become_rare_and_better_budgets_need_fewer() -> None:
     X, y = records(20_000)
     asked = {}
     for budget in ("eps=1", "eps=4"):
-        model = regressor(budget=budget)
+        model = regressor(budget=budget, seed=1)
         model.learn_arrays(X[:10_000], y[:10_000])
         first = model.n_asked
         model.learn_arrays(X[10_000:], y[10_000:])
@@ -157,7 +157,7 @@ def test_classifiers_scale_their_columns(loss: str) -> None:
     features = {"a": (-10.0, 10.0), "b": (0.0, 1e6), "c": ["u", "v", "w"]}
     scores = []
     for scaling in ("private", "none"):
-        model = LDPASGDClassifier(loss, budget="eps=2", features=features, classes=labels, scaling=scaling)  # type: ignore[arg-type]
+        model = LDPASGDClassifier(loss, budget="eps=2", features=features, classes=labels, scaling=scaling, seed=1)  # type: ignore[arg-type]
         model.learn_arrays(X, (y > 20).astype(float))
         scores.append(float(np.mean(model.predict_arrays(X) == (y > 20))))
     assert scores[0] > 0.75
