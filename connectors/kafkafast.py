@@ -151,7 +151,7 @@ class FastGroup:
             raise ConfigError("the client confluent does not accept a value of source.options") from None
 
     def _failed(self, error: KafkaError) -> None:
-        """Note an error that does not belong to a message; librdkafka gets over all others by itself."""
+        """Note an error that does not belong to a message; librdkafka recovers from all others by itself."""
         if error.fatal() or error.code() in (Codes.DOWN, Codes.LOGIN):
             self._error = error
 

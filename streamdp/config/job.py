@@ -144,10 +144,11 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _on_spark(self) -> Self:
         if isinstance(self.source, SparkSourceConfig):
-            estimator = self.build_estimator()
-            if isinstance(estimator, WindowLearner) and not estimator.sums_only:
+            if issubclass(self.model.kind, WindowLearner):
                 need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
-                raise MisfitError("model", f"{need}; this job's window, loss or method has it not")
+                learner: Any = self.build_estimator()
+                if not learner.sums_only:
+                    raise MisfitError("model", f"{need}; this job's window, loss or method does not allow it")
             if isinstance(self.cap_budget, RenewingCap):
                 raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")
             if self.ledger is not None:

@@ -416,9 +416,13 @@ def poll_in_turn(reader: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> thread
     return turn
 
 
-@pytest.mark.parametrize(
+while_read = pytest.mark.parametrize(
     ("on_missing", "client"), [("stop", "kafka-python"), ("earliest", "kafka-python"), ("earliest", "confluent")]
 )
+"""What a reader does about records that go, and by which client it reads."""
+
+
+@while_read
 def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
     broker: Broker,
     make_topic: Callable[..., str],
@@ -440,9 +444,7 @@ def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
     assert (summed(path), positions(path)) == (Counts(100), {0: 100})
 
 
-@pytest.mark.parametrize(
-    ("on_missing", "client"), [("stop", "kafka-python"), ("earliest", "kafka-python"), ("earliest", "confluent")]
-)
+@while_read
 def test_records_that_go_while_they_are_read(
     broker: Broker,
     make_topic: Callable[..., str],
