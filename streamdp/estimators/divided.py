@@ -98,7 +98,9 @@ class DividedModel(BatchedModel):
         self._discard()
         self._begin_phase()
         nothing = np.empty((0, len(self._names))), np.empty(0)
-        return [(np.concatenate(X), np.concatenate(y)) for X, y in (zip(nothing, *batch, strict=True) for batch in batches)]
+        return [
+            (np.concatenate(X), np.concatenate(y)) for X, y in (zip(nothing, *batch, strict=True) for batch in batches)
+        ]
 
     @property
     def _pending(self) -> int:
