@@ -200,6 +200,7 @@ class DividedModel(BatchedModel):
         """Make a step with a batch of so many records."""
         self._count(self._budget)
         self.n_seen += records  # before they are learned
+        self._discard()  # a batch may have been interrupted before
         self._taken = records
         self._open()
         for part in parts:

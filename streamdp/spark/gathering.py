@@ -107,12 +107,12 @@ class Gather(ShardTask):
         for batch, (X, y, sizes) in enumerate(_batches(lane.estimator)):
             users.append(len(sizes))
             cuts = _blocks(sizes, max(1, _BLOCK // (X.shape[1] + 1)))
-            blocks += [(batch, X[r].tobytes(), y[r].tobytes(), sizes[u].tobytes()) for r, u in cuts]
-        digests = [_digest(*block) for _, *block in blocks]
+            blocks += [(batch, X[r], y[r], sizes[u]) for r, u in cuts]
+        digests = [_digest(*(array.tobytes() for array in arrays)) for _, *arrays in blocks]
         result = lane.result({"users": users, "batches": [batch for batch, *_ in blocks], "digests": digests})
         yield _gathered(lane.shard, sealed=seal(result.encode(lane.shard), self.public))
-        for block in blocks:
-            yield _gathered(lane.shard, None, *block)
+        for batch, *arrays in blocks:
+            yield _gathered(lane.shard, None, batch, *(array.tobytes() for array in arrays))
 
 
 def _batches(estimator: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -16,7 +16,7 @@ from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
 from streamdp.spark import gathering
-from streamdp.spark.gathering import ClusterUsers, Gather, GatheredRecords
+from streamdp.spark.gathering import ClusterUsers, Gather, GatheredRecords, learn_batches
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import SEALED, Result, encode_load
@@ -25,8 +25,10 @@ from streamdp.windows.records import WindowRecords
 ITEMS, USERS = 3, 400
 
 
-def config() -> JobConfig:
-    model = {"estimator": "WindowedRegressor", "budget": "eps=8,delta=1e-6", "items_per_user": ITEMS, "seed": 1}
+WINDOW = {"estimator": "WindowedRegressor", "budget": "eps=8,delta=1e-6", "items_per_user": ITEMS, "seed": 1}
+
+
+def config(model: dict[str, Any] = WINDOW) -> JobConfig:
     schema = {"features": {"a": [-1, 1], "b": [0, 9]}, "target": {"column": "y", "bounds": [-1, 1]}, "subject": "who"}
     return make_config({"job": "j", "schema": schema, "model": model, "source": {"type": "spark"}})
 
@@ -167,6 +169,25 @@ def test_a_shard_without_people_says_so() -> None:
     (row,) = Gather.of(config(), seal.public, None, 1)(iter([partition(0, [])]))
     result = Result.decode(seal.open(row.column(SEALED)[0].as_py()), 0)
     assert (result.state["users"], result.counts.learned) == ([0], 0)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_batches_on_executors_are_those_of_one_process(shards: int, small_blocks: None) -> None:
+    """All numbers of the state, with the noise of a seed, from the rows that Spark sends, dealt in turn."""
+    job = config({"estimator": "PanPrivateRegressor", "batch_size": 300, "seed": 1})
+    rows, seal = records(), Seal()
+    task = Gather.of(job, seal.public, None, shards)
+    partitions = [list(task(iter([partition(i, rows[i::shards])]))) for i in range(shards)]
+    results = [Result.decode(seal.open(p[0].column(SEALED)[0].as_py()), i) for i, p in enumerate(partitions)]
+    blocks: Any = Gathered(partitions)
+    driver, one = job.build_estimator(), job.build_estimator()
+    learn_batches(GatheredRecords(blocks, job.text(), seal, results), driver)
+    one.learn_arrays(np.array([[row["a"], row["b"] / 4.5 - 1] for row in rows]), np.array([row["y"] for row in rows]))
+    one.close_batch()
+    ours, theirs = driver.state_dict(), one.state_dict()
+    assert driver.n_seen == len(rows) == sum(result.counts.learned for result in results)
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
 
 
 def test_a_learner_of_users_elsewhere_keeps_the_rules_of_windows() -> None:
