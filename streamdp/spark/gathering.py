@@ -1,10 +1,10 @@
 """Records on several executors: each holds some of them, and the driver gets sums over all.
 
-Windows of users and the batches of `estimators.divided` are learned so. Executors admit the records of their shards and
-keep them in Spark's cache until the batch of Spark ends. The estimator runs on the driver. It asks for a sum over all
-users of the window, or over all records of one of its batches, at one point after another; each question is a job of
-Spark. An executor adds what its records say, seals the partial sum for the driver, and the driver adds the partial sums
-and the noise, once.
+Windows of users, and batches (see `streamdp.estimators.divided`), are learned so. Executors admit the records of their
+shards and keep them in Spark's cache until the batch of Spark ends. The estimator runs on the driver. It asks for a sum
+over all users of the window, or over all records of one of its batches, at one point after another; each question is a
+job of Spark. An executor adds what its records say, seals the partial sum for the driver, and the driver adds the
+partial sums and the noise, once.
 
 **Sums are exact.** What is added is rounded to a grid or is a whole number, so the sum does not depend on how the
 records are divided or on the order of additions. The release is that of one process.
@@ -259,7 +259,7 @@ class GatheredRecords:
 
 @dataclass(frozen=True)
 class BatchSum:
-    """Asks for the part of a batch of an estimator of `estimators.divided`.
+    """Asks for the part of a batch of an estimator of `streamdp.estimators.divided`.
 
     Parameters
     ----------
