@@ -27,7 +27,7 @@ from streamdp.config.job import NOTHING, JobConfig, make_config
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
-from streamdp.spark.gathering import Gather, Question
+from streamdp.spark.gathering import Gather, Question, UserSum
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import SEALED, Result, encode_load
@@ -111,7 +111,7 @@ def shard(records: int, users: int, seed: int = 0) -> dict[str, float]:
     imports = peak()
     made: list[float] = []
     began = time.process_time()
-    rows = list(Gather.of(config(), seal.public, None)(timed(partition(records, users, seed), made)))
+    rows = list(Gather.of(config(), seal.public, None, SHARDS)(timed(partition(records, users, seed), made)))
     seconds = time.process_time() - began - sum(made)
     result = Result.decode(seal.open(rows[0].column(SEALED)[0].as_py()), 0)
     blocks = rows[1:]
@@ -122,7 +122,7 @@ def shard(records: int, users: int, seed: int = 0) -> dict[str, float]:
     sealed = answer.column(SEALED)[0].as_py()
     return {
         "records": result.counts.learned + result.counts.refused,
-        "users": result.state["users"],
+        "users": sum(result.state["users"]),
         "block": size,
         "imports": imports,
         "gather": peak() - imports,
@@ -136,7 +136,7 @@ def shard(records: int, users: int, seed: int = 0) -> dict[str, float]:
 def question(seal: Seal) -> Question:
     curvature = Curvature(Huber(), FEATURES + 1)
     theta = np.append(np.zeros(curvature.parameters - 1), 1.0)
-    return Question(config().text(), seal.public, ("curvatures", curvature, theta, 2.0**-20), None)
+    return Question(config().text(), seal.public, UserSum("curvatures", (curvature, theta, 2.0**-20), None))
 
 
 def lend(users: int) -> dict[str, float]:

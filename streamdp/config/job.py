@@ -22,6 +22,7 @@ from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
+from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.windowed.learner import WindowLearner
 from streamdp.ledger.periods import RenewingCap
@@ -149,6 +150,8 @@ class JobConfig(Definition):
                 learner: Any = self.build_estimator()
                 if not learner.sums_only:
                     raise MisfitError("model", f"{need}; this job's window, loss or method does not allow it")
+            if self.validation is not None and issubclass(self.model.kind, DividedModel):
+                raise MisfitError("validation", "on Spark, LDP* estimators only can validate: leave it out")
             if isinstance(self.cap_budget, RenewingCap):
                 raise MisfitError("cap", "a job on Spark counts over all time: a cap that renews needs another source")
             if self.ledger is not None:

@@ -163,11 +163,16 @@ class BatchedModel(BoundedModel, ValidatedModel):
             raise NotAvailableError(f'phase: method="{self._method}" has no plan')
         return self._walk.phase
 
+    @property
+    def _next_size(self) -> int:
+        """The records of the next batch that come to this process."""
+        return self._walk.batch
+
     def _begin_phase(self) -> None:
         """Prepare for the walk's next batches. It is called when their size changes, and when the walk was moved."""
         from streamdp.optim.loops import ENVELOPE
 
-        self._batch = self._walk.batch
+        self._batch = self._next_size
         if isinstance(self._walk, Planned) and math.isinf(self._beta) and self._walk.problem.accelerated:
             self._spec[ENVELOPE] = 1 / self.phase.beta
         self._middle = self._walk.middle
@@ -209,29 +214,38 @@ class BatchedModel(BoundedModel, ValidatedModel):
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         left = len(X)
         while True:
-            if self._taken >= self._batch:
+            while self._taken >= self._batch:
                 self._finish()
             if not left:
                 return
             if self._taken == 0:
-                if self._batch != self._walk.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
+                if self._batch != self._next_size:  # an exception, such as Ctrl-C, interrupted the end of a batch
                     self._begin_phase()
                 self._middle = self._walk.middle
                 self._discard()  # it may have been interrupted before
-                self._open()
+                self._begin()
             taken = min(left, self._batch - self._taken)
             self._seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             self._taken += taken
             if self._joining:
                 self._members |= self._joining
             if taken == left:
-                self._add(X, y)
+                self._include(X, y)
             else:
-                self._add(X[:taken], y[:taken])
+                self._include(X[:taken], y[:taken])
                 X, y = X[taken:], y[taken:]
             left -= taken
 
+    def _begin(self) -> None:
+        """Begin a batch in this process."""
+        self._open()
+
+    def _include(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Take rows into the open batch."""
+        self._add(X, y)
+
     def _finish(self) -> None:
+        """End the open batch."""
         records = self._taken
         total = self._close(records)
         self._discard()
@@ -284,7 +298,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent
         done, learned = 0, np.zeros(len(X), dtype=bool)
         while done < len(X):  # part by part, because refused records do not fill a batch
-            if self._taken >= self._batch:
+            while self._taken >= self._batch:
                 self._finish()
             part = slice(done, done + self._batch - self._taken)
             learned[part] = self._learn_part(X[part], y[part], members[part])

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.errors import ConfigError
-from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim.domains import Domain
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _MECHANISMS = ("auto", "gaussian", "none")
 
 
-class _PanPrivate(BatchedModel):
+class _PanPrivate(DividedModel):
     """The sum of a batch between the noise that opens it and the noise that closes it."""
 
     trust = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
+from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.windowed.learner import WindowLearner
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot
 from streamdp.store.state_codec import decode_state, encode_state
@@ -50,11 +51,11 @@ class Model:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
         definition = self.definition
         said = self.estimator.statement(definition.cap_budget, several_jobs=definition.ledger is not None)
-        notes = [*definition.notes(), *_on_spark(self.snapshot, isinstance(self.estimator, WindowLearner))]
+        notes = [*definition.notes(), *_on_spark(self.snapshot, self.estimator)]
         return "\n".join([said, *(f"Note: {note}." for note in notes)])
 
 
-def _on_spark(snapshot: Snapshot, windows: bool) -> list[str]:
+def _on_spark(snapshot: Snapshot, estimator: StreamEstimator) -> list[str]:
     """A note on the machines of Spark, if they learned the model."""
     if not any(place.startswith(f"{ON_SPARK}/") for place in (str(snapshot.shard), *snapshot.position)):
         return []
@@ -62,11 +63,17 @@ def _on_spark(snapshot: Snapshot, windows: bool) -> list[str]:
         "it was learned on Spark: people must trust the machines of the cluster and their disks, where Spark keeps raw "
         "records until a batch ends, whatever the estimator protects"
     )
-    if windows:
+    repeated = "if a batch failed and was repeated, noisy query points of both attempts were on these disks"
+    if isinstance(estimator, WindowLearner):
         return [
             f"{trusted}. There, each batch of Spark is a window. The machines return sums over users that the driver "
-            "alone can open, and the driver adds the noise, once to each sum; if a batch failed and was repeated, "
-            "noisy query points of both attempts were on these disks"
+            f"alone can open, and the driver adds the noise, once to each sum; {repeated}"
+        ]
+    if isinstance(estimator, DividedModel):
+        roles = ". The machines play the devices, and the driver the shuffler" if estimator.shuffled else ""
+        return [
+            f"{trusted}{roles}. While a batch is learned, people must trust the driver's memory, too: it opens a sum "
+            f"over the records of each machine, adds it and forgets it; {repeated}"
         ]
     return [
         f"{trusted}. Each machine draws its noise from its operating system; if Spark runs a task twice, one of the "

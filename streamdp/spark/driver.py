@@ -1,7 +1,8 @@
 """The driver's half: it lends spends and states to the executors, and commits what they learned in one transaction.
 
-Most estimators learn in shards: each shard has a model of its own, and an executor learns its records. For windows of
-users (`streamdp.spark.gathering`) a shard is a part of the users, and there is one model, which the driver learns.
+LDP* and UserLevelLDP* learn in shards: each shard has a model of its own, and an executor learns its records. For
+PanPrivate*, Shuffle* and Windowed* (`streamdp.spark.gathering`) a shard is a part of the records, and there is one
+model, which the driver learns.
 
 One batch, in this order: the driver draws keys for this attempt; with a cap, it reads which people are in the batch and
 what they have spent; the executors learn; the driver opens one result of each shard, checks it, and commits all shards,
@@ -12,15 +13,16 @@ Who sees what of an attempt
 ---------------------------
 * An executor's process: the raw records of its shards, their noise and its results. It forgets them with the task.
 * The disks of executors: the raw records, in Spark's shuffle files, in its cache and in what it spills, until the batch
-  ends; states and spends that are committed; results as ciphertexts; for windows, the query points of the attempt.
+  ends; states and spends that are committed; results as ciphertexts; with one model, the query points of the attempt.
   Spark can encrypt all of it (spark.io.encryption.enabled).
-* The driver: the names of the people in a batch, in memory, with a cap; the opened results, in memory.
+* The driver: the names of the people in a batch, in memory, with a cap; the opened results, in memory, and with one
+  model the opened partial sums, each of which it adds and forgets.
 * The driver's disks: the store, which has what any store has; Spark's checkpoint, which has positions in the source;
   event logs and plans, which have names of columns, the job's public settings and counts of rows.
 * A second attempt, a speculative copy of a task, or a task whose answer was lost: a ciphertext that nobody can open.
 
 So of all attempts to learn a record, the one that is committed is the one that is seen: one draw of noise, one spend.
-This holds for everybody except an intruder who reads the memory of an executor while it learns, or, for windows, its
+This holds for everybody except an intruder who reads the memory of an executor while it learns, or, with one model, its
 disks, which have the raw records then; the statement says that people must trust these machines.
 """
 
@@ -44,10 +46,11 @@ from pyspark.sql import functions as sf
 
 from streamdp.data.records import Position, Shard
 from streamdp.errors import ConfigError, SourceError, StoreUnavailableError, TooFewUsersError
+from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.windowed.learner import WindowLearner, WindowWarning
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.learning import check_finite
-from streamdp.spark.gathering import GATHERED, ClusterUsers, Gather
+from streamdp.spark.gathering import BLOCKS, ClusterUsers, Gather, GatheredRecords, learn_batches
 from streamdp.spark.records import LOAD, PLACE, SHARD, canonical, prepared
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, encode_load
@@ -110,12 +113,12 @@ class Driver:
         self._spark = spark
         self._config = config
         self._stream = stream
-        self._windows = issubclass(config.model.kind, WindowLearner)
+        self._one_model = issubclass(config.model.kind, WindowLearner | DividedModel)
         self._publish = tuple(publish)
         self._store = _patiently(lambda: config.open_store(accepted, shared=True))
         try:
             self._lanes = self._number_of_lanes()
-            self.shards = [Shard(ON_SPARK, i) for i in range(1 if self._windows else self._lanes)]
+            self.shards = [Shard(ON_SPARK, i) for i in range(1 if self._one_model else self._lanes)]
             self._last = _patiently(lambda: self._store.claim(self.shards))
         except BaseException:
             self._store.close()
@@ -128,7 +131,9 @@ class Driver:
         wanted = getattr(self._config.source, "shards", None)
         if any(shard.topic != ON_SPARK for shard in found):
             raise ConfigError("this store has learned from another source than Spark: use another store")
-        kept = 0 if self._windows else len(found)  # a window may be divided otherwise than the one before
+        if self._one_model and len(found) > 1:
+            raise ConfigError("this store has several models of an earlier version: use another store")
+        kept = 0 if self._one_model else len(found)  # records may be divided otherwise than in the batch before
         if kept and wanted not in (None, kept):
             raise ConfigError(f"source.shards: this store has {kept} shards: leave it out, or use another store")
         return kept or wanted or int(self._spark.sparkContext.defaultParallelism)
@@ -190,8 +195,8 @@ class Driver:
     def _parts(self, frame: DataFrame, mark: Mapping[str, Any]) -> dict[Shard, Part]:
         with _spark_errors():
             batch = self._batch(frame)
-            if self._windows:
-                return {self.shards[0]: self._window(batch, mark)}
+            if self._one_model:
+                return {self.shards[0]: self._learned(batch, mark)}
             task = ShardTask(self._config.text(), batch.seal.public, batch.key)
             results = self._results(batch, batch.rows.mapInArrow(task, RESULT))
         _settle(batch, results)
@@ -209,15 +214,19 @@ class Driver:
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         loads = []
         for lane in range(self._lanes):
-            last = None if self._windows else self._last[self.shards[lane]]
             people_of = nobody if loan is None else loan.rows(homes == lane)
-            loads.append(encode_load(None if last is None else last.state, *people_of))
+            loads.append(encode_load(self._state_for(lane), *people_of))
         numbers = pa.array(range(self._lanes), pa.int64())
         first = pa.array([-1] * len(loads), pa.int64())  # before every record
         table = pa.table({SHARD: numbers, PLACE: first, LOAD: pa.array(loads, pa.binary())})
         rows = records.unionByName(self._spark.createDataFrame(table), allowMissingColumns=True)
         placed = rows.repartitionById(self._lanes, sf.col(SHARD).cast("int")).sortWithinPartitions(SHARD, PLACE)
         return _Batch(placed, key, loan, Seal())
+
+    def _state_for(self, lane: int) -> Mapping[str, Any] | None:
+        """The committed state that an executor begins with; gathering the users of a window needs none."""
+        last = self._last[self.shards[0 if self._one_model else lane]]
+        return None if last is None or issubclass(self._config.model.kind, WindowLearner) else last.state
 
     def _people(self, records: DataFrame, schema: Any) -> tuple[list[str], np.ndarray]:
         """The subjects of the records, and the shard of each."""
@@ -235,22 +244,25 @@ class Driver:
             raise SourceError("Spark did not return one result of each shard")
         return [Result.decode(batch.seal.open(found[lane]), lane) for lane in range(self._lanes)]
 
-    def _window(self, batch: _Batch, mark: Mapping[str, Any]) -> Part:
-        """Gather the users of a window, and release it."""
+    def _learned(self, batch: _Batch, mark: Mapping[str, Any]) -> Part:
+        """Gather the records of a batch of Spark, and learn the one model."""
         shard, text = self.shards[0], self._config.text()
-        task = Gather.of(self._config, batch.seal.public, batch.key)
-        gathered = batch.rows.mapInArrow(task, GATHERED).persist(StorageLevel.MEMORY_AND_DISK)
+        task = Gather.of(self._config, batch.seal.public, batch.key, self._lanes)
+        gathered = batch.rows.mapInArrow(task, BLOCKS).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             results = self._results(batch, gathered.where(f"{SEALED} is not null").select(SHARD, SEALED))
             learner: Any = self._config.build_estimator(self._store.ledger)
             if (last := self._last[shard]) is not None:
                 learner.load_state_dict(last.state)
-            n = sum(result.state["users"] for result in results)
+            records = GatheredRecords(gathered, text, batch.seal, results)
             counts = _sum(result.counts for result in results)
-            if n >= learner.least_users:
+            if isinstance(learner, DividedModel):
                 _settle(batch, results)
-                users = ClusterUsers(gathered, text, batch.seal, results, learner)
-                learner.learn_users(users, n, counts.learned, counts.refused)
+                learn_batches(records, learner)
+                learner.n_refused += counts.refused
+            elif (n := records.sizes[0]) >= learner.least_users:
+                _settle(batch, results)
+                learner.learn_users(ClusterUsers(records, learner), n, counts.learned, counts.refused)
             else:
                 counts = self._too_small(n, learner.least_users, counts)
                 learner.n_refused += counts.refused

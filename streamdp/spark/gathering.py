@@ -1,41 +1,47 @@
-"""A window of users on several executors: each holds some users, and the driver gets sums over all of them.
+"""Records on several executors: each holds some of them, and the driver gets sums over all.
 
-A batch of Spark is one window. Executors gather the records of their users and keep them in Spark's cache until the
-batch ends. The method of the window runs on the driver. It asks for sums over all users at one point after another
-(`Users.curvatures`, `scaling.Columns.moments`); each question is a job of Spark. An executor adds what its users say,
-seals the partial sum for the driver, and the driver adds the partial sums and the noise, once.
+Windows of users, and batches (see `streamdp.estimators.divided`), are learned so. Executors admit the records of their
+shards and keep them in Spark's cache until the batch of Spark ends. The estimator runs on the driver. It asks for a sum
+over all users of the window, or over all records of one of its batches, at one point after another; each question is a
+job of Spark. An executor adds what its records say, seals the partial sum for the driver, and the driver adds the
+partial sums and the noise, once.
 
-**Sums are exact.** Each user's average is rounded to a grid before it is added (`WindowRecords`), so the sum does not
-depend on how the users are divided or on the order of additions. A window on Spark is released as in one process.
+**Sums are exact.** What is added is rounded to a grid or is a whole number, so the sum does not depend on how the
+records are divided or on the order of additions. The release is that of one process.
 
-**What is not noised** are the partial sums. They leave an executor's process as sealed boxes only, which the driver's
-memory can open (`streamdp.spark.sealing`). A question holds the query point, which follows from noisy sums. Query
-points go to executors in Spark's tasks, in the clear, and may be on their disks, where the raw records of the batch
-are. If a batch fails and is repeated, the query points of both attempts, which have different noise, were there; the
-statement says that people must trust these disks.
+**What is not noised** are the partial sums, or, of `Shuffle*`, only by the bits of the shard's own people. They leave
+an executor's process as sealed boxes only, which the driver's memory can open (`streamdp.spark.sealing`). So executors
+cannot add them for each other, and the driver opens one box of each shard.
+
+**A question holds the query point**, which follows from noisy sums. Query points go to executors in Spark's tasks, in
+the clear, and may be on their disks, where the raw records of the batch are. If a batch fails and is repeated, the
+query points of both attempts, which have different noise, were there; the statement says that people must trust these
+disks.
 
 **Every question is asked of the same records.** Spark may lose a cached block and make it again. If the source or its
-order changed in between, a user could be heard with other records, or twice. So each answer has the digests of the
+order changed in between, a record could be heard in another batch, or twice. So each answer has the digests of the
 blocks that it was computed from, and the driver compares them with those of the first pass.
 
 **What a question costs**: a job of Spark, a copy of the cached blocks to the Python processes, and at the driver one
-partial sum for each part, of about d^2 / 2 + 2 d numbers.
+partial sum for each shard, of about d^2 / 2 + 2 d numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from streamdp.errors import SourceError
+from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.user.records import MOST_WINDOW
+from streamdp.estimators.windowed.learner import WindowLearner
 from streamdp.optim.curvature import Curvature
 from streamdp.spark.records import SHARD
 from streamdp.spark.sealing import Seal, seal
@@ -46,9 +52,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from streamdp.config.job import JobConfig
-    from streamdp.estimators.windowed.learner import WindowLearner
 
-GATHERED = f"{SHARD} long, {SEALED} binary, features binary, targets binary, sizes binary"
+BATCH = "batch"
+"""The column with the number of the estimator's batch, from 0; of a window 0."""
+BLOCKS = f"{SHARD} long, {SEALED} binary, {BATCH} int, features binary, targets binary, sizes binary"
 """The columns of what was gathered, for Spark: a row with the sealed result of each shard, and rows with records."""
 _BLOCK = 1 << 20
 """The most numbers in a row with records, but for those of its last user."""
@@ -56,11 +63,19 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Gather(ShardTask):
-    """Admits and gathers the records of the users of a partition; a function for `mapInArrow` of Spark."""
+    """Admits and gathers the records of the shards of a partition; a function for `mapInArrow` of Spark.
+
+    Parameters
+    ----------
+    shards
+        How many shards there are.
+    """
+
+    shards: int
 
     @classmethod
-    def of(cls, config: JobConfig, public: bytes, key: bytes | None) -> Gather:
-        """Return the task of a job. Its window does not end by a number of records: it ends with the batch.
+    def of(cls, config: JobConfig, public: bytes, key: bytes | None, shards: int) -> Gather:
+        """Return the task of a job. Its window does not end by a number of records: it ends with the batch of Spark.
 
         Parameters
         ----------
@@ -68,23 +83,51 @@ class Gather(ShardTask):
             The job.
         public, key
             As for `ShardTask`.
+        shards
+            How many shards there are.
         """
-        model = config.model.model_copy(update={"window": MOST_WINDOW})
-        return cls(config.model_copy(update={"model": model}).text(), public, key)
+        if issubclass(config.model.kind, WindowLearner):
+            model = config.model.model_copy(update={"window": MOST_WINDOW})
+            config = config.model_copy(update={"model": model})
+        return cls(config.text(), public, key, shards)
+
+    def lane(self, shard: int, load: bytes | None) -> Lane:
+        """As `ShardTask.lane`: it gathers its part of each batch."""
+        lane = super().lane(shard, load)
+        if isinstance(lane.estimator, DividedModel):
+            lane.estimator.gather_part(shard, self.shards)
+        return lane
 
     def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
-        """As `ShardTask.rows`: the result, whose state says how many users there are, and their records in blocks."""
-        X, y, sizes = lane.estimator.surrender()
-        blocks = [(X[r], y[r], sizes[u]) for r, u in _blocks(sizes, max(1, _BLOCK // (X.shape[1] + 1)))]
-        digests = [_digest(*(array.tobytes() for array in block)) for block in blocks]
-        result = lane.result({"users": len(sizes), "blocks": digests})
+        """As `ShardTask.rows`: the result, and the records in blocks.
+
+        The state of the result has the number of users of each batch, `users`, and the digests of the blocks.
+        """
+        blocks, users = [], []
+        for batch, (X, y, sizes) in enumerate(_batches(lane.estimator)):
+            users.append(len(sizes))
+            cuts = _blocks(sizes, max(1, _BLOCK // (X.shape[1] + 1)))
+            blocks += [(batch, X[r], y[r], sizes[u]) for r, u in cuts]
+        digests = [_digest(*(array.tobytes() for array in arrays)) for _, *arrays in blocks]
+        result = lane.result({"users": users, "batches": [batch for batch, *_ in blocks], "digests": digests})
         yield _gathered(lane.shard, sealed=seal(result.encode(lane.shard), self.public))
-        for features, targets, people in blocks:
-            yield _gathered(lane.shard, None, features.tobytes(), targets.tobytes(), people.tobytes())
+        for batch, *arrays in blocks:
+            yield _gathered(lane.shard, None, batch, *(array.tobytes() for array in arrays))
+
+
+def _batches(estimator: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the records of each batch or of the window, and how many each user has."""
+    if isinstance(estimator, DividedModel):
+        for X, y in estimator.surrender():
+            yield X, y, np.ones(len(y), np.int64)
+    else:
+        yield estimator.surrender()
 
 
 def _blocks(sizes: np.ndarray, rows: int) -> Iterator[tuple[slice, slice]]:
     """Yield the records and the users of each block: whole users, and about so many rows."""
+    if not len(sizes):
+        return
     ends = np.cumsum(sizes)
     cuts = [0, *(np.flatnonzero(np.diff((ends - 1) // rows)) + 1).tolist(), len(sizes)]
     for begin, end in pairwise(cuts):
@@ -92,11 +135,13 @@ def _blocks(sizes: np.ndarray, rows: int) -> Iterator[tuple[slice, slice]]:
             yield slice(int(ends[begin] - sizes[begin]), int(ends[end - 1])), slice(begin, end)
 
 
-def _gathered(shard: int, sealed: bytes | None, *records: bytes) -> pa.RecordBatch:
-    values = [sealed, *(records or (None, None, None))]
-    names = [SHARD, SEALED, "features", "targets", "sizes"]
-    arrays = [pa.array([shard], pa.int64()), *(pa.array([value], pa.binary()) for value in values)]
-    return pa.RecordBatch.from_arrays(arrays, names)
+def _gathered(shard: int, sealed: bytes | None, batch: int | None = None, *block: bytes) -> pa.RecordBatch:
+    features, targets, sizes = block or (None, None, None)
+    columns = {SEALED: sealed, "features": features, "targets": targets, "sizes": sizes}
+    arrays = {name: pa.array([value], pa.binary()) for name, value in columns.items()}
+    numbers = {SHARD: pa.array([shard], pa.int64()), BATCH: pa.array([batch], pa.int32())}
+    names = [column.split()[0] for column in BLOCKS.split(", ")]
+    return pa.RecordBatch.from_pydict({name: {**numbers, **arrays}[name] for name in names})
 
 
 def _digest(*parts: bytes) -> str:
@@ -104,6 +149,21 @@ def _digest(*parts: bytes) -> str:
     for part in parts:
         digest.update(part)
     return digest.hexdigest()
+
+
+class Ask(Protocol):
+    """What is asked of records; it goes to executors."""
+
+    def __call__(self, learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return a sum over users.
+
+        Parameters
+        ----------
+        learner
+            A learner of the job, without records.
+        X, y, sizes
+            Records (N, p) and (N,), sorted by user, and how many each user has (n,).
+        """
 
 
 @dataclass(frozen=True)
@@ -117,31 +177,23 @@ class Question(Task):
     public
         The key that the answer is sealed with.
     ask
-        A method of `WindowRecords` that returns a sum over users, and its arguments.
-    scaled
-        The columns (k,) that are scaled, and their centres and scales (2, k); None before they are known.
+        What is asked.
     """
 
     definition: str
     public: bytes
-    ask: tuple[Any, ...]
-    scaled: tuple[np.ndarray, np.ndarray] | None
+    ask: Ask
 
     def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `Task.results`: one row for a partition that holds users."""
-        learner = _learner(self.definition)
-        name, *arguments = self.ask
-        total, digests = 0.0, []
+        learner, total, digests = _learner(self.definition), None, []
         for batch in batches:
             for row in range(batch.num_rows):
                 parts = [batch.column(name)[row].as_buffer() for name in ("features", "targets", "sizes")]
                 digests.append(_digest(*parts))
                 y, sizes = np.frombuffer(parts[1]).copy(), np.frombuffer(parts[2], np.int64)
-                users = learner.users_of(np.frombuffer(parts[0]).reshape(len(y), -1).copy(), y, sizes)
-                if self.scaled is not None:
-                    users.rescale(*self.scaled)
-                total = total + getattr(users, name)(*arguments)
-                users.wipe()
+                found = self.ask(learner, np.frombuffer(parts[0]).reshape(len(y), -1).copy(), y, sizes)
+                total = found if total is None else total + found
         if digests:
             answer = encode_state({"total": total, "blocks": digests}).encode()
             yield pa.RecordBatch.from_pydict({SEALED: pa.array([seal(answer, self.public)], pa.binary())})
@@ -153,12 +205,12 @@ def _learner(definition: str) -> Any:
     return definition_of(definition).build_estimator(None)
 
 
-class ClusterUsers:
-    """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users.
+class GatheredRecords:
+    """The driver's way to the records that executors hold.
 
     Parameters
     ----------
-    gathered
+    rows
         What `Gather` returned, in Spark's cache.
     definition
         The text of the job's definition.
@@ -166,17 +218,120 @@ class ClusterUsers:
         The keys of this attempt of the batch.
     results
         The results of the shards.
+    """
+
+    def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:
+        self._rows = rows.select(BATCH, "features", "targets", "sizes")
+        self._definition, self._seal = definition, seal
+        states = [result.state for result in results]
+        longest = max((len(state["users"]) for state in states), default=0)
+        self.sizes = [0] * longest
+        """How many users each batch has."""
+        self._digests: list[list[str]] = [[] for _ in range(longest)]
+        for state in states:
+            for batch, users in enumerate(state["users"]):
+                self.sizes[batch] += users
+            for batch, digest in zip(state["batches"], state["digests"], strict=True):
+                self._digests[batch].append(digest)
+
+    def ask(self, ask: Ask, batch: int = 0) -> Iterator[np.ndarray]:
+        """Yield the partial sums over the users of a batch, each when it is opened.
+
+        Parameters
+        ----------
+        ask
+            What is asked.
+        batch
+            The number of the batch.
+
+        Raises `SourceError` if the records are not those of the first pass.
+        """
+        rows = self._rows.where(f"{BATCH} = {batch}").drop(BATCH)
+        table = rows.mapInArrow(Question(self._definition, self._seal.public, ask), f"{SEALED} binary").toArrow()
+        digests = list[str]()
+        for sealed in table.column(SEALED).to_pylist():
+            answer = decode_state(self._seal.open(sealed).decode())
+            digests += answer["blocks"]
+            yield answer["total"]
+        if sorted(digests) != sorted(self._digests[batch]):
+            raise SourceError("the source gave other records when it was read again: write the DataFrame to a file")
+
+
+@dataclass(frozen=True)
+class BatchSum:
+    """Asks for the part of a batch of an estimator of `streamdp.estimators.divided`.
+
+    Parameters
+    ----------
+    state
+        The state of the estimator before the batch, which was released.
+    """
+
+    state: Mapping[str, Any]
+
+    def __call__(self, learner: DividedModel, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """As `Ask`: see `DividedModel.part`."""
+        learner.load_state_dict(dict(self.state))
+        return learner.part(X, y)
+
+
+def learn_batches(records: GatheredRecords, learner: DividedModel) -> None:
+    """Learn the batches of an estimator whose records are on executors.
+
+    Parameters
+    ----------
+    records
+        The records.
+    learner
+        The estimator, at the boundary from which the records were gathered.
+
+    Raises `SourceError` as `GatheredRecords.ask` does; then load a state.
+    """
+    learner.learn_parts(records.sizes, lambda batch, state: records.ask(BatchSum(state), batch))
+
+
+@dataclass(frozen=True)
+class UserSum:
+    """Asks the users of a window.
+
+    Parameters
+    ----------
+    name, arguments
+        A method of `WindowRecords` that returns a sum over users, and its arguments.
+    scaled
+        The columns (k,) that are scaled, and their centres and scales (2, k); None before they are known.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    scaled: tuple[np.ndarray, np.ndarray] | None
+
+    def __call__(self, learner: WindowLearner, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """As `Ask`."""
+        users = learner.users_of(X, y, sizes)
+        try:
+            if self.scaled is not None:
+                users.rescale(*self.scaled)
+            total: np.ndarray = getattr(users, self.name)(*self.arguments)
+            return total
+        finally:
+            users.wipe()
+
+
+class ClusterUsers:
+    """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users.
+
+    Parameters
+    ----------
+    records
+        Their records.
     learner
         The learner on the driver.
     """
 
-    def __init__(
-        self, gathered: DataFrame, definition: str, seal: Seal, results: Iterable[Result], learner: WindowLearner
-    ) -> None:
-        self._blocks = gathered.where(f"{SEALED} is null").select("features", "targets", "sizes")
-        self._definition, self._seal = definition, seal
+    def __init__(self, records: GatheredRecords, learner: WindowLearner) -> None:
+        self._records = records
         self.project = learner.users_of(np.zeros((0, 0)), np.zeros(0), np.zeros(0, np.int64)).project
-        self._digests = sorted(digest for result in results for digest in result.state["blocks"])
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
@@ -204,14 +359,8 @@ class ClusterUsers:
     def wipe(self) -> None:
         """Do nothing: the driver takes the records from Spark's cache when the batch ends."""
 
-    def _sum(self, *ask: Any) -> np.ndarray:
-        question = Question(self._definition, self._seal.public, ask, self._scaled)
-        table = self._blocks.mapInArrow(question, f"{SEALED} binary").toArrow()
-        total, digests = np.zeros(1), list[str]()
-        for sealed in table.column(SEALED).to_pylist():
-            answer = decode_state(self._seal.open(sealed).decode())
-            total = total + answer["total"]
-            digests += answer["blocks"]
-        if sorted(digests) != self._digests:
-            raise SourceError("the source gave other records when it was read again: write the DataFrame to a file")
+    def _sum(self, name: str, *arguments: Any) -> np.ndarray:
+        total = np.zeros(1)
+        for part in self._records.ask(UserSum(name, arguments, self._scaled)):
+            total = total + part
         return total

@@ -4,7 +4,8 @@ All records of a person are in one shard of a batch, because one executor decide
 of one person (`subjects.subject_bytes`) have one hash, under a key that is drawn for each attempt of a batch. The next
 batch may put a person into another shard: spends travel with the person, and the state of a shard holds no person.
 
-Without a cap, a record's shard is a hash of its subject as Spark computes it; without a subject, of its place.
+Without a cap, a record's shard is a hash of its subject as Spark computes it. Without a subject, records are dealt to
+the shards in turn, by their place.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, s
     key
         The key for the hashes of subjects, if the job has a cap. Else None.
     salt
-        A random number for the hashes without a cap.
+        A random number for the hashes of subjects without a cap.
 
     Raises `SchemaError` for a column that is missing or of a type without text.
     """
     columns = texts_and_numbers(frame, schema.columns, schema.numeric_columns)
     place = sf.monotonically_increasing_id()
     if schema.subject is None:
-        shard = sf.pmod(sf.xxhash64(sf.lit(salt), place), sf.lit(shards))
+        shard = sf.pmod(place, sf.lit(shards))
     elif key is None:
         shard = sf.pmod(sf.xxhash64(sf.lit(salt), columns[schema.subject]), sf.lit(shards))
     else:

@@ -1,7 +1,8 @@
 """What an executor does: it learns the records of its shards, one shard after another, from the state of each.
 
-An estimator with batches closes its open batch at the end of a batch of Spark, because only then may its state leave
-memory: it has all its noise and fewer records.
+`LDP*` and `UserLevelLDP*` are learned so. Windows and other batches have their sums at the driver
+(`streamdp.spark.gathering`). `UserLevelLDP*` close their open batch at the end of a batch of Spark, because only then
+may their state leave memory.
 
 The rows of a partition are ordered by shard, and within it by place. The first row of a shard is its load: the state,
 and what its people have spent. Records are decoded, admitted, counted and learned by the same code as in a file runner
@@ -187,10 +188,20 @@ class ShardTask(Task):
                 if lane is None or lane.shard != shard:
                     if lane is not None:
                         yield from self.rows(lane)
-                    lane, rows = Lane(shard, rows.column(LOAD)[0].as_py(), self.definition, self.key), rows.slice(1)
+                    lane, rows = self.lane(shard, rows.column(LOAD)[0].as_py()), rows.slice(1)
                 lane.learn(rows)
         if lane is not None:
             yield from self.rows(lane)
+
+    def lane(self, shard: int, load: bytes | None) -> Lane:
+        """Return a shard before its first record.
+
+        Parameters
+        ----------
+        shard, load
+            As for `Lane`.
+        """
+        return Lane(shard, load, self.definition, self.key)
 
     def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
         """Yield what goes to the driver of a shard whose records are learned.

@@ -105,17 +105,80 @@ def test_one_shard_learns_exactly_what_a_file_runner_learns(spark: SparkSession,
     assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
 
 
-@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier", "UserLevelLDPClassifier"])
-def test_estimators_with_batches_close_them_with_the_data(spark: SparkSession, tmp_path: Path, estimator: str) -> None:
+def test_an_open_batch_of_users_is_closed_with_the_data(spark: SparkSession, tmp_path: Path) -> None:
     records = rows(1500)
-    model = {"estimator": estimator, "budget": "eps=1,delta=1e-6", "seed": 3}
-    if estimator.startswith("User"):
-        model["items_per_user"] = 2
+    model = {"estimator": "UserLevelLDPClassifier", "budget": "eps=1,delta=1e-6", "seed": 3, "items_per_user": 2}
     settings = job(tmp_path / "spark.db", model=model, schema=NO_BUDGETS, cap="eps=3,delta=1e-4")
     settings["source"] = {"type": "spark", "shards": 1}
     counts = learn(frame(spark, records), settings)
     assert counts.refused
     assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
+
+
+def batched(store: Path | str, estimator: str, shards: int, **more: Any) -> dict[str, Any]:
+    model = {"estimator": estimator, "budget": "eps=1,delta=1e-6", "batch_size": 400, "seed": 3} | more
+    return job(store, model=model, schema=NO_BUDGETS, source={"type": "spark", "shards": shards})
+
+
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[type[Question]]:
+    """The questions that are asked from now on; the worker of the second one is killed."""
+    asked: list[type[Question]] = []
+
+    def question(*arguments: Any) -> Question:
+        asked.append(QuestionFailsOnce if len(asked) == 1 else Question)
+        return asked[-1](*arguments)
+
+    monkeypatch.setattr(gathering, "Question", question)
+    return asked
+
+
+def test_batches_on_executors_are_those_of_one_process(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a cap, dead letters, tasks that fail and workers that are killed: all numbers are the file runner's.
+
+    First the driver's call ends in the middle of a batch of Spark: nothing of it is kept.
+    """
+    records = rows(1500)
+    settings = batched(tmp_path / "spark.db", "PanPrivateClassifier", 1, batch_size=60) | {"cap": "eps=3,delta=1e-4"}
+    with monkeypatch.context() as broken:
+        opened = iter(range(4))
+        real = Seal.open
+        broken.setattr(Seal, "open", lambda self, sealed: real(self, sealed if next(opened) < 2 else sealed[1:]))
+        with pytest.raises(SourceError, match="was changed on its way"):
+            learn(frame(spark, records), settings)
+    assert not Store.snapshots(settings["store"])
+    monkeypatch.setattr(driver_module, "Gather", GatherFailsOnce)
+    asked = questions(monkeypatch)
+    counts = learn(frame(spark, records), settings)
+    assert counts.refused
+    assert counts.dead == records["origin"].count("XXX")
+    assert len(asked) == 5  # 97 people with 3 records each, once in a batch
+    assert_same(committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path))
+    statement = committed(settings["store"]).statement()
+    assert "people must trust the driver's memory, too" in statement
+
+
+@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier"])
+def test_a_batch_is_one_sum_over_all_shards(spark: SparkSession, tmp_path: Path, estimator: str) -> None:
+    """Three shards: pan-private with the noise of a seed, all numbers are the file runner's. Shuffled, the counts are,
+    and the weights are as near as at the noise of a budget of 50; three noises of a budget of 1 would not be."""
+    records = {name: values[:700] for name, values in rows(800).items()}
+    good = [i for i, origin in enumerate(records["origin"]) if origin != "XXX"]
+    records = {name: [values[i] for i in good] for name, values in records.items()}
+    settings = batched(tmp_path / "spark.db", estimator, 3)
+    settings["schema"] = {name: value for name, value in NO_BUDGETS.items() if name != "subject"}
+    del settings["cap"]
+    if estimator == "ShuffleClassifier":
+        settings["model"] |= {"budget": "eps=50,delta=1e-6"}
+    learn(frame(spark, records), settings)
+    ours, theirs = committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path)
+    if estimator == "PanPrivateClassifier":
+        assert_same(ours, theirs)
+    else:
+        assert ours.counts == theirs.counts == Counts(len(good))
+        assert ours.state["place"] == theirs.state["place"]
+        np.testing.assert_allclose(ours.state["state"][:3], theirs.state["state"][:3], atol=0.3)
 
 
 def windowed(store: Path | str, **more: Any) -> dict[str, Any]:
@@ -137,13 +200,7 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     """Two parts, tasks that fail once, a cap: all numbers are the file runner's, and no sum left in the clear."""
     records, settings = people(3000), windowed(tmp_path / "spark.db")
     monkeypatch.setattr(driver_module, "Gather", GatherFailsOnce)
-    asked: list[type[Question]] = []
-
-    def question(*arguments: Any) -> Question:
-        asked.append(QuestionFailsOnce if len(asked) == 1 else Question)
-        return asked[-1](*arguments)
-
-    monkeypatch.setattr(gathering, "Question", question)
+    questions(monkeypatch)
     sums: list[np.ndarray] = []
     real = ClusterUsers.curvatures
     monkeypatch.setattr(ClusterUsers, "curvatures", lambda self, *a: sums.append(total := real(self, *a)) or total)

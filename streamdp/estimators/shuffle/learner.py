@@ -15,7 +15,7 @@ from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffle
 from streamdp.aggregation.vector_sum import Calibration, VectorSum
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAtBoundaryError
-from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.linear import gradients
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.optim.ac_sa import Averaged
@@ -30,7 +30,7 @@ _MANY = 100_000
 """The number of people that the paper's noise is computed for. Another number changes it by rounding only."""
 
 
-class ShuffleLearner(BatchedModel):
+class ShuffleLearner(DividedModel):
     """The learner, and all three parties in one process."""
 
     shuffled = True

@@ -31,6 +31,10 @@ def source(**settings: Any) -> dict[str, Any]:
     [
         (job(model=WINDOWED | {"method": "private-range"}), "model: a source of type: spark needs method: newton"),
         (job(model=WINDOWED | {"loss": "quantile"}), "model: a source of type: spark needs method: newton"),
+        (
+            job(model={"estimator": "PanPrivateRegressor"}, validation={"share": 0.1}),
+            "validation: on Spark, LDP* estimators only",
+        ),
         (job(cap="eps=8 per 30 days"), "cap: a job on Spark counts over all time"),
         (job(cap="eps=8", ledger="people.db"), "ledger: a job on Spark"),
         (job(commit={"records": 5}), "commit: each batch of Spark is one commit"),

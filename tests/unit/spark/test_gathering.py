@@ -16,7 +16,7 @@ from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
 from streamdp.spark import gathering
-from streamdp.spark.gathering import ClusterUsers, Gather
+from streamdp.spark.gathering import ClusterUsers, Gather, GatheredRecords, learn_batches
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import SEALED, Result, encode_load
@@ -25,8 +25,10 @@ from streamdp.windows.records import WindowRecords
 ITEMS, USERS = 3, 400
 
 
-def config() -> JobConfig:
-    model = {"estimator": "WindowedRegressor", "budget": "eps=8,delta=1e-6", "items_per_user": ITEMS, "seed": 1}
+WINDOW = {"estimator": "WindowedRegressor", "budget": "eps=8,delta=1e-6", "items_per_user": ITEMS, "seed": 1}
+
+
+def config(model: dict[str, Any] = WINDOW) -> JobConfig:
     schema = {"features": {"a": [-1, 1], "b": [0, 9]}, "target": {"column": "y", "bounds": [-1, 1]}, "subject": "who"}
     return make_config({"job": "j", "schema": schema, "model": model, "source": {"type": "spark"}})
 
@@ -58,9 +60,11 @@ class Gathered:
         self.partitions = partitions
 
     def where(self, condition: str) -> Gathered:
-        assert condition == f"{SEALED} is null"
-        kept = [[b for b in batches if b.column(SEALED)[0].as_py() is None] for batches in self.partitions]
-        return Gathered(kept)
+        column, number = condition.split(" = ")
+        return Gathered([[b for b in rows if b.column(column)[0].as_py() == int(number)] for rows in self.partitions])
+
+    def drop(self, name: str) -> Gathered:
+        return Gathered([[b.drop_columns([name]) for b in batches] for batches in self.partitions])
 
     def select(self, *names: str) -> Gathered:
         return Gathered([[b.select(list(names)) for b in batches] for batches in self.partitions])
@@ -76,10 +80,15 @@ def gathered(seal: Seal, shards: int) -> tuple[Gathered, list[Result]]:
     parts: list[list[dict[str, Any]]] = [[] for _ in range(shards)]
     for row in records():
         parts[hash(row["who"]) % shards].append(row)
-    task = Gather.of(config(), seal.public, None)
+    task = Gather.of(config(), seal.public, None, shards)
     partitions = [list(task(iter([partition(i, part)]))) for i, part in enumerate(parts)]
     results = [Result.decode(seal.open(p[0].column(SEALED)[0].as_py()), i) for i, p in enumerate(partitions)]
     return Gathered(partitions), results
+
+
+def cluster(blocks: Gathered, seal: Seal, results: list[Result]) -> ClusterUsers:
+    learner: Any = config().build_estimator()
+    return ClusterUsers(GatheredRecords(blocks, config().text(), seal, results), learner)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -101,10 +110,10 @@ def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None
     for shards in (1, 3):
         blocks, results = gathered(seal, shards)
         assert len(blocks.partitions[0]) > 10
-        assert sum(result.state["users"] for result in results) == USERS
+        assert sum(sum(result.state["users"]) for result in results) == USERS
         assert sum(result.counts.learned for result in results) == len(flat)
         assert sum(result.counts.refused for result in results) == len(rows) - len(flat)
-        theirs = ClusterUsers(blocks, config().text(), seal, results, learner)  # type: ignore[arg-type]
+        theirs = cluster(blocks, seal, results)
         ours: WindowRecords = learner.users_of(flat[:, :2].copy(), flat[:, 2].copy(), sizes)
         curvature, theta, grid = Curvature(Huber(), 3), np.array([0.1, 0.2, -0.1, 1.0]), 2.0**-20
         columns, frame = np.array([0, 1]), np.array([[0.1, 0.0], [0.5, 0.25]])
@@ -121,9 +130,8 @@ def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None
 def test_other_records_than_at_first_are_noticed(small_blocks: None) -> None:
     seal = Seal()
     blocks, results = gathered(seal, 2)
-    learner: Any = config().build_estimator()
     ask = np.array([0]), np.array([[0.0], [1.0]]), 2.0**-20
-    whole = ClusterUsers(blocks, config().text(), seal, results, learner)  # type: ignore[arg-type]
+    whole = cluster(blocks, seal, results)
     whole.moments(*ask)
 
     def changed() -> Iterator[list[pa.RecordBatch]]:
@@ -132,11 +140,11 @@ def test_other_records_than_at_first_are_noticed(small_blocks: None) -> None:
         yield [[*first, first[-1]], second]
         features = bytearray(first[1].column("features")[0].as_py())
         features[3] ^= 1
-        other = first[1].set_column(2, "features", pa.array([bytes(features)], pa.binary()))
+        other = first[1].set_column(3, "features", pa.array([bytes(features)], pa.binary()))
         yield [[first[0], other, *first[2:]], second]
 
     for partitions in changed():
-        users = ClusterUsers(Gathered(partitions), config().text(), seal, results, learner)  # type: ignore[arg-type]
+        users = cluster(Gathered(partitions), seal, results)
         with pytest.raises(SourceError, match="other records"):
             users.moments(*ask)
 
@@ -153,16 +161,33 @@ def test_nothing_that_leaves_an_executor_but_blocks_can_be_read() -> None:
                 with pytest.raises(SourceError):
                     Seal().open(sealed)
     with pytest.raises(NotImplementedError):
-        ClusterUsers(blocks, config().text(), seal, [], config().build_estimator()).gradients(  # type: ignore[arg-type]
-            np.zeros(4)
-        )
+        cluster(blocks, seal, []).gradients(np.zeros(4))
 
 
 def test_a_shard_without_people_says_so() -> None:
     seal = Seal()
-    (row,) = Gather.of(config(), seal.public, None)(iter([partition(0, [])]))
+    (row,) = Gather.of(config(), seal.public, None, 1)(iter([partition(0, [])]))
     result = Result.decode(seal.open(row.column(SEALED)[0].as_py()), 0)
-    assert (result.state["users"], result.counts.learned) == (0, 0)
+    assert (result.state["users"], result.counts.learned) == ([0], 0)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_batches_on_executors_are_those_of_one_process(shards: int, small_blocks: None) -> None:
+    """All numbers of the state, with the noise of a seed, from the rows that Spark sends, dealt in turn."""
+    job = config({"estimator": "PanPrivateRegressor", "batch_size": 300, "seed": 1})
+    rows, seal = records(), Seal()
+    task = Gather.of(job, seal.public, None, shards)
+    partitions = [list(task(iter([partition(i, rows[i::shards])]))) for i in range(shards)]
+    results = [Result.decode(seal.open(p[0].column(SEALED)[0].as_py()), i) for i, p in enumerate(partitions)]
+    blocks: Any = Gathered(partitions)
+    driver, one = job.build_estimator(), job.build_estimator()
+    learn_batches(GatheredRecords(blocks, job.text(), seal, results), driver)
+    one.learn_arrays(np.array([[row["a"], row["b"] / 4.5 - 1] for row in rows]), np.array([row["y"] for row in rows]))
+    one.close_batch()
+    ours, theirs = driver.state_dict(), one.state_dict()
+    assert driver.n_seen == len(rows) == sum(result.counts.learned for result in results)
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
 
 
 def test_a_learner_of_users_elsewhere_keeps_the_rules_of_windows() -> None:

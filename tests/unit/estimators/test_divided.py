@@ -1,0 +1,246 @@
+"""Batches whose records are in several processes: the numbers of one process, and its noise."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateRegressor, ShuffleRegressor
+from streamdp.errors import ConfigError, NotAtBoundaryError
+from streamdp.estimators.divided import DividedModel
+from tests.support.audit import epsilon_lower_bound
+
+NAMES = ["a", "b", "c"]
+N = 2503
+
+
+def records(n: int = N) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, 3))
+    return X, X @ [0.5, -0.2, 0.1] + rng.normal(0, 0.1, n)
+
+
+def model(kind: type[DividedModel], **parameters: Any) -> Any:
+    return kind(features=NAMES, **parameters)
+
+
+class Processes:
+    """The parts of all processes; each gets its records in three calls."""
+
+    def __init__(self, kind: type[DividedModel], homes: np.ndarray, subjects: list[str] | None, **more: Any) -> None:
+        self.kind, self.more = kind, {name: value for name, value in more.items() if name != "ledger"}
+        X, y = records(len(homes))
+        self.parts: list[list[tuple[np.ndarray, np.ndarray]]] = []
+        self.refused, of = 0, int(homes.max()) + 1
+        for i in range(of):
+            part = model(kind, **more)
+            part.gather_part(i, of)
+            for mine in np.array_split(np.flatnonzero(homes == i), 3):
+                part.learn_arrays(X[mine], y[mine], None, None if subjects is None else [subjects[j] for j in mine])
+            self.refused += part.n_refused
+            self.parts.append(part.surrender())
+        longest = max(map(len, self.parts))
+        self.sizes = [sum(len(part[t][1]) for part in self.parts if t < len(part)) for t in range(longest)]
+
+    def ask(self, batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
+        for part in self.parts:
+            if batch < len(part) and len(part[batch][1]):
+                holder = model(self.kind, **self.more)
+                holder.load_state_dict(state)
+                yield holder.part(*part[batch])
+
+
+def learned_in_parts(kind: type[DividedModel], of: int, n: int = N, **parameters: Any) -> tuple[Any, Processes]:
+    processes = Processes(kind, np.arange(n) % of, None, **parameters)
+    driver = model(kind, **parameters)
+    driver.learn_parts(processes.sizes, processes.ask)
+    return driver, processes
+
+
+def learned_in_one(kind: type[DividedModel], **parameters: Any) -> Any:
+    one = model(kind, **parameters)
+    one.learn_arrays(*records())
+    one.close_batch()
+    return one
+
+
+@pytest.mark.parametrize("of", [1, 3, 7])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"mechanism": "none"},
+        {"seed": 1},
+        {"seed": 1, "batch_size": 5},
+        {"seed": 1, "method": "ac-sa"},
+        {"seed": 1, "loss": "quantile"},
+    ],
+    ids=str,
+)
+def test_a_divided_batch_is_that_of_one_process(parameters: dict[str, Any], of: int) -> None:
+    """All numbers of the state, with the noise of a seed: batches, sums, noises, steps and counts."""
+    divided, _ = learned_in_parts(PanPrivateRegressor, of, **parameters)
+    ours, theirs = divided.state_dict(), learned_in_one(PanPrivateRegressor, **parameters).state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+def test_divided_streams_of_small_batches_go_on_as_in_one_process() -> None:
+    """The sequence of batches goes on from the records that were learned, also if the parts end at other places."""
+    one, divided = model(PanPrivateRegressor, seed=1), model(PanPrivateRegressor, seed=1)
+    X, y = records()
+    for begin in range(0, N, 100):
+        rows = slice(begin, begin + 100)
+        one.learn_arrays(X[rows], y[rows])
+        one.close_batch()
+        parts = [model(PanPrivateRegressor) for _ in range(3)]
+        for i, part in enumerate(parts):
+            part.load_state_dict(divided.state_dict())
+            part.gather_part(i, 3)
+            part.learn_arrays(X[rows][i::3], y[rows][i::3])
+        held = [part.surrender() for part in parts]
+        sizes = [sum(len(part[t][1]) for part in held if t < len(part)) for t in range(max(map(len, held)))]
+
+        def ask(t: int, state: dict[str, Any], held: Any = held) -> Iterator[np.ndarray]:
+            for part in held:
+                if t < len(part) and len(part[t][1]):
+                    holder = model(PanPrivateRegressor)
+                    holder.load_state_dict(state)
+                    yield holder.part(*part[t])
+
+        divided.learn_parts(sizes, ask)
+    ours, theirs = divided.state_dict(), one.state_dict()
+    for name in theirs.keys() - {"private"}:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_a_part_that_is_longer_than_the_others_is_learned_whole() -> None:
+    homes = (np.arange(N) % 10 == 0).astype(int)
+    processes = Processes(PanPrivateRegressor, homes, None, mechanism="none")
+    driver = model(PanPrivateRegressor, mechanism="none")
+    driver.learn_parts(processes.sizes, processes.ask)
+    assert sum(processes.sizes) == driver.n_seen == N
+    assert driver.state_dict()["place"] == [0, 0, N]
+    np.testing.assert_allclose(driver._estimate()[:3], [0.5, -0.2, 0.1], atol=0.03)
+
+
+def test_no_subject_is_twice_in_a_batch_or_beyond_the_cap() -> None:
+    """With a ledger: in one part as in one process; in several, by what each batch and each subject got."""
+    subjects = [f"s{i % 400}" for i in range(N)]
+    parameters: dict[str, Any] = {"budget": "eps=1,delta=1e-6", "batch_size": 300, "seed": 1}
+    one = model(PanPrivateRegressor, ledger=Ledger("eps=2,delta=2e-6"), **parameters)
+    one.learn_arrays(*records(), None, subjects)
+    one.close_batch()
+    whole = Processes(PanPrivateRegressor, np.zeros(N, int), subjects, ledger=Ledger("eps=2,delta=2e-6"), **parameters)
+    driver = model(PanPrivateRegressor, **parameters)
+    driver.learn_parts(whole.sizes, whole.ask)
+    assert (driver.n_seen, whole.refused) == (one.n_seen, one.n_refused)
+    np.testing.assert_array_equal(driver.state_dict()["state"], one.state_dict()["state"])
+
+    homes = np.arange(N) % 400 % 3
+    several = Processes(PanPrivateRegressor, homes, subjects, ledger=Ledger("eps=2,delta=2e-6"), **parameters)
+    of = {row.tobytes(): subject for row, subject in zip(records()[0], subjects, strict=True)}
+    found: list[str] = []
+    for batch in range(len(several.sizes)):
+        mine = [of[row.tobytes()] for part in several.parts if batch < len(part) for row in part[batch][0]]
+        assert len(set(mine)) == len(mine)
+        found += mine
+    assert max(found.count(subject) for subject in set(found)) == 2
+    assert len(found) == 800 == N - several.refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [600, 437])
+def test_a_divided_shuffled_sum_has_the_noise_of_one_shuffler(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 sums of three parts: each mean within 6 standard errors; the mean variance within 8 % of the bits'.
+
+    With 14 coordinates the standard deviation of the mean variance is sqrt(2 / (999 * 14)) = 1.2 %, so 8 % is more
+    than six of them, and noise that is 20 % off is seen. With 437 of 600 people, the driver adds that of the absent.
+    """
+    parameters: dict[str, Any] = {"budget": "eps=1,delta=1e-6", "batch_size": 600}
+    processes = Processes(ShuffleRegressor, np.arange(n) % 3, None, **parameters)
+    assert processes.sizes == [n] or processes.sizes == [n, 0]
+    driver = model(ShuffleRegressor, **parameters)
+    start, totals = driver.state_dict(), []
+    holder = model(ShuffleRegressor, seed=1, **parameters)
+    monkeypatch.setattr(type(driver), "_move", lambda self, total, *_: totals.append(total))
+    for _ in range(1000):
+        driver._step(n, 600, (holder.part(*part[0]) for part in processes.parts))
+    exact = model(PanPrivateRegressor, mechanism="none", batch_size=600)
+    exact.load_state_dict(model(PanPrivateRegressor, mechanism="none", batch_size=600).state_dict())
+    X, y = records(n)
+    expected = exact.part(X, y) / exact._cells
+    found = np.array(totals)
+    variance = driver._params.noise_variance / driver._params.d
+    assert start["place"] == [0, 0, 0]
+    assert np.all(np.abs(found.mean(axis=0) - expected) < 6 * np.sqrt(variance / 1000) + 1e-3)
+    assert abs(found.var(axis=0, ddof=1).mean() / variance - 1) < 0.08
+
+
+@pytest.mark.slow
+def test_the_claim_holds_for_a_divided_shuffled_batch_and_not_with_half_its_noise() -> None:
+    """An attack on what two parts add up to, with opposite records: 10,000 batches of each world, eps=1, delta=.05."""
+    claimed = ApproxDP(1.0, 0.05)
+    twice = GaussianDP(2 * GaussianDP.from_approx(claimed).mu).to_approx(0.05)
+
+    def attack(budget: ApproxDP) -> float:
+        holder = model(ShuffleRegressor, budget=budget, batch_size=20, method="sgd", seed=1)
+        others = np.zeros((10, 3)), np.zeros(10)
+        worst = np.full((1, 3), 3**-0.5)  # of all lengths, sqrt(2) with the intercept has the longest gradient
+        scores = []
+        for target in (1e6, -1e6):
+            mine = np.concatenate([others[0][1:], worst]), np.append(others[1][1:], target)
+            sums = [holder.part(*others) + holder.part(*mine) for _ in range(10_000)]
+            scores.append(np.array(sums)[:, :4] @ np.append(worst, 1.0))
+        return epsilon_lower_bound(*scores, claimed.delta)
+
+    assert 0.6 < attack(claimed) <= 1.0
+    assert attack(twice) > 1.0
+
+
+def test_records_that_were_gathered_do_not_leave_with_a_copy_or_a_state() -> None:
+    part = model(PanPrivateRegressor)
+    part.gather_part(0, 2)
+    X, y = records(50)
+    part.learn_arrays(X, y)
+    with pytest.raises(NotAtBoundaryError):
+        part.state_dict()
+    twin = copy.deepcopy(part)
+    assert (twin.n_seen, twin.at_boundary) == (0, True)
+    assert twin._gathered is None
+    ((found, _), *more) = part.surrender()
+    np.testing.assert_array_equal(np.concatenate([found, *(X for X, _ in more)]), X)
+    assert part.at_boundary
+    assert part.n_seen == 50
+
+
+def test_what_does_not_fit_is_refused_before_it_is_counted() -> None:
+    driver = model(PanPrivateRegressor, batch_size=10)
+    with pytest.raises(ConfigError, match="cannot have 11"):
+        driver.learn_parts([11], lambda batch, state: [])
+    assert (driver.n_seen, driver.guarantee.budgets) == (0, ())
+    driver.learn_one(dict.fromkeys(NAMES, 1.0), 1.0)
+    X, y = records(3)
+    for call in (lambda: driver.part(X, y), lambda: driver.gather_part(0, 1), lambda: driver.learn_parts([], None)):
+        with pytest.raises(NotAtBoundaryError):
+            call()
+
+
+def test_a_sum_is_spent_before_it_is_asked_for_and_is_overwritten_when_it_is_added() -> None:
+    driver = model(PanPrivateRegressor, batch_size=10)
+    sums: list[np.ndarray] = []
+
+    def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
+        assert driver.n_seen == 10
+        assert driver.guarantee.budgets
+        assert np.all(driver._total != 0)  # the noise that opens a batch is there before the first sum
+        sums.append(model(PanPrivateRegressor, batch_size=10).part(*records(10)))
+        yield sums[-1]
+
+    driver.learn_parts([10], ask)
+    assert not sums[0].any()
+    assert not driver._total.any()
