@@ -10,8 +10,10 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 cimport numpy as cnp
 
 from streamdp.optim.curvature_loops cimport check_room, vector_of
-from streamdp.optim.loops cimport Records, records_of
+from streamdp.optim.loops cimport Point, Records, point_of, records_of
+from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
+    Rows,
     byte_matrix,
     byte_vector,
     random_words,
@@ -178,6 +180,49 @@ def count_ones(
     if said == TOO_LONG:
         raise ArithmeticError("a gradient is longer than the loss's bound")
     return i
+
+
+cdef class CountTotal(RecordKernel):
+    """`count_ones` for one record.
+
+    Parameters
+    ----------
+    spec, theta, p, bound, places, noise, ones, factor
+        As for `count_ones`, and the number of features.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+
+    cdef Point _at
+    cdef double _bound, _factor
+    cdef int64_t _places, _noise
+    cdef int64_t* _ones
+    cdef Py_ssize_t _size
+
+    def __init__(
+        self,
+        spec,
+        theta,
+        Py_ssize_t p,
+        double bound,
+        int64_t places,
+        int64_t noise,
+        cnp.ndarray ones not None,
+        double factor=0.0,
+    ):
+        point_of(spec, theta, p, &self._at)
+        self._kept, self._ones, self._size = (spec, theta, ones), whole_numbers(ones), len(ones) - 1
+        self._bound, self._places, self._noise, self._factor = bound, places, noise, factor
+        check_room(&self._at, factor, self._size)
+        self.width, self.room, self.draws = p, p + self._size + 1, True
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        cdef Records records = Records(self._at, X[0], y[0])
+        cdef double* vector = room + self.width
+        vector_of(&records, 0, self._factor, room, vector, self._size)
+        return (
+            _add_counts(vector, self._size, self._bound, self._places, self._noise, self._ones, words, end) == ADDED
+        )
 
 
 def write_ones(cnp.ndarray counts not None, cnp.ndarray out not None):

@@ -26,6 +26,7 @@ from streamdp.data.subjects import subject_bytes, subjects_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
+from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
 from streamdp.optim.curvature import Curvature, has_curvature
@@ -37,6 +38,7 @@ from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
+    from streamdp.optim.record_kernel import RecordKernel
 
 
 _NOBODY: Set[bytes] = frozenset()
@@ -61,8 +63,6 @@ class BatchedModel(BoundedModel, ValidatedModel):
     _curvature: Curvature | None = None
     _walk: Walk
     _stays = True
-    _taken = 0
-    """Records of the open batch."""
 
     def _set_up(self) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
@@ -77,6 +77,16 @@ class BatchedModel(BoundedModel, ValidatedModel):
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.
         self._members: set[bytes] = set()
         self._joining: Set[bytes] = _NOBODY
+        self._open_records = np.zeros(1, dtype=np.int64)
+
+    @property
+    def _taken(self) -> int:
+        """Records of the open batch."""
+        return int(self._open_records.item())
+
+    @_taken.setter
+    def _taken(self, records: int) -> None:
+        self._open_records[0] = records
 
     def _usual(self) -> str:
         """What "auto" means."""
@@ -245,31 +255,28 @@ class BatchedModel(BoundedModel, ValidatedModel):
             self._begin_phase()
         self._middle = self._walk.middle
 
-    def learn_one(
-        self,
-        x: Mapping[Any, Any],
-        y: Any,
-        *,
-        budget: Budget | str | None = None,
-        subject: Subject | None = None,
+    def _learn_record(
+        self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None
     ) -> None:
-        """As `StreamEstimator.learn_one`, except that all records spend the estimator's budget.
-
-        A record whose `budget` allows less is refused and counted. With a ledger, so is the second record of a subject
-        within a batch. Raises `SchemaError` for a bad record that is not refused, and `BudgetError` for a budget of
-        another kind.
-        """
-        if self._looks > 0:
-            self._compare(x)  # in this method, because it counts who holds the record
         joining = _NOBODY if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
         if self._record_cap is not None:
             joining = joining | {self._record_cap.token}
-        with self._rng.lock:
-            if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
-                self.n_refused += 1
-                return
-            self._joining = joining
-            super().learn_one(x, y, subject=subject)
+        if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
+            self.n_refused += 1
+            return
+        self._joining = joining
+        super()._learn_record(x, y, None, subject)
+
+    def _quickly(self) -> RecordLearner | None:
+        assert self._features is not None
+        if self._validator is not None or self._features.packer is None or not self._taken:
+            return None
+        kernel, taken = self._record_kernel(len(self._names)), self._open_records
+        return RecordLearner(self._features.packer, self._index, kernel, self._seen, taken, self._batch)
+
+    def _record_kernel(self, p: int) -> RecordKernel:
+        """What adds one record of p features to the open batch, as `_add` does."""
+        raise NotImplementedError
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
@@ -316,12 +323,16 @@ class BatchedModel(BoundedModel, ValidatedModel):
         with self._rng.lock:
             state = super().__getstate__()
             if self._features is not None:
-                state |= self._empty() | {"_seen": self._seen - self._pending, "_taken": 0, "_members": set()}
+                state |= self._empty() | {
+                    "_seen": self._seen - self._pending,
+                    "_open_records": np.zeros_like(self._open_records),
+                    "_members": set(),
+                }
         return state
 
     def _discard(self) -> None:
         """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""
-        self._taken = 0
+        self._quick, self._taken = None, 0
         for name, value in self._empty().items():
             getattr(self, name)[:] = value
         self._members = set()

@@ -3,6 +3,9 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.optim.record_kernel import RecordKernel
+from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+
 class Packer:
     def __init__(
         self,
@@ -22,3 +25,15 @@ class Predictor:
     def __init__(self, packer: Packer, theta: np.ndarray, raw: bool, intercept: bool) -> None: ...
     def score(self, x: Mapping[Any, Any]) -> float | None: ...
     def probability(self, x: Mapping[Any, Any]) -> float | None: ...
+
+class RecordLearner:
+    def __init__(
+        self,
+        packer: Packer,
+        levels: dict[Any, float] | None,
+        kernel: RecordKernel,
+        seen: np.ndarray | None = None,
+        taken: np.ndarray | None = None,
+        batch: int = 0,
+    ) -> None: ...
+    def learn(self, x: Mapping[Any, Any], y: Any, rng: Entropy | SeededEntropy | FreshWords) -> bool: ...

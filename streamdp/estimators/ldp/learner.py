@@ -13,12 +13,13 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
+from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
 from streamdp.optim.arrays import Arrays
 from streamdp.optim.inference import SEGMENTS, batch_means_interval
-from streamdp.optim.local_learning import absorb, learn
+from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, weighted_by_norm
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps
@@ -166,6 +167,13 @@ class LDPLearner(ValidatedModel):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
             rows = rows if len(rows) == 1 else rows[done:]
+
+    def _quickly(self) -> RecordLearner | None:
+        assert self._features is not None
+        if self._validator is not None or self._features.packer is None:
+            return None
+        kernel = LocalStep(self._arrays, self._default.code, self._seen, self._default_rows)
+        return RecordLearner(self._features.packer, self._index, kernel)
 
     # -- the two halves -----------------------------------------------------------------------------------------
 
