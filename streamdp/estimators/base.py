@@ -252,9 +252,7 @@ class StreamEstimator(river_base.Estimator):
                 if plain and self._quick is None and self._counted is self.record_budget:
                     self._quick = self._quickly()
 
-    def _learn_record(
-        self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None
-    ) -> None:
+    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
         if self._record_cap is not None and self.per_record_budgets:
             budget = self._record_cap.scaled(budget, self.record_budget)

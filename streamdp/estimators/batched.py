@@ -26,7 +26,6 @@ from streamdp.data.subjects import subject_bytes, subjects_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
-from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
 from streamdp.optim.curvature import Curvature, has_curvature
@@ -38,7 +37,7 @@ from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
-    from streamdp.optim.record_kernel import RecordKernel
+    from streamdp.estimators.packing import RecordLearner
 
 
 _NOBODY: Set[bytes] = frozenset()
@@ -255,9 +254,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
             self._begin_phase()
         self._middle = self._walk.middle
 
-    def _learn_record(
-        self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None
-    ) -> None:
+    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         joining = _NOBODY if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
         if self._record_cap is not None:
             joining = joining | {self._record_cap.token}
@@ -268,15 +265,10 @@ class BatchedModel(BoundedModel, ValidatedModel):
         super()._learn_record(x, y, None, subject)
 
     def _quickly(self) -> RecordLearner | None:
-        assert self._features is not None
-        if self._validator is not None or self._features.packer is None or not self._taken:
-            return None
-        kernel, taken = self._record_kernel(len(self._names)), self._open_records
-        return RecordLearner(self._features.packer, self._index, kernel, self._seen, taken, self._batch)
-
-    def _record_kernel(self, p: int) -> RecordKernel:
-        """What adds one record of p features to the open batch, as `_add` does."""
-        raise NotImplementedError
+        learner = super()._quickly() if self._taken else None  # otherwise a batch must be opened first
+        if learner is not None:
+            learner.count(self._seen, self._open_records, self._batch)
+        return learner
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None

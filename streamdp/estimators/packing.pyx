@@ -284,34 +284,33 @@ cdef class RecordLearner:
         The encoded targets of the classes; None for numbers.
     kernel
         What learns a record.
-    seen, taken
-        (1,) int64 that count the records learned, and those of an open batch: a kernel with a batch does not count.
-    batch
-        The number of records that ends the batch.
     """
 
     cdef Packer _packer
     cdef dict _levels
     cdef RecordKernel _kernel
-    cdef tuple _kept
+    cdef tuple _counts
     cdef int64_t* _seen
     cdef int64_t* _taken
     cdef Py_ssize_t _batch
 
-    def __init__(
-        self,
-        Packer packer not None,
-        levels,
-        RecordKernel kernel not None,
-        cnp.ndarray seen=None,
-        cnp.ndarray taken=None,
-        Py_ssize_t batch=0,
-    ):
+    def __init__(self, Packer packer not None, levels, RecordKernel kernel not None):
         if packer._width != kernel.width:
             raise TypeError("the model and the record differ in their numbers of columns")
-        self._packer, self._levels, self._kernel, self._kept, self._batch = packer, levels, kernel, (seen, taken), batch
-        self._seen = NULL if seen is None else whole_numbers(seen)
-        self._taken = NULL if taken is None else whole_numbers(taken)
+        self._packer, self._levels, self._kernel = packer, levels, kernel
+
+    def count(self, cnp.ndarray seen not None, cnp.ndarray taken not None, Py_ssize_t batch):
+        """Count records, which the kernel of a batch does not do.
+
+        Parameters
+        ----------
+        seen, taken
+            (1,) int64, the records learned and those of the open batch.
+        batch
+            The number of records that ends the batch.
+        """
+        self._seen, self._taken = whole_numbers(seen), whole_numbers(taken)
+        self._counts, self._batch = (seen, taken), batch
 
     cdef bint _encode(self, y, double* out) except -1:
         """The encoded target; False if it is not for the fast way."""

@@ -13,7 +13,6 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
-from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
@@ -168,12 +167,8 @@ class LDPLearner(ValidatedModel):
             X, y = X[done:], y[done:]
             rows = rows if len(rows) == 1 else rows[done:]
 
-    def _quickly(self) -> RecordLearner | None:
-        assert self._features is not None
-        if self._validator is not None or self._features.packer is None:
-            return None
-        kernel = LocalStep(self._arrays, self._default.code, self._seen, self._default_rows)
-        return RecordLearner(self._features.packer, self._index, kernel)
+    def _record_kernel(self, p: int) -> LocalStep:
+        return LocalStep(self._arrays, self._default.code, self._seen, self._default_rows)
 
     # -- the two halves -----------------------------------------------------------------------------------------
 
