@@ -1,63 +1,81 @@
-"""Compiled loops of the shuffle protocol: noisy counts, their bits, and a permutation.
+"""Compiled loops of the shuffle protocol: noisy counts, their bits, and the ones among bits.
 
 Words come from `entropy` as an array whose first entry is the position. A loop that runs out of words stops before the
 cell that it cannot finish, returns the number of finished cells, and is called again with more words.
 """
 
-from libc.math cimport floor
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cimport numpy as cnp
 
 from streamdp.optim.curvature_loops cimport check_room, vector_of
-from streamdp.optim.loops cimport Records, records_of
+from streamdp.optim.loops cimport Point, Records, point_of, records_of
+from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
+    Rows,
     byte_matrix,
-    byte_vector,
     random_words,
     scratch,
     vector,
     whole_numbers,
     wipe,
 )
-from streamdp.privacy.samplers cimport draw_below, use_words
+from streamdp.privacy.samplers cimport use_words
 
 cnp.import_array()
 
 cdef extern from *:
     """
     #include <stdint.h>
+    #include <string.h>
     /* The processor's own instruction where it has one. */
     #if defined(__x86_64__) && defined(__gnu_linux__)
-    __attribute__((target_clones("popcnt", "default")))
+    #define SDP_CLONES __attribute__((target_clones("popcnt", "default")))
+    #else
+    #define SDP_CLONES
     #endif
-    static int64_t sdp_ones(const uint64_t *words, int64_t n) {
-        int64_t total = 0;
-        for (int64_t k = 0; k < n; k++) total += __builtin_popcountll(words[k]);
-        return total;
+
+    /* Writes the ones among the first `bits` bits of every group of words, `bits / 64` rounded up and one word before. */
+    SDP_CLONES static void sdp_ones_after_first(const uint64_t *words, int64_t n, int64_t bits, int64_t *out) {
+        const int64_t whole = bits / 64, step = 1 + (bits + 63) / 64;
+        const uint64_t mask = ((uint64_t) 1 << bits % 64) - 1;
+        for (int64_t j = 0; j < n; j++, words += step) {
+            int64_t total = 0;
+            for (int64_t k = 1; k <= whole; k++) total += __builtin_popcountll(words[k]);
+            if (mask) total += __builtin_popcountll(words[step - 1] & mask);
+            out[j] = total;
+        }
+    }
+
+    /* Adds the ones of `n` rows of bytes, d rows for each person, to out (d,). */
+    SDP_CLONES static void sdp_add_ones(const uint8_t *bytes, int64_t n, int64_t width, int64_t d, int64_t *out) {
+        for (int64_t i = 0; i < n; i++, bytes += width) {
+            int64_t total = 0, k = 0;
+            uint64_t word;
+            for (; k + 8 <= width; k += 8) {
+                memcpy(&word, bytes + k, 8);
+                total += __builtin_popcountll(word);
+            }
+            for (; k < width; k++) total += __builtin_popcount(bytes[k]);
+            out[i % d] += total;
+        }
     }
     """
-    int64_t sdp_ones(const uint64_t* words, int64_t n) noexcept nogil
+    void sdp_ones_after_first(const uint64_t* words, int64_t n, int64_t bits, int64_t* out) noexcept nogil
+    void sdp_add_ones(const uint8_t* bytes, int64_t n, int64_t width, int64_t d, int64_t* out) noexcept nogil
 
 
-cdef int64_t _noisy_count(double place, int64_t noise, const uint64_t* words) noexcept nogil:
-    """A place rounded at random, plus the ones among `noise` fair bits, from the first words."""
-    cdef int64_t whole = noise // 64, rest = noise % 64
-    cdef double low = floor(place)
-    cdef int64_t total = <int64_t> low + (words[0] < <uint64_t> ((place - low) * 18446744073709551616.0))
-    cdef uint64_t last
-    total += sdp_ones(words + 1, whole)
-    if rest:
-        last = words[1 + whole] & (((<uint64_t> 1) << rest) - 1)
-        total += sdp_ones(&last, 1)
-    return total
+cdef inline int64_t _rounded(double place, uint64_t word) noexcept nogil:
+    """A place of at least 0 rounded at random: up if the upper 63 bits of a word are below its fraction of 2^63."""
+    cdef int64_t whole = <int64_t> place  # conversions of signed numbers take one instruction
+    return whole + (<int64_t> (word >> 1) < <int64_t> ((place - whole) * 9223372036854775808.0))
 
 
 def noisy_counts(cnp.ndarray places not None, int64_t noise, cnp.ndarray out not None, cnp.ndarray words not None):
     """Write each place, rounded at random, plus the ones among fair bits. Returns the number of finished cells.
 
-    A place is rounded up if the next word is below its fraction of 2^64. That is exact for fractions that are multiples
-    of 2^-64; other fractions are rounded down to one.
+    A place is rounded up if 63 bits of the next word are below its fraction of 2^63. That is exact for fractions that are
+    multiples of 2^-63; other fractions are rounded down to one.
 
     Parameters
     ----------
@@ -83,7 +101,8 @@ def noisy_counts(cnp.ndarray places not None, int64_t noise, cnp.ndarray out not
         for i in range(m):
             if at + need > end:
                 break
-            total = _noisy_count(at_places[i], noise, source + at)
+            sdp_ones_after_first(source + at, 1, noise, &total)
+            total += _rounded(at_places[i], source[at])
             if not use_words(source, end, at, at + need):
                 break
             at += need
@@ -98,15 +117,23 @@ cdef enum:
 
 
 cdef int _add_counts(
-    double* g, Py_ssize_t d, double bound, int64_t places, int64_t noise, int64_t* ones, uint64_t* words, Py_ssize_t end
+    double* g,
+    Py_ssize_t d,
+    double bound,
+    int64_t places,
+    int64_t noise,
+    int64_t* counts,
+    int64_t* ones,
+    uint64_t* words,
+    Py_ssize_t end,
 ) noexcept nogil:
     """Add to ones (d + 1,) the counts of one gradient g (d,), on 0 to `places`, and one person to the last entry.
 
     Adds nothing, and says `EMPTY`, if `words` run out; `TOO_LONG` if g is longer than the bound, because it would not
-    be protected.
+    be protected. `counts` (d,) is scratch.
     """
     cdef Py_ssize_t each = 1 + (noise + 63) // 64, start = words[0], j
-    cdef double square = 0.0, place
+    cdef double square = 0.0, half = places / 2.0
     if start + d * each > end:
         return EMPTY
     for j in range(d):
@@ -114,13 +141,13 @@ cdef int _add_counts(
         square += g[j] * g[j]
     if not square <= 1 + 2e-9:
         return TOO_LONG
+    sdp_ones_after_first(words + start, d, noise, counts)
     for j in range(d):
-        place = min(max((g[j] + 1.0) * (places / 2.0), 0.0), <double> places)
-        g[j] = <double> _noisy_count(place, noise, words + start + j * each)  # exact: far below 2^53
+        counts[j] += _rounded(min(max((g[j] + 1.0) * half, 0.0), <double> places), words[start + j * each])
     if not use_words(words, end, start, start + d * each):
         return EMPTY
     for j in range(d):
-        ones[j] += <int64_t> g[j]
+        ones[j] += counts[j]
     ones[d] += 1
     return ADDED
 
@@ -165,19 +192,66 @@ def count_ones(
     cdef Py_ssize_t p = records.at.p, size = len(ones) - 1, end = len(words), i = 0
     cdef int said = ADDED
     check_room(&records.at, factor, size)
-    cdef double* row = scratch(p + size + 1)
-    cdef double* room = row + p
+    cdef double* row = scratch(p + 2 * size + 1)
     with nogil:
         while i < records.X.n:
-            vector_of(&records, i, factor, row, room, size)
-            said = _add_counts(room, size, bound, places, noise, sums, source, end)
+            vector_of(&records, i, factor, row, row + p, size)
+            said = _add_counts(
+                row + p, size, bound, places, noise, <int64_t*> (row + p + size + 1), sums, source, end
+            )
             if said != ADDED:
                 break
             i += 1
-    wipe(row, p + size + 1)
+    wipe(row, p + 2 * size + 1)
     if said == TOO_LONG:
         raise ArithmeticError("a gradient is longer than the loss's bound")
     return i
+
+
+cdef class CountTotal(RecordKernel):
+    """`count_ones` for one record.
+
+    Parameters
+    ----------
+    spec, theta, p, bound, places, noise, ones, factor
+        As for `count_ones`, and the number of features.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+
+    cdef Point _at
+    cdef double _bound, _factor
+    cdef int64_t _places, _noise
+    cdef int64_t* _ones
+    cdef Py_ssize_t _size
+
+    def __init__(
+        self,
+        spec,
+        theta,
+        Py_ssize_t p,
+        double bound,
+        int64_t places,
+        int64_t noise,
+        cnp.ndarray ones not None,
+        double factor=0.0,
+    ):
+        point_of(spec, theta, p, &self._at)
+        self._kept, self._ones, self._size = (spec, theta, ones), whole_numbers(ones), len(ones) - 1
+        self._bound, self._places, self._noise, self._factor = bound, places, noise, factor
+        check_room(&self._at, factor, self._size)
+        self.width, self.room, self.draws = p, p + 2 * self._size + 1, True
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        cdef Records records = Records(self._at, X[0], y[0])
+        cdef double* vector = room + self.width
+        cdef int64_t* counts = <int64_t*> (vector + self._size + 1)
+        cdef int said
+        vector_of(&records, 0, self._factor, room, vector, self._size)
+        said = _add_counts(
+            vector, self._size, self._bound, self._places, self._noise, counts, self._ones, words, end
+        )
+        return said == ADDED
 
 
 def write_ones(cnp.ndarray counts not None, cnp.ndarray out not None):
@@ -206,37 +280,22 @@ def write_ones(cnp.ndarray counts not None, cnp.ndarray out not None):
                 bits[i * width + whole] = 256 - (1 << (8 - rest))
 
 
-def permute(cnp.ndarray items not None, Py_ssize_t last, cnp.ndarray words not None):
-    """Fisher-Yates: swap each of items[last], ..., items[1] with one of the items up to it, all equally likely.
-
-    The draw is the upper half of a word times the number of choices (at most 2^32), over 2^32; draws that would make it
-    uneven are rejected (Lemire 2019). Returns the position at which `words` ran out; 0 at the end.
+def add_ones(cnp.ndarray bits not None, cnp.ndarray ones not None):
+    """Add the ones in each row of packed bits, and the number of people, in one step that nothing interrupts.
 
     Parameters
     ----------
-    items
-        (n,) uint8, permuted in place.
-    last
-        The position at which to start, n - 1 at first.
-    words
-        Random words.
+    bits
+        (m d, w) uint8: d rows for each of m people.
+    ones
+        (d + 1,) int64; the last entry counts people.
 
     Raises `TypeError` for arrays of another type or shape.
     """
-    cdef uint8_t* at_items = byte_vector(items)
-    cdef uint64_t* source = random_words(words)
-    cdef Py_ssize_t at = source[0], end = len(words), i = last, start, j
-    cdef uint8_t kept
-    if not last < len(items):
-        raise TypeError("expected a position within the items")
-    with nogil:
-        while i > 0:
-            start = at
-            j = draw_below(<uint64_t> i + 1, source, &at, end)
-            if j < 0 or not use_words(source, end, start, at):
-                break
-            kept = at_items[i]
-            at_items[i] = at_items[j]
-            at_items[j] = kept
-            i -= 1
-    return max(i, 0)
+    cdef uint8_t* rows = byte_matrix(bits)
+    cdef int64_t* sums = whole_numbers(ones)
+    cdef Py_ssize_t n = bits.shape[0], d = len(ones) - 1
+    if d < 1 or n % d:
+        raise TypeError("expected as many rows for each person as sums")
+    sdp_add_ones(rows, n, bits.shape[1], d, sums)
+    sums[d] += n // d

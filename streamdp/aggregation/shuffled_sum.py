@@ -3,9 +3,9 @@
 Source: Cheu, Joseph, Mao, Peng, "Shuffle private stochastic convex optimization", 2022, Algorithms 1 and 2 (P_1D and
 P_vec). All parties agree on a `VectorSum`. Each user moves every coordinate of its vector to [0, g], rounds it at
 random to an integer, adds b fair bits of noise and sends that many ones among g + b bits (`LocalRandomizer`). The
-`Shuffler` mixes the bits of all users, one coordinate at a time, and forwards the whole batch or nothing. The
-`Analyzer` sees a mixed row of bits for each coordinate, hence only the number of its ones, and estimates the sum
-without bias.
+`Shuffler` sorts the bits of all users, one coordinate at a time, and forwards the whole batch or nothing. The
+`Analyzer` sees a sorted row of bits for each coordinate, hence only the number of its ones, and estimates the sum
+without bias. (In the paper the shuffler permutes. A uniform permutation shows the same, as `Shuffler` argues.)
 
 **Trust.** The guarantee is for what the shuffler forwards, to anyone, including the analyzer. The shuffler sees each
 user's own bits. It must not show them; their noise (b bits) is not meant to protect against the shuffler. Users must
@@ -51,7 +51,7 @@ class LocalRandomizer:
     rng
         None for cryptographic randomness. A `SeededEntropy` is for tests: its messages are not private.
 
-    Sampling is exact: b fair bits are counted, and a place is rounded up with the probability of its fraction to 2^-64.
+    Sampling is exact: b fair bits are counted, and a place is rounded up with the probability of its fraction to 2^-63.
     The rounding error of the place itself (a relative 2^-51) is in the calibration.
 
     Guarantee: see the head of this module. Source: Cheu et al. 2022, Algorithms 1 and 2.
@@ -113,7 +113,7 @@ class Shuffled:
     Parameters
     ----------
     bits
-        (d, ceil(users (g + b) / 8)) packed and mixed bits, uint8.
+        (d, ceil(users (g + b) / 8)) packed bits of all users in an order that is not theirs, uint8.
     users
         The number of users that answered.
     """
@@ -123,7 +123,7 @@ class Shuffled:
 
 
 class Shuffler:
-    """The shuffler's part: keeps messages in memory until there are enough, mixes and forwards all, and wipes them.
+    """The shuffler's part: counts the ones of each coordinate until there are enough users, and forwards them sorted.
 
     Parameters
     ----------
@@ -132,28 +132,31 @@ class Shuffler:
     minimum
         The least number of answers before anything is forwarded; None for all users. With fewer than all, the guarantee
         is `params.guarantee_for(minimum)`.
-    rng
-        As for `LocalRandomizer`.
 
-    The bits of all users for one coordinate are one batch of n' (g + b) bits (below 2^32), permuted uniformly.
+    The bits of all users for one coordinate are one batch of n' (g + b) bits (below 2^32). It is forwarded with the
+    ones first. That shows exactly what a uniform permutation shows: each can be made from the other without the
+    messages, so each has the guarantee of the other. A message is not kept.
 
     Raises `ConfigError` for a minimum out of range and for larger batches.
     """
 
-    def __init__(self, params: VectorSum, minimum: int | None = None, rng: Rng | None = None) -> None:
+    def __init__(self, params: VectorSum, minimum: int | None = None) -> None:
         self.params = params
         self.minimum = params.users if minimum is None else minimum
         whole("minimum", self.minimum, 1, params.users)
         if params.users * (params.g + params.b) >= 2**32:
             raise ConfigError(
-                "a batch of 2^32 bits or more for each coordinate cannot be shuffled: send counts, or use fewer users"
+                "a batch of 2^32 bits or more for each coordinate cannot be forwarded: send counts, or use fewer users"
             )
-        self.rng = Entropy() if rng is None else rng
-        self._batch: list[np.ndarray] = []
-        self.answered = 0
+        self._ones = np.zeros(params.d + 1, dtype=np.int64)  # the last is the number of users that answered
+
+    @property
+    def answered(self) -> int:
+        """The number of users that answered."""
+        return int(self._ones[-1])
 
     def collect(self, messages: np.ndarray) -> None:
-        """Take the messages of one or several users; they are copied.
+        """Take the messages of one or several users.
 
         Parameters
         ----------
@@ -163,8 +166,11 @@ class Shuffler:
         Raises `SchemaError` for another shape or type or for ones after the g + b bits, `ConfigError` if more users
         answer than were agreed on.
         """
+        from streamdp.aggregation.kernels import add_ones
+
         width, d = self.params.row_bytes, self.params.d
-        batch = np.array(messages if isinstance(messages, np.ndarray) else 0, ndmin=3)
+        batch = messages if isinstance(messages, np.ndarray) else np.zeros(0)
+        batch = batch[None] if batch.ndim == 2 else batch
         if batch.dtype != np.uint8 or batch.ndim != 3 or batch.shape[1:] != (d, width):
             raise SchemaError(f"expected packed bits (uint8) of shape ({d}, {width}), got {batch.dtype} {batch.shape}")
         spare = 8 * width - self.params.g - self.params.b
@@ -172,42 +178,25 @@ class Shuffler:
             raise SchemaError(f"a message has ones after its {self.params.g + self.params.b} bits for each coordinate")
         if self.answered + len(batch) > self.params.users:
             raise ConfigError(f"more than the {self.params.users} users agreed on have answered")
-        self._batch.append(batch)
-        self.answered += len(batch)
+        add_ones(np.ascontiguousarray(batch).reshape(-1, width), self._ones)
 
     def forward(self) -> Shuffled:
-        """All bits of all users, mixed within each coordinate; the messages are wiped.
+        """All bits of all users, ones first in each coordinate. The shuffler is empty then.
 
-        Raises `NotAtBoundaryError`, and keeps the messages, if fewer than `minimum` users answered.
+        Raises `NotAtBoundaryError`, and keeps the counts, if fewer than `minimum` users answered.
         """
-        if self.answered < self.minimum:
-            raise NotAtBoundaryError(
-                f"{self.answered} users answered, {self.minimum} must before the batch is forwarded"
-            )
-        each = self.params.g + self.params.b
-        bits = np.empty((self.params.d, (self.answered * each + 7) // 8), dtype=np.uint8)
-        for j in range(self.params.d):
-            row = np.concatenate([np.unpackbits(batch[:, j], axis=1, count=each).ravel() for batch in self._batch])
-            self._permute(row)
-            bits[j] = np.packbits(row)
-        shuffled = Shuffled(bits, self.answered)
-        for batch in self._batch:
-            batch.fill(0)
-        self._batch, self.answered = [], 0
-        return shuffled
+        from streamdp.aggregation.kernels import write_ones
 
-    def _permute(self, items: np.ndarray) -> None:
-        """Permute in place, all orders equally likely."""
-        from streamdp.aggregation.kernels import permute
-
-        last = len(items) - 1
-        with self.rng.lock:
-            while (left := permute(items, last, self.rng.words)) > 0:
-                self.rng.refill_for(last - left)
-                last = left
+        users = self.answered
+        if users < self.minimum:
+            raise NotAtBoundaryError(f"{users} users answered, {self.minimum} must before the batch is forwarded")
+        bits = np.zeros((self.params.d, (users * (self.params.g + self.params.b) + 7) // 8), dtype=np.uint8)
+        write_ones(self._ones[:-1], bits)
+        self._ones[:] = 0
+        return Shuffled(bits, users)
 
     def __reduce__(self) -> NoReturn:
-        raise NotAtBoundaryError("a shuffler holds users' messages: it is neither copied nor stored")
+        raise NotAtBoundaryError("a shuffler holds what users sent: it is neither copied nor stored")
 
 
 class Analyzer:
@@ -232,6 +221,8 @@ class Analyzer:
 
         Raises `SchemaError` if the bits do not fit the agreed parameters.
         """
+        from streamdp.aggregation.kernels import add_ones
+
         d, each = self.params.d, self.params.g + self.params.b
         width = (shuffled.users * each + 7) // 8
         if not isinstance(shuffled.bits, np.ndarray):
@@ -240,7 +231,9 @@ class Analyzer:
             raise SchemaError(f"expected packed bits of shape ({d}, {width}), got {shuffled.bits.shape}")
         if np.any(shuffled.bits[:, -1:] & ((1 << (8 * width - shuffled.users * each)) - 1)):
             raise SchemaError(f"there are ones after the {shuffled.users * each} bits of a coordinate")
-        return self.sum_of_counts([int(np.count_nonzero(np.unpackbits(row))) for row in shuffled.bits], shuffled.users)
+        ones = np.zeros(d + 1, dtype=np.int64)
+        add_ones(np.ascontiguousarray(shuffled.bits), ones)
+        return self.sum_of_counts(ones[:-1], shuffled.users)
 
     def sum_of_counts(self, ones: np.ndarray | list[int], users: int) -> np.ndarray:
         """The estimate (d,) from the number of ones: cell (ones - users b / 2) - users bound.

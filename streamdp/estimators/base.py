@@ -27,6 +27,7 @@ from streamdp.data.subjects import SPELLING
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import names_of
+from streamdp.estimators.packing import RecordLearner
 from streamdp.ledger.periods import Cap, promises, refusals
 from streamdp.privacy.composition import widest
 from streamdp.privacy.guarantees import (
@@ -61,7 +62,7 @@ _LOOKS, _MEETINGS = 64, 3
 """How many records of an estimator are compared with the last one, and after how many shared ones it warns."""
 _TRANSIENT = 5
 """The references to a record that a pipeline has made: of the pipeline, its call, two methods here, and the count."""
-_OWN = ("_looks", "_meetings", "_record", "_predictor")
+_OWN = ("_looks", "_meetings", "_record", "_predictor", "_quick")
 """What copies make anew: what this estimator has met, and views of its arrays."""
 _last = threading.local()
 """`ids`: of the last compared record of this thread and of the estimator that learned it. It holds no values."""
@@ -88,6 +89,7 @@ class StreamEstimator(river_base.Estimator):
     seed: int | None
     _rng: Entropy | SeededEntropy | FreshWords
     _record_cap: RecordCap | None = None  # of its account, which its clones and copies share
+    _quick: RecordLearner | None = None
     _looks = _LOOKS  # records that are yet to be compared
     _meetings = 0  # records that another estimator had learned just before
     _record = 0  # the address of the last compared record
@@ -231,9 +233,11 @@ class StreamEstimator(river_base.Estimator):
         y
             The target: a finite number, or one of the declared classes.
         budget
-            What this record may spend; the estimator's `budget` if None.
+            What this record may spend; the estimator's `budget` if None. If records share their noise, all spend the
+            estimator's budget: a record that allows more is learned, and one that allows less is refused and counted.
         subject
-            The person that the record is about, for the ledger: text, bytes or a whole number.
+            The person that the record is about, for the ledger: text, bytes or a whole number. If records share their
+            noise, the second record of a subject within a batch is refused and counted.
 
         Raises `SchemaError` for a bad record and `BudgetError` for a budget that the mechanism cannot serve (see
         `guarantees.SERVICEABLE`), both before anything is learned or spent. A record over its subject's cap is counted
@@ -241,31 +245,46 @@ class StreamEstimator(river_base.Estimator):
         """
         if self._looks > 0:
             self._compare(x)
+        with self._rng.lock:
+            plain = budget is None and subject is None and self._record_cap is None
+            if not plain or self._quick is None or not self._quick.learn(x, y, self._rng):
+                self._learn_record(x, y, budget, subject)
+                if plain and self._quick is None and self._counted is self.record_budget:
+                    self._quick = self._quickly()
+
+    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
+        """As `learn_one`, for any record; the caller holds the lock."""
         if self._record_cap is not None and self.per_record_budgets:
             budget = self._record_cap.scaled(budget, self.record_budget)
-        with self._rng.lock:
-            target = self._encode_target(y)
-            record = self._features or self._adopt(x)
+        target = self._encode_target(y)
+        record = self._features or self._adopt(x)
+        try:
+            record.pack(x, target)
+            spend = self.record_budget
+            if budget is not None:
+                spend = parse_budget(budget)
+                self._check(spend)
+            if (self._record_cap is not None and not self._record_cap.admit(spend)) or (
+                self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend)
+            ):
+                self.n_refused += 1
+                return
+            if spend is not self._counted:
+                self._count(spend)
+            self._meet(record.row, record.target, None if budget is None else spend, None)
+        finally:
             try:
-                record.pack(x, target)
-                spend = self.record_budget
-                if budget is not None:
-                    spend = parse_budget(budget)
-                    self._check(spend)
-                if (self._record_cap is not None and not self._record_cap.admit(spend)) or (
-                    self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend)
-                ):
-                    self.n_refused += 1
-                    return
-                if spend is not self._counted:
-                    self._count(spend)
-                self._meet(record.row, record.target, None if budget is None else spend, None)
-            finally:
-                try:
-                    record.wipe()
-                except BaseException:  # such as Ctrl-C at this very place
-                    record.wipe()
-                    raise
+                record.wipe()
+            except BaseException:  # such as Ctrl-C at this very place
+                record.wipe()
+                raise
+
+    def _quickly(self) -> RecordLearner | None:
+        """What learns plain records from now on, which spend `record_budget`, as `_learn_record` does; None: nothing.
+
+        It is in use until `_quick` is None again: at the latest when a spend is counted that is not this budget.
+        """
+        return None
 
     def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any) -> None:
         """Learn the rows of a frame in order: the same result as `learn_one` in a loop, with the same noise.
@@ -376,6 +395,7 @@ class StreamEstimator(river_base.Estimator):
             self._counted = largest
 
     def _set_spent(self, budgets: Iterable[Budget]) -> None:
+        self._quick = None
         self._spent = widest(budgets)
         self._counted = None
 

@@ -37,6 +37,7 @@ from streamdp.privacy.guarantees import Budget, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
+    from streamdp.estimators.packing import RecordLearner
 
 
 _NOBODY: Set[bytes] = frozenset()
@@ -61,8 +62,6 @@ class BatchedModel(BoundedModel, ValidatedModel):
     _curvature: Curvature | None = None
     _walk: Walk
     _stays = True
-    _taken = 0
-    """Records of the open batch."""
 
     def _set_up(self) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
@@ -77,6 +76,16 @@ class BatchedModel(BoundedModel, ValidatedModel):
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.
         self._members: set[bytes] = set()
         self._joining: Set[bytes] = _NOBODY
+        self._open_records = np.zeros(1, dtype=np.int64)
+
+    @property
+    def _taken(self) -> int:
+        """Records of the open batch."""
+        return int(self._open_records.item())
+
+    @_taken.setter
+    def _taken(self, records: int) -> None:
+        self._open_records[0] = records
 
     def _usual(self) -> str:
         """What "auto" means."""
@@ -259,31 +268,21 @@ class BatchedModel(BoundedModel, ValidatedModel):
             self._begin_phase()
         self._middle = self._walk.middle
 
-    def learn_one(
-        self,
-        x: Mapping[Any, Any],
-        y: Any,
-        *,
-        budget: Budget | str | None = None,
-        subject: Subject | None = None,
-    ) -> None:
-        """As `StreamEstimator.learn_one`, except that all records spend the estimator's budget.
-
-        A record whose `budget` allows less is refused and counted. With a ledger, so is the second record of a subject
-        within a batch. Raises `SchemaError` for a bad record that is not refused, and `BudgetError` for a budget of
-        another kind.
-        """
-        if self._looks > 0:
-            self._compare(x)  # in this method, because it counts who holds the record
+    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         joining = _NOBODY if self.ledger is None or subject is None else {subject_bytes(subject) or b""}
         if self._record_cap is not None:
             joining = joining | {self._record_cap.token}
-        with self._rng.lock:
-            if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
-                self.n_refused += 1
-                return
-            self._joining = joining
-            super().learn_one(x, y, subject=subject)
+        if (budget is not None and not self._allowed(parse_budget(budget))) or joining & self._members:
+            self.n_refused += 1
+            return
+        self._joining = joining
+        super()._learn_record(x, y, None, subject)
+
+    def _quickly(self) -> RecordLearner | None:
+        learner = super()._quickly() if self._taken else None  # otherwise a batch must be opened first
+        if learner is not None:
+            learner.count(self._seen, self._open_records, self._batch)
+        return learner
 
     def _learn_shared(
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
@@ -330,12 +329,16 @@ class BatchedModel(BoundedModel, ValidatedModel):
         with self._rng.lock:
             state = super().__getstate__()
             if self._features is not None:
-                state |= self._empty() | {"_seen": self._seen - self._pending, "_taken": 0, "_members": set()}
+                state |= self._empty() | {
+                    "_seen": self._seen - self._pending,
+                    "_open_records": np.zeros_like(self._open_records),
+                    "_members": set(),
+                }
         return state
 
     def _discard(self) -> None:
         """Discard the open batch. What an exception leaves of it is discarded when the next batch begins."""
-        self._taken = 0
+        self._quick, self._taken = None, 0
         for name, value in self._empty().items():
             getattr(self, name)[:] = value
         self._members = set()

@@ -61,6 +61,8 @@ class LinearModel(StreamEstimator):
     """Whether what `_point` returns changes in place only, until `_predictor` is None again."""
     _predictor: Predictor | None = None
     """Predicts single records, if the estimate stays and there is one output. None: not made yet."""
+    _index: dict[Any, float] | None = None
+    """The encoded targets of the classes; None for numbers."""
 
     loss: str | Loss
     domain: Domain | None

@@ -4,6 +4,7 @@ It takes a dict that has exactly the declared names, with finite numbers and dec
 it says so, and the caller takes the exact way (see `features`), which also names what is wrong. No value stays here.
 """
 
+from cpython.bool cimport PyBool_Check
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
 from cpython.list cimport PyList_GET_ITEM
@@ -12,18 +13,30 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare
 from libc.math cimport exp, isfinite, isnan
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 import numpy as np
 
 cimport numpy as cnp
 
-from streamdp.privacy.arrays cimport scratch, vector, whole_numbers, wipe
+from streamdp.optim.record_kernel cimport RecordKernel
+from streamdp.privacy.arrays cimport Rows, random_words, scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
 
 cdef enum:
     ADOPTIONS = 256  # so often the keys of a record are kept, to be recognised in the next one
+
+
+cdef inline bint number_of(PyObject* given, double* out) except -1:
+    """A finite number as a double; False if it is something else, or a whole number that may not be exact."""
+    if PyFloat_Check(<object> given):
+        out[0] = PyFloat_AS_DOUBLE(<object> given)
+    elif PyLong_CheckExact(<object> given) and -(1 << 53) <= <object> given <= 1 << 53:
+        out[0] = PyLong_AsDouble(<object> given)
+    else:
+        return False
+    return isfinite(out[0])
 
 
 cdef class Packer:
@@ -108,13 +121,7 @@ cdef class Packer:
             column[0] += level
             value[0] = 1.0
             return level > 0
-        if PyFloat_Check(<object> found):
-            value[0] = PyFloat_AS_DOUBLE(<object> found)
-        elif PyLong_CheckExact(<object> found) and -(1 << 53) <= <object> found <= 1 << 53:
-            value[0] = PyLong_AsDouble(<object> found)
-        else:
-            return 2
-        if not isfinite(value[0]):
+        if not number_of(found, value):
             return 2
         low, high = self._low[k], self._high[k]
         if isnan(low):
@@ -264,3 +271,95 @@ cdef class Predictor:
         """
         cdef double total
         return 1.0 / (1.0 + exp(-total)) if self._score(x, &total) else None
+
+
+cdef class RecordLearner:
+    """Learns plain records one by one, while nothing but their count has to be noted. Its caller holds the lock.
+
+    Parameters
+    ----------
+    packer
+        What is declared about a record.
+    levels
+        The encoded targets of the classes; None for numbers.
+    kernel
+        What learns a record.
+    """
+
+    cdef Packer _packer
+    cdef dict _levels
+    cdef RecordKernel _kernel
+    cdef tuple _counts
+    cdef int64_t* _seen
+    cdef int64_t* _taken
+    cdef Py_ssize_t _batch
+
+    def __init__(self, Packer packer not None, levels, RecordKernel kernel not None):
+        if packer._width != kernel.width:
+            raise TypeError("the model and the record differ in their numbers of columns")
+        self._packer, self._levels, self._kernel = packer, levels, kernel
+
+    def count(self, cnp.ndarray seen not None, cnp.ndarray taken not None, Py_ssize_t batch):
+        """Count records, which the kernel of a batch does not do.
+
+        Parameters
+        ----------
+        seen, taken
+            (1,) int64, the records learned and those of the open batch.
+        batch
+            The number of records that ends the batch.
+        """
+        self._seen, self._taken = whole_numbers(seen), whole_numbers(taken)
+        self._counts, self._batch = (seen, taken), batch
+
+    cdef bint _encode(self, y, double* out) except -1:
+        """The encoded target; False if it is not for the fast way."""
+        cdef PyObject* found
+        if self._levels is not None:
+            if not (PyBool_Check(y) or PyUnicode_CheckExact(y) or PyLong_CheckExact(y)):
+                return False
+            found = PyDict_GetItemWithError(self._levels, y)
+            if found == NULL:
+                return False
+            out[0] = <object> found
+            return True
+        return number_of(<PyObject*> y, out)
+
+    def learn(self, x, y, rng):
+        """Learn a record. False, and nothing is learned or counted, if it is not for the fast way, for the last record of
+        a batch, and if the random words ran out.
+
+        Parameters
+        ----------
+        x
+            The record.
+        y
+            The target.
+        rng
+            The random words.
+        """
+        cdef RecordKernel kernel = self._kernel
+        cdef Py_ssize_t p = self._packer._width, end = 0
+        cdef uint64_t* source = NULL
+        cdef cnp.ndarray words
+        cdef Rows X, target
+        cdef double* row
+        if self._taken != NULL and self._taken[0] + 1 >= self._batch:
+            return False
+        row = scratch(p + 1 + kernel.room)
+        try:
+            if not self._encode(y, row + p) or not self._packer._fill(x, row, False):
+                return False
+            if kernel.draws:
+                words = rng.words
+                source, end = random_words(words), cnp.PyArray_DIM(words, 0)
+            X = Rows(<const char*> row, 1, p, 0, sizeof(double))
+            target = Rows(<const char*> (row + p), 1, 1, 0, 0)
+            if not kernel.learn(&X, &target, row + p + 1, source, end):
+                return False
+            if self._taken != NULL:
+                self._seen[0] += 1
+                self._taken[0] += 1
+            return True
+        finally:
+            wipe(row, p + 1 + kernel.room)

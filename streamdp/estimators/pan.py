@@ -57,6 +57,7 @@ from streamdp.privacy.mechanisms import Gaussian
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
+    from streamdp.optim.record_kernel import RecordKernel
 
 _MECHANISMS = ("auto", "gaussian", "none")
 
@@ -109,6 +110,12 @@ class _PanPrivate(DividedModel):
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         self._accumulate(self._spec, self._middle, X, y, self._cells, self._total)
+
+    def _record_kernel(self, p: int) -> RecordKernel:
+        from streamdp.optim.curvature_loops import VectorTotal
+
+        factor = 0.0 if self._curvature is None else self._curvature.factor
+        return VectorTotal(self._spec, self._middle, p, self._cells, self._total, factor)
 
     def _close(self, records: int) -> np.ndarray:
         self._add_noise()

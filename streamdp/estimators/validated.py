@@ -13,13 +13,14 @@ messages, which are learned without a question, and estimators that protect user
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.features import Features
 from streamdp.estimators.linear import LinearModel
+from streamdp.estimators.packing import RecordLearner
 from streamdp.privacy.entropy import FreshWords, entropy
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
@@ -27,6 +28,9 @@ from streamdp.validation.plan import NOTHING, Plan, plan_of
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Classes
 from streamdp.validation.validator import Validator
+
+if TYPE_CHECKING:
+    from streamdp.optim.record_kernel import RecordKernel
 
 _OWN_WORDS = 2**64
 """What is added to a seed: answers have random words of their own."""
@@ -113,6 +117,16 @@ class ValidatedModel(LinearModel):
             elif not asked.all():
                 more = None if amounts is None else amounts[rows][~asked]
                 self._learn_rows(X[rows][~asked], y[rows][~asked], budget, more)
+
+    def _quickly(self) -> RecordLearner | None:
+        features = self._features
+        if self._validator is not None or features is None or features.packer is None:
+            return None
+        return RecordLearner(features.packer, self._index, self._record_kernel(len(features.names)))
+
+    def _record_kernel(self, p: int) -> RecordKernel:
+        """What learns one record of p features as `_learn_rows` does, within a batch."""
+        raise NotImplementedError
 
     def _keep(self, plan: Plan, budget: Budget | None, amounts: np.ndarray | None) -> np.ndarray:
         """The probabilities of a true bit: of each record, or one for all."""

@@ -2,6 +2,13 @@
 
 import numpy as np
 
+from streamdp.optim.record_kernel import RecordKernel
+
+class VectorTotal(RecordKernel):
+    def __init__(
+        self, spec: np.ndarray, theta: np.ndarray, p: int, cells: float, total: np.ndarray, factor: float = 0.0
+    ) -> None: ...
+
 def joint_of_rows(
     spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, factor: float, G: np.ndarray
 ) -> None: ...

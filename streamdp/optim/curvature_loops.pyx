@@ -5,12 +5,13 @@ arithmetic overflows counts as zeros, and scratch space is overwritten.
 """
 
 from libc.math cimport exp, fabs, rint, sqrt
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 cimport numpy as cnp
 
-from streamdp.optim.loops cimport HUBER, INTERCEPT, KAPPA, LOSS, SHAPE, gradient_of, records_of
-from streamdp.privacy.arrays cimport copy_row, entry, matrix, scratch, whole_numbers, wipe
+from streamdp.optim.loops cimport HUBER, INTERCEPT, KAPPA, LOSS, SHAPE, gradient_of, point_of, records_of
+from streamdp.optim.record_kernel cimport RecordKernel
+from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, scratch, whole_numbers, wipe
 from streamdp.privacy.samplers cimport HUGE
 
 cnp.import_array()
@@ -154,6 +155,17 @@ def accumulate_averages(
     wipe(row, p + 2 * size + 1)
 
 
+cdef void _add_vector(
+    const Records* records, Py_ssize_t i, double factor, double cells, int64_t* out, Py_ssize_t size, double* row
+) noexcept nogil:
+    """Add the vector of record i in cells; `row` has room for p + size + 1 numbers."""
+    cdef double* room = row + records.at.p
+    cdef Py_ssize_t j
+    vector_of(records, i, factor, row, room, size)
+    for j in range(size):
+        out[j] += <int64_t> rint(room[j] * cells)
+
+
 def accumulate(spec, theta, X, y, double cells, cnp.ndarray total not None, double factor=0.0):
     """Add the vectors of all rows at theta, rounded to multiples of 1 / cells, to a total.
 
@@ -175,13 +187,39 @@ def accumulate(spec, theta, X, y, double cells, cnp.ndarray total not None, doub
     cdef Records records
     records_of(spec, theta, X, y, &records)
     cdef int64_t* out = whole_numbers(total)
-    cdef Py_ssize_t size = len(total), p = records.at.p, i, j
+    cdef Py_ssize_t size = len(total), p = records.at.p, i
     check_room(&records.at, factor, size)
     cdef double* row = scratch(p + size + 1)
-    cdef double* room = row + p
     with nogil:
         for i in range(records.X.n):
-            vector_of(&records, i, factor, row, room, size)
-            for j in range(size):
-                out[j] += <int64_t> rint(room[j] * cells)
+            _add_vector(&records, i, factor, cells, out, size, row)
     wipe(row, p + size + 1)
+
+
+cdef class VectorTotal(RecordKernel):
+    """`accumulate` for one record.
+
+    Parameters
+    ----------
+    spec, theta, p, cells, total, factor
+        As for `accumulate`, and the number of features.
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+
+    cdef Point _at
+    cdef int64_t* _total
+    cdef Py_ssize_t _size
+    cdef double _cells, _factor
+
+    def __init__(self, spec, theta, Py_ssize_t p, double cells, cnp.ndarray total not None, double factor=0.0):
+        point_of(spec, theta, p, &self._at)
+        self._kept, self._size, self._total = (spec, theta, total), len(total), whole_numbers(total)
+        self._cells, self._factor = cells, factor
+        check_room(&self._at, factor, self._size)
+        self.width, self.room, self.draws = p, p + self._size + 1, False
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        cdef Records records = Records(self._at, X[0], y[0])
+        _add_vector(&records, 0, self._factor, self._cells, self._total, self._size, room)
+        return True

@@ -3,6 +3,10 @@
 import numpy as np
 
 from streamdp.optim.arrays import Arrays
+from streamdp.optim.record_kernel import RecordKernel
+
+class LocalStep(RecordKernel):
+    def __init__(self, arrays: Arrays, mechanism: int, seen: np.ndarray, calibration: np.ndarray) -> None: ...
 
 def learn(
     arrays: Arrays,

@@ -49,6 +49,7 @@ from streamdp.optim.loops cimport (
     Point,
     gradient_of,
 )
+from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
     Rows,
     entry,
@@ -226,6 +227,39 @@ def learn(
     settle(&m)
     wipe(memory, room)
     return n
+
+
+cdef class LocalStep(RecordKernel):
+    """`learn` for one record.
+
+    Parameters
+    ----------
+    arrays, mechanism, seen
+        As for `learn`.
+    calibration
+        (1, c).
+
+    Raises `TypeError` for arrays of another type or shape.
+    """
+
+    cdef Model _model
+    cdef int _mechanism
+    cdef int64_t* _seen
+    cdef double* _calibration
+
+    def __init__(self, arrays, int mechanism, cnp.ndarray seen not None, cnp.ndarray calibration not None):
+        model_of(arrays, &self._model)
+        self._kept = tuple(arrays), seen, calibration
+        self._mechanism, self._seen, self._calibration = mechanism, whole_numbers(seen), matrix(calibration)
+        if calibration.shape[1] != CALIBRATION:
+            raise TypeError("expected one calibration")
+        self.width, self.room, self.draws = self._model.p, 2 * self._model.d + self._model.p + 1, True
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        cdef Model* m = &self._model
+        cdef bint done = _learn(m, self._mechanism, self._seen, X, y, self._calibration, 0, words, end, room) == 1
+        settle(m)
+        return done
 
 
 def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep):

@@ -36,6 +36,15 @@ cdef extern from *:
     #include <stdint.h>
     #include <string.h>
     #define SDP_NOTHING -40.0
+    #define SDP_CENTRES 193
+    #define SDP_SPREADS 13
+    #define SDP_CELLS (SDP_CENTRES * SDP_SPREADS)
+    /* Four cells at once where the processor can. */
+    #if defined(__x86_64__) && defined(__gnu_linux__)
+    #define SDP_CLONES __attribute__((target_clones("avx2", "default")))
+    #else
+    #define SDP_CLONES
+    #endif
 
     /* ln x for 2^-1000 < x < 2^1000, to some units in the last place. The library's log is not vectorised. With
        x = 2^e m and m from sqrt(1/2) to sqrt(2), ln m = 2 (s + s^3/3 + ... + s^19/19), s = (m - 1)/(m + 1). */
@@ -55,10 +64,39 @@ cdef extern from *:
         series = z * (1 / 3.0 + z * (1 / 5.0 + z * (1 / 7.0 + z * (1 / 9.0 + z * (1 / 11.0 + series)))));
         return (exponent - (4503599627370496.0 + 1024.0)) * 0.69314718055994530942 + 2.0 * (s + s * series);
     }
+
+    /* The largest logarithm, by spread first: then several are compared at once. */
+    static inline double sdp_top(const double *cells) {
+        double tops[SDP_SPREADS], top;
+        memcpy(tops, cells, sizeof tops);
+        for (int i = SDP_SPREADS; i < SDP_CELLS; i += SDP_SPREADS)
+            for (int k = 0; k < SDP_SPREADS; k++) tops[k] = cells[i + k] > tops[k] ? cells[i + k] : tops[k];
+        top = tops[0];
+        for (int k = 1; k < SDP_SPREADS; k++) top = tops[k] > top ? tops[k] : top;
+        return top;
+    }
+
+    /* Adds ln(start + slope (1/(1 + above grid) - 1/(1 + below grid))) to all cells; without `below`, it is infinite. */
+    SDP_CLONES static void sdp_take_in(
+        double *cells, const double *grid, const double *above, const double *below, double start, double slope
+    ) {
+        double top;
+        for (int i = 0; i < SDP_CELLS; i += SDP_SPREADS) {
+            double chance[SDP_SPREADS];
+            for (int k = 0; k < SDP_SPREADS; k++) chance[k] = 1.0 / (1.0 + above[k] * grid[i + k]);
+            if (below) for (int k = 0; k < SDP_SPREADS; k++) chance[k] -= 1.0 / (1.0 + below[k] * grid[i + k]);
+            for (int k = 0; k < SDP_SPREADS; k++) cells[i + k] += sdp_log(start + slope * chance[k]);
+        }
+        top = sdp_top(cells);
+        for (int i = 0; i < SDP_CELLS; i++) cells[i] -= top;
+    }
     """
     const double NOTHING "SDP_NOTHING"  # a weight below exp(NOTHING) of the largest one counts as 0 in a summary
     double fast_log "sdp_log"(double) noexcept nogil
-
+    double largest "sdp_top"(const double* cells) noexcept nogil
+    void sdp_take_in(
+        double* cells, const double* grid, const double* above, const double* below, double start, double slope
+    ) noexcept nogil
 
 cdef inline double _centre(int i) noexcept nogil:
     return -1.0 + 2.0 * i / (CENTRES - 1)
@@ -80,21 +118,6 @@ cdef void _fill() noexcept nogil:
 _fill()
 
 
-cdef double _top(const double* cells) noexcept nogil:
-    """The largest of the `CELLS` logarithms, by spread first: then several are compared at once."""
-    cdef double tops[SPREADS]
-    cdef double top = -INFINITY
-    cdef int i, k
-    for k in range(SPREADS):
-        tops[k] = cells[k]
-    for i in range(1, CENTRES):
-        for k in range(SPREADS):
-            tops[k] = cells[i * SPREADS + k] if cells[i * SPREADS + k] > tops[k] else tops[k]
-    for k in range(SPREADS):
-        top = max(top, tops[k])
-    return top
-
-
 cdef void take_in(double* cells, double low, double high, bint answer, double keep) noexcept nogil:
     """As `update`, for the `CELLS` logarithms of one column.
 
@@ -102,28 +125,18 @@ cdef void take_in(double* cells, double low, double high, bint answer, double ke
     """
     cdef double above[SPREADS]
     cdef double below[SPREADS]
-    cdef double chance[CELLS]
-    cdef double slope = 0.95 * (2.0 * keep - 1.0), start = 0.025 * (2.0 * keep - 1.0) + 1.0 - keep, top
-    cdef int i, k
+    cdef double slope = 0.95 * (2.0 * keep - 1.0), start = 0.025 * (2.0 * keep - 1.0) + 1.0 - keep
+    cdef int k
     if not answer:
         slope, start = -slope, 1.0 - start
     for k in range(SPREADS):
         above[k], below[k] = exp(-_rates[k] * high), exp(-_rates[k] * low)
-    for i in range(CENTRES):
-        for k in range(SPREADS):
-            chance[i * SPREADS + k] = start + slope * (
-                1.0 / (1.0 + above[k] * _grid[i * SPREADS + k]) - 1.0 / (1.0 + below[k] * _grid[i * SPREADS + k])
-            )
-    for i in range(CELLS):
-        cells[i] += fast_log(chance[i])
-    top = _top(cells)
-    for i in range(CELLS):
-        cells[i] -= top
+    sdp_take_in(cells, _grid, above, NULL if low == -INFINITY else below, start, slope)
 
 
 cdef void weigh(const double* cells, double* w) noexcept nogil:
     """As `weights`, for one column."""
-    cdef double total = 0.0, top = _top(cells)
+    cdef double total = 0.0, top = largest(cells)
     cdef int i
     for i in range(CELLS):
         w[i] = exp(cells[i] - top) if cells[i] - top > NOTHING else 0.0

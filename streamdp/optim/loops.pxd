@@ -54,4 +54,5 @@ cdef struct Records:
 
 
 cdef void gradient_of(const Point* at, const double* x, double y, double* g) noexcept nogil
+cdef int point_of(spec, theta, Py_ssize_t p, Point* out) except -1
 cdef int records_of(spec, theta, X, y, Records* out) except -1

@@ -130,14 +130,22 @@ cdef void gradient_of(const Point* at, const double* x, double y, double* g) noe
         _of_one(at, x, y, g)
 
 
+cdef int point_of(spec, theta, Py_ssize_t p, Point* out) except -1:
+    """Describe a model of p features and its parameters. Raises `TypeError` if their sizes do not fit each other."""
+    out.spec, out.theta = vector(spec), vector(theta)
+    out.d, out.p = len(theta), p
+    cdef Py_ssize_t q = p + <Py_ssize_t> out.spec[INTERCEPT]
+    if len(spec) != SPEC or q < 1 or out.d < q:
+        raise TypeError("the model and the records differ in size")
+    return 0
+
+
 cdef int records_of(spec, theta, X, y, Records* out) except -1:
     """Describe a model, its parameters and records. Raises `TypeError` if their sizes do not fit each other."""
     rows_of(X, &out.X)
     rows_of(y, &out.y)
-    out.at.spec, out.at.theta = vector(spec), vector(theta)
-    out.at.d, out.at.p = len(theta), out.X.width
-    q = out.at.p + <Py_ssize_t> out.at.spec[INTERCEPT]
-    if len(spec) != SPEC or q < 1 or out.at.d < q or out.y.n < out.X.n:
+    point_of(spec, theta, out.X.width, &out.at)
+    if out.y.n < out.X.n:
         raise TypeError("the model and the records differ in size")
     return 0
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Shuffler
 from streamdp.errors import SchemaError, SourceError
-from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.logs import Entry, Log, Outlet, Tell, check_log, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, PART_BYTES, Place, cut, place_text, read_key, read_message
@@ -46,8 +45,6 @@ class Mixer:
         Is called with events.
     clock
         Returns the time in seconds.
-    rng
-        Randomness for the mixing; None: secure randomness.
     part_bytes
         The most bytes of a mixed batch in one message.
 
@@ -65,7 +62,6 @@ class Mixer:
         wait_seconds: float = math.inf,
         tell: Tell = silent,
         clock: Callable[[], float] = time.monotonic,
-        rng: Entropy | SeededEntropy | None = None,
         part_bytes: int = PART_BYTES,
     ) -> None:
         self._agreement = agreement
@@ -75,7 +71,6 @@ class Mixer:
         self._wait = wait_seconds
         self._tell = tell
         self._clock = clock
-        self._rng = rng
         self._part_bytes = part_bytes
         self._place: Place = agreement.first
         self._batch: dict[bytes, bytes] = {}
@@ -207,7 +202,7 @@ class Mixer:
 
     def _forward(self) -> None:
         place, params = self._place, self._agreement.params(self._place)
-        shuffler = Shuffler(params, self._agreement.needed(place), self._rng)
+        shuffler = Shuffler(params, self._agreement.needed(place))
         answered = len(self._batch)
         bits = np.frombuffer(b"".join(self._batch.values()), np.uint8)
         shuffler.collect(bits.reshape(answered, params.d, -1))

@@ -13,6 +13,7 @@ import json
 from typing import Any
 
 import numpy as np
+import orjson
 
 from streamdp.errors import StoreError
 
@@ -32,7 +33,12 @@ def encode_state(state: dict[str, Any]) -> str:
 
     Raises `StoreError` for any other value; the message names its place.
     """
-    return json.dumps(_encode(state, "state"), separators=(",", ":"))
+    plain = _encode(state, "state")
+    try:
+        text = orjson.dumps(plain).decode()  # a state with private scaling has 300 kB
+    except TypeError:  # a whole number of more than 64 bits, or text that is not valid Unicode
+        text = "null"
+    return json.dumps(plain, separators=(",", ":")) if "null" in text else text  # it writes null for NaN and infinities
 
 
 def decode_state(text: str) -> dict[str, Any]:

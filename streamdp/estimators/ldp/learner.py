@@ -18,7 +18,7 @@ from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
 from streamdp.optim.arrays import Arrays
 from streamdp.optim.inference import SEGMENTS, batch_means_interval
-from streamdp.optim.local_learning import absorb, learn
+from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, weighted_by_norm
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps
@@ -166,6 +166,9 @@ class LDPLearner(ValidatedModel):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
             rows = rows if len(rows) == 1 else rows[done:]
+
+    def _record_kernel(self, p: int) -> LocalStep:
+        return LocalStep(self._arrays, self._default.code, self._seen, self._default_rows)
 
     # -- the two halves -----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.mechanisms import Gaussian
+
+if TYPE_CHECKING:
+    from streamdp.optim.record_kernel import RecordKernel
 
 _ROWS = 16_384
 """The most gradients in memory at a time."""
@@ -93,6 +96,12 @@ class ShuffleLearner(DividedModel):
         while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words, factor)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
+
+    def _record_kernel(self, p: int) -> RecordKernel:
+        from streamdp.aggregation.kernels import CountTotal
+
+        params, factor = self._params, 0.0 if self._curvature is None else self._curvature.factor
+        return CountTotal(self._spec, self._middle, p, params.bound, params.g, params.b, self._ones, factor)
 
     def _close(self, records: int) -> np.ndarray:
         params, ones = self._params, self._ones.copy()  # a copy, so that an exception does not leave half of this

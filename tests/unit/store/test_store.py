@@ -145,9 +145,10 @@ def test_what_is_committed_is_loaded(place: str) -> None:
     ),
     number=st.floats(),
     text=st.text(),
+    other=st.sampled_from([None, True, 2**63 - 1, 2**70]),
 )
-def test_states_round_trip_bit_for_bit(array: np.ndarray, number: float, text: str) -> None:
-    state = {"array": array, "reversed": array.T, "number": number, text: [text, None, True, {"deep": array}]}
+def test_states_round_trip_bit_for_bit(array: np.ndarray, number: float, text: str, other: Any) -> None:
+    state = {"array": array, "reversed": array.T, "number": number, text: [text, other, True, {"deep": array}]}
     state.pop("__array__", None)
     assert equal(decode_state(encode_state(state)), state)
 

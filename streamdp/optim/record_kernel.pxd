@@ -1,0 +1,14 @@
+"""What learns one record at a time, for other compiled modules."""
+
+from libc.stdint cimport uint64_t
+
+from streamdp.privacy.arrays cimport Rows
+
+
+cdef class RecordKernel:
+    cdef object _kept  # whose memory a subclass points to
+    cdef Py_ssize_t width  # p
+    cdef Py_ssize_t room
+    cdef bint draws  # whether it needs random words
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept

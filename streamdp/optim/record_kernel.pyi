@@ -1,0 +1,3 @@
+"""Types of `record_kernel`, which is compiled."""
+
+class RecordKernel: ...

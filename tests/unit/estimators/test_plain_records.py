@@ -1,0 +1,157 @@
+"""Plain records take one compiled call: it does what the long way does, and never learns what was not counted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamdp
+from streamdp import (
+    GaussianDP,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    PureDP,
+    ShuffleClassifier,
+    ShuffleRegressor,
+)
+from streamdp.errors import SchemaError
+
+FEATURES = ["a", "b", "c"]
+BOUNDS = {"a": (-2, 2), "b": (0, 1), "c": ["red", "green", "blue"]}
+N = 700
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "gaussian": lambda: LDPASGDRegressor(budget="mu=1", features=FEATURES, seed=1),
+    "laplace": lambda: LDPSGDRegressor(mechanism="laplace", features=FEATURES, seed=2),
+    "privunit": lambda: LDPASGDRegressor(features=FEATURES, seed=3),
+    "scaled": lambda: LDPASGDRegressor(budget="eps=8", features=BOUNDS, target=(-4, 4), seed=4),
+    "labels": lambda: LDPASGDClassifier(classes=["no", "yes"], features=FEATURES, seed=5),
+    "softmax": lambda: LDPASGDClassifier(classes=[0, 1, 2], loss="softmax", features=FEATURES, seed=6),
+    "pan newton": lambda: PanPrivateRegressor(features=FEATURES, batch_size=90, seed=7),
+    "pan ac-sa": lambda: PanPrivateClassifier(features=FEATURES, method="ac-sa", batch_size=90, seed=8),
+    "shuffle newton": lambda: ShuffleRegressor(features=FEATURES, batch_size=90, seed=9),
+    "shuffle sgd": lambda: ShuffleClassifier(features=FEATURES, method="sgd", horizon=2000, seed=10),
+}
+
+
+def records(name: str, model: Any) -> list[tuple[dict[str, Any], Any]]:
+    """Mostly plain records; some are not: a name too few or too many, whole and numpy numbers."""
+    rng, made = random.Random(0), []
+    for i in range(N):
+        x: dict[str, Any] = {"a": rng.gauss(0, 1), "b": rng.random(), "c": rng.gauss(0, 1)}
+        if name == "scaled":
+            x["c"] = rng.choice(["red", "green", "blue"])
+        elif i % 50 == 20:
+            del x["b"]
+        if i % 50 == 30:
+            x["d"] = 1.0
+        if i % 50 == 40:
+            x["a"] = np.float32(0.5)
+        if i % 10 == 5:
+            x["a"] = i % 3
+        labels = getattr(model, "_labels", None)
+        y = rng.choice(labels) if labels else (i % 4 if i % 10 == 7 else x["a"] + rng.gauss(0, 0.1))
+        made.append((x, y))
+    return made
+
+
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
+@pytest.mark.parametrize("name", MODELS)
+def test_both_ways_learn_the_same(name: str) -> None:
+    short, long, used = MODELS[name](), MODELS[name](), 0
+    long._quickly = lambda: None
+    for x, y in records(name, short):
+        for model in (short, long):
+            model.learn_one(x, y)
+        used += short._quick is not None
+        assert (short.n_seen, short.at_boundary) == (long.n_seen, long.at_boundary)
+        assert not short._features.row.any()
+    assert used > N / 2
+    assert long._quick is None
+    assert short.guarantee == long.guarantee
+    for model in (short, long):
+        model.close_batch()
+    assert repr(short.state_dict()) == repr(long.state_dict())
+    if hasattr(short._rng, "words"):
+        np.testing.assert_array_equal(short._rng.words, long._rng.words)
+
+
+def warmed(model: Any, n: int = 100) -> Any:
+    """A model that learns plain records in one call."""
+    for i in range(n):
+        model.learn_one(dict.fromkeys(FEATURES, i / n), 0.5)
+    assert model._quick is not None
+    return model
+
+
+PLAIN = (dict.fromkeys(FEATURES, 0.25), 0.5)
+
+
+def test_what_forgets_spends_ends_the_short_way() -> None:
+    model = warmed(LDPASGDRegressor(features=FEATURES))
+    model.load_state_dict(LDPASGDRegressor(features=FEATURES).state_dict())
+    assert model._quick is None
+    assert not model.guarantee.budgets
+    model.learn_one(*PLAIN)
+    assert model.guarantee.budgets == (PureDP(1),)
+
+
+def test_a_budget_of_its_own_is_counted() -> None:
+    model = warmed(LDPASGDRegressor(features=FEATURES, budget="mu=1"))
+    model.learn_one(*PLAIN, budget="mu=2")
+    assert model.guarantee.budgets == (GaussianDP(2),)
+    pan = warmed(PanPrivateRegressor(features=FEATURES, budget="mu=1", batch_size=1000))
+    pan.learn_one(*PLAIN, budget="mu=.5")
+    assert (pan.n_seen, pan.n_refused) == (100, 1)
+
+
+def test_subjects_and_caps_are_asked() -> None:
+    model = warmed(LDPASGDRegressor(features=FEATURES, ledger=streamdp.Ledger("eps=1")))
+    for _ in range(2):
+        model.learn_one(*PLAIN, subject="ann")
+    assert (model.n_seen, model.n_refused) == (101, 1)
+    capped = warmed(LDPASGDRegressor(features=FEATURES))
+    account = streamdp.account(capped, cap="eps=1")
+    for _ in range(2):
+        account.learn_one(*PLAIN, record="one")
+    assert (capped.n_seen, capped.n_refused) == (101, 1)
+
+
+@pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor, ShuffleRegressor])
+@pytest.mark.parametrize(
+    ("change", "y"),
+    [({"a": float("nan")}, 0.5), ({"b": None}, 0.5), ({"c": "1"}, 0.5), ({}, float("inf")), ({}, "high"), ({}, None)],
+    ids=str,
+)
+def test_what_is_no_record_is_refused(kind: Any, change: dict[str, Any], y: Any) -> None:
+    model = warmed(kind(features=FEATURES))
+    with pytest.raises(SchemaError):
+        model.learn_one(PLAIN[0] | change, y)
+    assert model.n_seen == 100
+    model.learn_one(*PLAIN)
+    assert model.n_seen == 101
+
+
+def test_records_that_may_answer_take_the_long_way() -> None:
+    model = LDPASGDRegressor(features=FEATURES, validation={"share": 0.5, "bound": 1.0})
+    for _ in range(100):
+        model.learn_one(*PLAIN)
+    assert model._quick is None
+    assert model.quality is not None
+
+
+def test_a_copy_has_a_short_way_of_its_own() -> None:
+    model = warmed(LDPASGDRegressor(features=FEATURES, seed=1))
+    other = model.clone(include_attributes=True)
+    assert other._quick is None
+    before = model.theta
+    warmed(other)
+    assert (other.n_seen, model.n_seen) == (200, 100)
+    np.testing.assert_array_equal(model.theta, before)
