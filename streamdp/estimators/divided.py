@@ -37,6 +37,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.estimators.batched import BatchedModel
+from streamdp.estimators.packing import RecordLearner
 from streamdp.optim.growing import Growing
 
 
@@ -115,6 +116,9 @@ class DividedModel(BatchedModel):
     def _next_size(self) -> int:
         batch = super()._next_size
         return batch if self._gathered is None else self._gathered.size(batch)
+
+    def _quickly(self) -> RecordLearner | None:
+        return super()._quickly() if self._gathered is None else None
 
     def _begin(self) -> None:
         if self._gathered is None:
