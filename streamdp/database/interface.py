@@ -190,6 +190,17 @@ class Database(Protocol):
             A connection from `open_for_writing` of another database.
         """
 
+    def hold(self, connection: Connection, number: int) -> bool:
+        """Take a numbered lock, which ends with the connection; False if another connection has it.
+
+        Parameters
+        ----------
+        connection
+            A connection from `open_for_writing`, inside a transaction. The lock stays when the transaction ends.
+        number
+            From 0.
+        """
+
     def errors(self) -> AbstractContextManager[None]:
         """Turn the driver's errors into `StoreError` and its kinds."""
 

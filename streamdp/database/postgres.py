@@ -211,6 +211,11 @@ class PostgresNamespace:
         yield  # after an error, the transaction is rolled back, and the path with it
         connection.execute(text(f"SET LOCAL search_path TO {before}"))
 
+    def hold(self, connection: Connection, number: int) -> bool:
+        """See `Database.hold`. The server ends the lock with the session, also if the process was killed."""
+        lock = text("SELECT pg_try_advisory_lock(hashtextextended(:name, :seed))")  # 0 and 1 are other locks
+        return bool(connection.execute(lock, {"name": self._schema, "seed": 2 + number}).scalar())
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """See `Database.errors`."""

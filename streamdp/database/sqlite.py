@@ -248,6 +248,10 @@ class SQLiteFile:
     def within(self, connection: Connection) -> None:
         """See `Database.within`. Each file has transactions of its own."""
 
+    def hold(self, connection: Connection, number: int) -> bool:
+        """See `Database.hold`. Who may write to a file has it alone, and needs one number."""
+        return number == 0
+
     def errors(self) -> AbstractContextManager[None]:
         """See `Database.errors`."""
         return store_errors(self.name)

@@ -29,15 +29,12 @@ from streamdp.config.job import load_config
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
-from tests.support.commands import environment
 from tests.support.proxy import Proxy
-from tests.support.service import record
-from tests.support.zygote import Forked
+from tests.support.service import PATIENCE_S, ServiceProcess, record
 
 MARK = "marked"
 """A part of every subject. Neither logs nor the database may show it."""
 KEY = "5a" * 32
-PATIENCE_S = 600.0  # no wait is so long unless something is wrong
 OF_A_CALL = 20
 OF_A_PERSON = 3
 CAP = 2
@@ -182,7 +179,7 @@ class Services:
         self.folder, self.postgres = folder, postgres
         self.ports = list(free_ports(folder, ("first", "second") if postgres else ("first",)).values())
         (folder / "late.yaml").write_text(JOB.format(store=postgres.url if postgres else "late.db"))
-        self._processes: dict[int, Forked] = {}
+        self._processes: dict[int, ServiceProcess] = {}
         for port in self.ports:
             self.start(port)
 
@@ -190,21 +187,10 @@ class Services:
         """Start a service, and wait until it answers."""
         if self.postgres is not None:
             more["STREAMDP_SUBJECT_KEY"] = KEY
-        with open(self.folder / f"log-{port}", "ab") as log, open(self.folder / f"out-{port}", "wb") as out:
-            command = ["serve", "late.yaml", "--port", str(port)]
-            process = Forked(command, cwd=self.folder, env=environment(None, **more), stdout=out, stderr=log)
-        self._processes[port] = process
-        deadline = time.monotonic() + PATIENCE_S
-        while not (self.folder / f"out-{port}").read_text().endswith("\n"):
-            log_text = (self.folder / f"log-{port}").read_text()
-            assert process.poll() is None, log_text
-            assert time.monotonic() < deadline, log_text
-            time.sleep(0.02)
+        self._processes[port] = ServiceProcess(self.folder, port, **more)
 
     def kill(self, port: int, how: int = signal.SIGKILL) -> None:
-        self._processes[port].send_signal(how)
-        code = self._processes[port].wait(PATIENCE_S)
-        assert code == (0 if how == signal.SIGTERM else -how)
+        self._processes[port].kill(how)
 
     def end(self) -> None:
         for port in self.ports:
@@ -215,7 +201,7 @@ class Services:
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
-            process.kill()
+            process.__exit__()
 
     def sql(self, text: str) -> None:
         assert self.postgres is not None
