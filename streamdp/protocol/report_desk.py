@@ -79,8 +79,11 @@ class ReportDesk:
         A report may answer this many versions before the newest one, and no older one.
     lifetime_s
         How long a document may be used, in seconds.
-    shards
-        How many shards of the job have documents of their own, each at the desk of its service.
+
+    Attributes
+    ----------
+    elsewhere
+        The shards of the job whose documents another service writes, and whose reports it takes.
 
     Raises `ConfigError` if the model takes no reports, or if a number is out of range.
     """
@@ -92,7 +95,6 @@ class ReportDesk:
         *,
         max_staleness: int = MAX_STALENESS,
         lifetime_s: float = LIFETIME_S,
-        shards: int = 1,
     ) -> None:
         if max_staleness < 0 or not lifetime_s > 0:
             raise ConfigError("expected a max_staleness of at least 0 and a positive lifetime")
@@ -100,7 +102,8 @@ class ReportDesk:
         self._digest = self.agreement.digest()
         self._budget = parse_budget(self.agreement.budget)
         self._columns = (*definition.build_schema().feature_names, definition.schema_.target.column)
-        self._max_staleness, self._lifetime_s, self._shards = max_staleness, lifetime_s, shards
+        self._max_staleness, self._lifetime_s = max_staleness, lifetime_s
+        self.elsewhere: frozenset[int] = frozenset()
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Ask, int]] = {}  # the question of a version, and the changes of its scales
         self._newest: tuple[int, Randomizer] | None = None
@@ -182,9 +185,8 @@ class ReportDesk:
             randomizer = None if self._newest is None else self._newest[1]
             asked = self._asked.get(found.version)
         if asked is None or randomizer is None:
-            shard = found.version // OF_A_SHARD
-            if shard != max(newest, 0) // OF_A_SHARD:
-                raise RefusedReportError(ELSEWHERE if shard < self._shards else "version")
+            if (shard := found.version // OF_A_SHARD) != max(newest, 0) // OF_A_SHARD:
+                raise RefusedReportError(ELSEWHERE if shard in self.elsewhere else "stale")
             raise RefusedReportError("version" if found.version > newest else "stale")
         ask, changes = asked
         if found.ask != ask:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, NamedTuple
 
+from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import StoreError, StoreMismatchError, StreamDPError
 from streamdp.serving.holdout import Holdout
@@ -14,6 +16,9 @@ from streamdp.store.store import Store
 
 FOLLOW_S = 0.5
 """The time between two looks at the store of a job that another process learns, in seconds."""
+
+LEFT_S = 60.0
+"""After this time without a service, reports for a shard are no longer kept for the next one, in seconds."""
 
 
 class Found(NamedTuple):
@@ -49,12 +54,21 @@ class Follower:
         self._lock = threading.Lock()
         self._read: list[Snapshot] = []
         self._mine: Snapshot | None = None
+        source = config.source
+        self._several = config.store_on_server and isinstance(source, CallsConfig) and source.most_shards > 1
+        self._held: dict[int, float] = {}
 
     @property
     def shards(self) -> list[Snapshot]:
         """The last known commit of each shard, in their order."""
         with self._lock:
             return self._known()
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The numbers of the shards that a service holds, or held in the last `LEFT_S`."""
+        since = time.monotonic() - LEFT_S
+        return frozenset(number for number, at in self._held.items() if at > since)
 
     def _known(self) -> list[Snapshot]:
         return newest([*self._read, *([] if self._mine is None else [self._mine])], self._config.job)
@@ -90,6 +104,9 @@ class Follower:
 
     def _look(self, version: int) -> Found:
         read = Store.snapshots(self._config.store_path, self._config.job)
+        if self._several:
+            held = Store.held_shards(self._config.store_path, self._config.job)
+            self._held |= dict.fromkeys(held, time.monotonic())
         with self._lock:
             self._read = read
             snapshots = self._known()

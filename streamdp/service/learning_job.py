@@ -86,8 +86,7 @@ class LearningJob(Job):
         self._follower = Follower(config)
         self._desk: ReportDesk | None = None
         with contextlib.suppress(ConfigError):  # its mechanism makes no noise
-            staleness = self._settings.max_staleness
-            self._desk = ReportDesk(config.job, config, max_staleness=staleness, shards=self._most_shards)
+            self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
         self.trouble = _NOT_OPEN
         self._refusal: str | None = _NOT_OPEN  # why calls are not learned here now; None if they are
 
@@ -152,6 +151,7 @@ class LearningJob(Job):
         desk = self._desk
         if desk is None:
             return None
+        desk.elsewhere = self._follower.held
         mine = self._mine or next(iter(self._follower.shards), self.snapshot)
         version = mine.shard.partition * OF_A_SHARD + mine.seq
         if desk.version != version:
@@ -237,8 +237,7 @@ class LearningJob(Job):
             try:
                 with self._store() as (store, shard, answers):
                     self._answers = answers
-                    self._mine = replace(first_snapshot(self.config), shard=shard)
-                    self._follower.look(0)  # the first commit is shown together with those of the other shards
+                    self._show_first(shard)
                     self._source = HTTPSource(_encoder(self.config), answers, self._settings.queue_records)
                     if self._stopping.is_set():
                         self._source.close()
@@ -264,6 +263,17 @@ class LearningJob(Job):
                 self._stopping.wait(RETRY_S)
         if self._source is not None:
             self._source.fail()
+
+    def _show_first(self, shard: Shard) -> None:
+        """Show what all services have committed, before the first call is learned here."""
+        found = self._follower.look(0)
+        mine = (snapshot for snapshot in self._follower.shards if snapshot.shard == shard)
+        self._mine = next(mine, replace(first_snapshot(self.config), shard=shard))
+        if found.snapshot is not None:
+            self._show(found.snapshot, found.measures)
+
+    def _show(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        self._in_loop(lambda: self.take(snapshot, measures))
 
     def _read_reports(self, store: Store, answers: Answers, source: HTTPSource) -> None:
         """Read the topic of reports from the last commit on, if the job has one."""
@@ -346,7 +356,7 @@ class LearningJob(Job):
 
     def _committed(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         """Show a commit, then answer its calls: who has the answer sees at least this version."""
-        self._in_loop(lambda: self.take(snapshot, measures))
+        self._show(snapshot, measures)
         if self._source is not None:
             self._source.acknowledge(self._version)
 

@@ -459,6 +459,20 @@ class Store:
         return snapshots(url_or_path, job)
 
     @staticmethod
+    def held_shards(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[int]:
+        """Return the numbers of the shards that processes hold by `claim_free`. Only reads, like `snapshot`.
+
+        Parameters
+        ----------
+        url_or_path, job
+            As in `snapshot`.
+        """
+        database = open_database(url_or_path, job)
+        with database.reading(STORE_FORMAT) as connection:
+            known = connection.execute(select(SHARDS.c.partition).where(SHARDS.c.topic == WHOLE.topic)).scalars()
+            return database.held(connection, sorted(known))
+
+    @staticmethod
     def history(url_or_path: str | os.PathLike[str], limit: int = 100, job: str | None = None) -> list[Commit]:
         """Return the last commits, oldest first. Only reads, like `snapshot`.
 

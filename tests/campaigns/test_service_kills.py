@@ -2,14 +2,20 @@
 
 Four callers send records and three send reports, and repeat each call until it is answered; one sends records and never
 repeats a call. The callers count the answers. At the end the store has counted what they counted: every answered record
-once, no other record twice, and no person over the cap. On PostgreSQL two services share the job behind a balancer.
+once, no other record twice, and no person over the cap. On PostgreSQL several services share the job behind a balancer:
+each call comes to any of them, and some calls come to two of them at the same time.
+
+    python -m tests.campaigns.test_service_kills --write
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
+import re
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -27,8 +33,9 @@ from servers.postgres import Postgres
 from servers.process import free_ports
 from streamdp.config.job import load_config
 from streamdp.protocol.local_half import LocalHalf
-from streamdp.serving.snapshots import restore
+from streamdp.serving.snapshots import combined, restore
 from streamdp.store.store import Store
+from tests.support.paths import ROOT
 from tests.support.proxy import Proxy
 from tests.support.service import PATIENCE_S, ServiceProcess, record
 
@@ -74,9 +81,9 @@ class Callers:
         self._finish = False
         self._lock = threading.Condition()
         self.told: Counter[str] = Counter()
-        self.answered = self.refused = 0
+        self.answered = self.refused = self.twice = 0
         self._gone = False
-        self._pool = ThreadPoolExecutor(8)
+        self._pool, self._copies = ThreadPoolExecutor(8), ThreadPoolExecutor(4)
         work = [self.learner] * 4 + [self.device] * 3 + [self.once]
         self._running = [self._pool.submit(work, caller) for caller, work in enumerate(work)]
 
@@ -92,7 +99,16 @@ class Callers:
     def learner(self, caller: int) -> None:
         with httpx.Client(base_url=self._address, timeout=60) as http:
             for call, people in self.calls(caller, OF_A_PERSON):
-                self._hear("", self._until_answered(http, "learn", records(people), f"{caller}-{call}"))
+                copy = self._copies.submit(self._copy, people, f"{caller}-{call}") if call % 5 == caller else None
+                answer = self._until_answered(http, "learn", records(people), f"{caller}-{call}")
+                if copy is not None:
+                    assert copy.result(PATIENCE_S) == answer
+                self._hear("", answer, twice=copy is not None)
+
+    def _copy(self, people: list[str], key: str) -> dict[str, Any]:
+        """The same call on a connection of its own."""
+        with httpx.Client(base_url=self._address, timeout=60) as http:
+            return self._until_answered(http, "learn", records(people), key)
 
     def once(self, caller: int) -> None:
         with httpx.Client(base_url=self._address, timeout=60) as http:
@@ -131,7 +147,9 @@ class Callers:
         return answer
 
     def _attempt(self, http: httpx.Client, path: str, body: bytes, key: str | None) -> dict[str, Any] | None:
-        headers = {"Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": key})
+        # The next call comes on another connection, to another service.
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        headers |= {} if key is None else {"Idempotency-Key": key}
         try:
             response = http.post(f"/v1/models/late/{path}", content=body, headers=headers)
         except httpx.HTTPError:
@@ -145,8 +163,9 @@ class Callers:
             self._lock.notify_all()
         return None
 
-    def _hear(self, kind: str, answer: dict[str, Any]) -> None:
+    def _hear(self, kind: str, answer: dict[str, Any], *, twice: bool = False) -> None:
         with self._lock:
+            self.twice += twice
             self.told.update({kind + "learned": answer["learned"], kind + "refused": answer["refused"]})
             self.told[kind + "dead"] += len(answer["dead"])
             self.answered += 1
@@ -170,14 +189,15 @@ class Callers:
     def __exit__(self, *_: object) -> None:
         self._gone = self._finish = True
         self._pool.shutdown()
+        self._copies.shutdown()
 
 
 class Services:
-    """One service, or two that share a job on PostgreSQL."""
+    """Services that share a job on PostgreSQL, or one."""
 
-    def __init__(self, folder: Path, postgres: Postgres | None) -> None:
+    def __init__(self, folder: Path, postgres: Postgres | None, number: int) -> None:
         self.folder, self.postgres = folder, postgres
-        self.ports = list(free_ports(folder, ("first", "second") if postgres else ("first",)).values())
+        self.ports = list(free_ports(folder, tuple(f"service {n}" for n in range(number))).values())
         (folder / "late.yaml").write_text(JOB.format(store=postgres.url if postgres else "late.db"))
         self._processes: dict[int, ServiceProcess] = {}
         for port in self.ports:
@@ -213,22 +233,38 @@ def records(people: list[str]) -> bytes:
     return json.dumps({"records": [record(i, subject=person) for i, person in enumerate(people)]}).encode()
 
 
-def run(folder: Path, postgres: Postgres | None, *, calls: int, faults: list[str], seed: int) -> Counter[str]:
-    """Let faults happen within about so many calls, and check the counts; returns what the callers were told."""
-    rng = random.Random(seed)
+def run(
+    folder: Path, postgres: Postgres | None, *, services: int = 1, calls: int, faults: list[str], seed: int
+) -> dict[str, int]:
+    """Let faults happen within about so many calls, and check the counts; returns the figures."""
+    rng, began = random.Random(seed), time.monotonic()
     with ExitStack() as stack:
-        services = stack.enter_context(Services(folder, postgres))
-        proxy = stack.enter_context(Proxy(*services.ports))
+        running = stack.enter_context(Services(folder, postgres, services))
+        proxy = stack.enter_context(Proxy(*running.ports))
         callers = stack.enter_context(Callers(f"http://127.0.0.1:{proxy.port}"))
-        for fault in faults:
+        for done, fault in enumerate(faults):
+            print(f"{done} of {len(faults)} faults, {callers.answered} calls answered", flush=True)
             callers.wait(answered=rng.randrange(1, 1 + 2 * calls // len(faults)))
             time.sleep(rng.uniform(0, 0.1))  # another instant of a commit; nothing depends on it
-            strike(services, callers, fault, rng)
+            strike(running, callers, fault, rng)
         callers.wait(answered=max(1, calls - callers.answered))
         callers.end()
-        services.end()
-    check(services, callers)
-    return callers.told
+        running.end()
+    shards = check(running, callers)
+    logs = "".join(path.read_text() for path in folder.glob("log-*"))
+    gone_back = Counter(re.findall(r"(\w+); going back to the last commit", logs))
+    return {
+        "services": services,
+        **{f"faults: {name}": count for name, count in sorted(Counter(faults).items())},
+        "records and reports in answers": callers.told.total(),
+        **{f"answered: {name}": count for name, count in sorted(callers.told.items())},
+        "calls answered": callers.answered,
+        "calls sent to two services at the same time": callers.twice,
+        "attempts without an answer": callers.refused,
+        **{f"services went back to their last commit: {name}": count for name, count in sorted(gone_back.items())},
+        "shards at the end": shards,
+        "seconds": round(time.monotonic() - began),
+    }
 
 
 def strike(services: Services, callers: Callers, fault: str, rng: random.Random) -> None:
@@ -255,10 +291,11 @@ def strike(services: Services, callers: Callers, fault: str, rng: random.Random)
             services.start(port)
 
 
-def check(services: Services, callers: Callers) -> None:
-    """The store has what the callers were told, and nobody is over the cap."""
+def check(services: Services, callers: Callers) -> int:
+    """The store has what the callers were told, and nobody is over the cap; returns the number of shards."""
     config = load_config(services.folder / "late.yaml").located(services.folder)
-    (snapshot,) = Store.snapshots(config.store_path, "late")
+    shards = Store.snapshots(config.store_path, "late")
+    snapshot = combined(shards)
     learned, refused, dead = snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
     told = callers.told
     with pytest.MonkeyPatch.context() as patch:
@@ -284,6 +321,7 @@ def check(services: Services, callers: Callers) -> None:
     for text in shown(services):
         assert MARK.encode() not in text
         assert MARK.encode().hex().encode() not in text
+    return len(shards)
 
 
 def shown(services: Services) -> Iterator[bytes]:
@@ -311,15 +349,50 @@ def test_a_service_is_killed_and_its_disk_is_full(tmp_path: Path) -> None:
 
 def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres: Postgres) -> None:
     (folder := tmp_path / "services").mkdir()
-    run(folder, own_postgres, calls=16, faults=["kill", "database"], seed=2)
+    run(folder, own_postgres, services=2, calls=16, faults=["kill", "database"], seed=2)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_fifty_kills(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    faults = ["kill"] * 45 + ["stop"] * 5 + ["disk"] + ["database"] * (5 if kind == "postgresql" else 0)
-    random.Random(3).shuffle(faults)
     server = request.getfixturevalue("own_postgres") if kind == "postgresql" else None
     (folder := tmp_path / "services").mkdir()
-    told = run(folder, server, calls=5100, faults=faults, seed=3)
-    assert told.total() >= 100_000
+    fifty_kills(folder, server)
+
+
+def fifty_kills(folder: Path, server: Postgres | None) -> dict[str, int]:
+    """100,000 records and reports, 50 ends of a service, a full disk, and 5 ends of the database."""
+    faults = ["kill"] * 45 + ["stop"] * 5 + ["disk"] + ["database"] * (0 if server is None else 5)
+    random.Random(3).shuffle(faults)
+    figures = run(folder, server, services=1 if server is None else 3, calls=5100, faults=faults, seed=3)
+    assert figures["records and reports in answers"] >= 100_000
+    return figures
+
+
+PAGE = ROOT / "benchmarks" / "service_kills.md"
+ABOUT = """# Kills of services
+
+`python -m tests.campaigns.test_service_kills --write` lets eight callers send records and reports to three services that
+share a job on PostgreSQL, behind a balancer. Meanwhile services are killed (SIGKILL) or stopped (SIGTERM), the database
+is killed, and the disk is full. It passes only if every answered record counts exactly once in the store, no other record
+counts twice, no person is over the cap, and neither logs nor database show a subject. "once" is the caller who
+never repeats a call.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_service_kills", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="replace benchmarks/service_kills.md")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="streamdp-kills-") as folder:
+        (services := Path(folder) / "services").mkdir()
+        with Postgres(Path(folder) / "server") as server:
+            figures = fifty_kills(services, server)
+    rows = "".join(f"| {name} | {number:,} |\n" for name, number in figures.items())
+    print(rows)
+    if given.write:
+        PAGE.write_text(f"{ABOUT}\n| what | how many |\n| --- | --- |\n{rows}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
