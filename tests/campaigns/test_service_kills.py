@@ -357,41 +357,56 @@ def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres
 def test_fifty_kills(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue("own_postgres") if kind == "postgresql" else None
     (folder := tmp_path / "services").mkdir()
-    fifty_kills(folder, server)
+    figures = fifty_kills(folder, server, 0, of=1)
+    assert figures["records and reports in answers"] >= 100_000
 
 
-def fifty_kills(folder: Path, server: Postgres | None) -> dict[str, int]:
-    """100,000 records and reports, 50 ends of a service, a full disk, and 5 ends of the database."""
+def fifty_kills(folder: Path, server: Postgres | None, part: int, *, of: int) -> dict[str, int]:
+    """A part of: 100,000 records and reports, 50 ends of a service, a full disk, and 5 ends of the database."""
     faults = ["kill"] * 45 + ["stop"] * 5 + ["disk"] + ["database"] * (0 if server is None else 5)
     random.Random(3).shuffle(faults)
-    figures = run(folder, server, services=1 if server is None else 3, calls=5100, faults=faults, seed=3)
-    assert figures["records and reports in answers"] >= 100_000
-    return figures
+    services = 1 if server is None else 3
+    return run(folder, server, services=services, calls=5100 // of, faults=faults[part::of], seed=3 + part)
 
 
+PARTS = 5
+DONE = ROOT / "benchmarks" / "service_kills.jsonl"
 PAGE = ROOT / "benchmarks" / "service_kills.md"
 ABOUT = """# Kills of services
 
-`python -m tests.campaigns.test_service_kills --write` lets eight callers send records and reports to three services that
-share a job on PostgreSQL, behind a balancer. Meanwhile services are killed (SIGKILL) or stopped (SIGTERM), the database
-is killed, and the disk is full. It passes only if every answered record counts exactly once in the store, no other record
-counts twice, no person is over the cap, and neither logs nor database show a subject. "once" is the caller who
-never repeats a call.
+`python -m tests.campaigns.test_service_kills --write` lets eight callers send records and reports to three services
+that share a job on PostgreSQL, behind a balancer. Meanwhile services are killed (SIGKILL) or stopped (SIGTERM), the
+database is killed, and the disk is full. It passes only if every answered record counts exactly once in the store, no
+other record counts twice, no person is over the cap, and neither logs nor database show a subject. It has five parts,
+each with servers of its own. "once" is the caller who never repeats a call.
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_service_kills", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace benchmarks/service_kills.md")
+    parser.add_argument("--parts", type=int, default=PARTS, help="how many parts to run now, of those not done yet")
+    parser.add_argument("--write", action="store_true", help="note the parts, and replace benchmarks/service_kills.md")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="streamdp-kills-") as folder:
-        (services := Path(folder) / "services").mkdir()
-        with Postgres(Path(folder) / "server") as server:
-            figures = fifty_kills(services, server)
-    rows = "".join(f"| {name} | {number:,} |\n" for name, number in figures.items())
-    print(rows)
-    if given.write:
-        PAGE.write_text(f"{ABOUT}\n| what | how many |\n| --- | --- |\n{rows}", encoding="utf-8")
+    done = [json.loads(line) for line in DONE.read_text().splitlines()] if given.write and DONE.exists() else []
+    for part in range(len(done), min(PARTS, len(done) + given.parts)):
+        with tempfile.TemporaryDirectory(prefix="streamdp-kills-") as folder:
+            (services := Path(folder) / "services").mkdir()
+            with Postgres(Path(folder) / "server") as server:
+                done.append(fifty_kills(services, server, part, of=PARTS))
+        print(json.dumps(done[-1]), flush=True)
+        if given.write:
+            write(done)
+
+
+def write(done: list[dict[str, int]]) -> None:
+    """Note the figures of the parts, and write the page with their sums."""
+    DONE.write_text("".join(json.dumps(figures) + "\n" for figures in done), encoding="utf-8")
+    of_each = ("services", "shards at the end")
+    names = sorted({name for figures in done for name in figures} - {*of_each, "seconds"})
+    sums = {name: sum(figures.get(name, 0) for figures in done) for name in [*names, "seconds"]}
+    most = {f"{name}, at most": max(figures[name] for figures in done) for name in of_each}
+    rows = "".join(f"| {name} | {number:,} |\n" for name, number in ({"parts": len(done)} | most | sums).items())
+    PAGE.write_text(f"{ABOUT}\n| what | how many |\n| --- | --- |\n{rows}", encoding="utf-8")
 
 
 if __name__ == "__main__":
