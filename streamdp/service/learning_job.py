@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+import time
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -44,6 +44,8 @@ from streamdp.store.store import Store
 
 STOP_S = 3.0
 """How long the last commit may take after the answers to open requests, in seconds."""
+ADD_AFTER_S = 25.0
+"""A service adds a shard if none is free for so long. A session whose machine was cut off has ended by then."""
 RETRY_S = 1.0
 """The time between a failed commit and the next attempt to use the store, in seconds."""
 
@@ -74,7 +76,6 @@ class LearningJob(Job):
         self._labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
         holdout = None if config.holdout is None else Holdout(config)
         self._publisher = Publisher(config.publish, holdout, (self._committed,))
-        self._most_shards = self._settings.most_shards if config.store_on_server else 1
         self._mine: Snapshot | None = None  # the last commit of this service's shard; None while it has no shard
         self._asking = restore(self.snapshot)  # the model of the shard, at which devices take gradients
         self._version = 0
@@ -235,8 +236,10 @@ class LearningJob(Job):
     def _run(self, opened: Future[None]) -> None:
         while not self._stopping.is_set():
             try:
-                with self._store() as (store, shard, answers):
-                    self._answers = answers
+                with self.config.open_store(self._accepted, shared=self.config.store_on_server) as store:
+                    if (shard := self._claim(store, opened)) is None:
+                        break
+                    self._answers = answers = store.answers(self._settings.remember_hours)
                     self._show_first(shard)
                     self._source = HTTPSource(_encoder(self.config), answers, self._settings.queue_records)
                     if self._stopping.is_set():
@@ -251,9 +254,7 @@ class LearningJob(Job):
                 if self._source is not None:
                     self._source.fail()
                 if isinstance(error, StoreBusyError) and self.config.store_on_server:
-                    self._stand_by()
-                    if not opened.done():
-                        opened.set_result(None)
+                    self._stand_by(opened)
                     continue
                 if not opened.done():
                     opened.set_exception(error)
@@ -311,7 +312,19 @@ class LearningJob(Job):
         if self._reading is not None:
             self._reading.cancel()
 
-    def _stand_by(self) -> None:
+    def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
+        """Take a shard, and stand by until one is free; None after the stop."""
+        if not self.config.store_on_server:
+            return WHOLE
+        since = time.monotonic()
+        while not self._stopping.is_set():
+            shard = store.claim_free(self._settings.most_shards, add=time.monotonic() - since >= ADD_AFTER_S)
+            if shard is not None:
+                return shard
+            self._stand_by(opened)
+        return None
+
+    def _stand_by(self, opened: Future[None]) -> None:
         """Wait until the next attempt to take a shard."""
 
         def note() -> None:
@@ -320,14 +333,9 @@ class LearningJob(Job):
 
         self._mine = None
         self._in_loop(note)
+        if not opened.done():
+            opened.set_result(None)
         self._stopping.wait(FOLLOW_S)
-
-    @contextlib.contextmanager
-    def _store(self) -> Iterator[tuple[Store, Shard, Answers]]:
-        config = self.config
-        with config.open_store(self._accepted, shared=config.store_on_server) as store:
-            shard = store.claim_free(self._most_shards) if config.store_on_server else WHOLE
-            yield store, shard, store.answers(self._settings.remember_hours)
 
     def _learn(self, store: Store, shard: Shard, answers: Answers, source: HTTPSource) -> None:
         committing = ShardStore(store, shard, answers, source, self._follower)

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
-from streamdp.errors import ConfigError, FencedError, StoreBusyError, StoreError
+from streamdp.errors import ConfigError, FencedError, StoreError
 from streamdp.ledger.periods import Cap, parse_cap
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 Within = Callable[[Connection, int], None]
 """Writes more in the transaction of a commit, which it gets with the number of the commit."""
-
-CLAIM_S = 5.0
-"""How long `Store.claim_free` waits for a shard that another process leaves, in seconds."""
 
 HISTORY = 10_000
 """Commits of each shard that the history keeps."""
@@ -254,34 +251,28 @@ class Store:
                 self._shared.claim({shard: (claim.epoch, claim.seq) for shard, claim in mine.items()})
         return out
 
-    def claim_free(self, most: int) -> Shard:
-        """Claim a shard of a stream that several processes share by calls: one that no other open store holds.
-
-        A shard that another process has left comes before a new one. Its session may need a moment to end, so a new
-        shard is added after `CLAIM_S` without a free one, or if the job has none yet.
+    def claim_free(self, most: int, *, add: bool) -> Shard | None:
+        """Claim a shard that no other open store has claimed so, and that another one may have left.
 
         Parameters
         ----------
         most
             The number of shards that may be held at the same time.
+        add
+            Whether a new shard may be added. A job without any gets its first one in any case.
 
-        Raises `StoreBusyError` if all are held, and the errors of `claim`.
+        Returns None if there is no such shard now. Raises the errors of `claim`.
         """
-        deadline = time.monotonic() + CLAIM_S
-        while True:
-            late = time.monotonic() >= deadline
-            with self._database.errors(), self._open_connection().begin():
-                last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.topic == WHOLE.topic)
-                known = self._connection.execute(last).scalar()
-                end = most if late or known is None else min(most, known + 1)
-                found = next((n for n in range(end) if self._database.hold(self._connection, n)), None)
-            if found is not None:
-                shard = Shard(WHOLE.topic, found)
-                self.claim([shard])
-                return shard
-            if late:
-                raise StoreBusyError(f"{self._database.name}: other processes hold all {most} shards of the job")
-            time.sleep(CLAIM_S / 20)
+        with self._database.errors(), self._open_connection().begin():
+            last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.topic == WHOLE.topic)
+            known = self._connection.execute(last).scalar()
+            numbers = range(most if add or known is None else min(most, known + 1))
+            found = next((n for n in numbers if self._database.hold(self._connection, n)), None)
+        if found is None:
+            return None
+        shard = Shard(WHOLE.topic, found)
+        self.claim([shard])
+        return shard
 
     def load(self, shard: Shard = WHOLE) -> Snapshot | None:
         """Return the last committed snapshot of a shard; None before its first commit.

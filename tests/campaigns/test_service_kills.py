@@ -206,7 +206,7 @@ class Services:
     def start(self, port: int, **more: str) -> None:
         """Start a service, and wait until it answers."""
         if self.postgres is not None:
-            more["STREAMDP_SUBJECT_KEY"] = KEY
+            more |= {"STREAMDP_SUBJECT_KEY": KEY, "TESTS_SHARD_SECONDS": "5"}
         self._processes[port] = ServiceProcess(self.folder, port, **more)
 
     def kill(self, port: int, how: int = signal.SIGKILL) -> None:
