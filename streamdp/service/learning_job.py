@@ -137,11 +137,10 @@ class LearningJob(Job):
     async def stop(self) -> None:
         """Learn and commit what was accepted, then close the store."""
         self._stopping.set()
-        if self._following is not None:
-            self._following.cancel()
-        if self._reading is not None:
-            self._end_reading()
-            await asyncio.wait([self._reading])
+        for task in (self._following, self._reading):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if self._source is not None:
             self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)

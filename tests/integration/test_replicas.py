@@ -190,10 +190,10 @@ def test_a_retry_and_a_known_id_count_once_at_any_service(url: str) -> None:
     assert sum(learned for _, learned, _, _ in counts(url)) == 3
 
 
-@pytest.mark.parametrize("what", ["key", "id", "key without a cap"])
+@pytest.mark.parametrize("what", ["key", "key without a cap", "id without a cap"])
 def test_of_the_same_call_at_two_services_at_the_same_time_one_is_learned(what: str, url: str) -> None:
     config = job(Path(), store=url, cap=None if "cap" in what else "eps=5")
-    keys = ("k", "l") if what == "id" else ("k", "k")
+    keys = ("k", "l") if "id" in what else ("k", "k")
     with ExitStack() as stack:
         replicas = [Replica(config, stack).http for _ in range(2)]
         learn(replicas[0], "first", record(0))
@@ -206,16 +206,17 @@ def test_of_the_same_call_at_two_services_at_the_same_time_one_is_learned(what: 
                 wait_for(2)
             answers = [call.result().json() for call in calls]
         assert [answer["learned"] for answer in answers] == [2, 2]
-        if what != "id":
+        if "key" in what:
             assert answers[0] == answers[1]
-    # Without a key, the second record is another one in each call.
-    assert sum(learned for _, learned, _, _ in counts(url)) == (4 if what == "id" else 3)
+    # Two calls with one id: their second records have none, and both count.
+    assert sum(learned for _, learned, _, _ in counts(url)) == (4 if "id" in what else 3)
     snapshot = combined(Store.snapshots(url, "late"))
     assert restore(snapshot).estimator.n_seen == snapshot.counts.learned
 
 
-def test_of_two_records_of_a_person_at_the_same_time_the_cap_admits_one(url: str) -> None:
-    config = job(Path(), store=url, cap="eps=1")
+@pytest.mark.parametrize("shared", [False, True], ids=["own ledger", "shared ledger"])
+def test_of_two_records_of_a_person_at_the_same_time_the_cap_admits_one(shared: bool, url: str, tmp_path: Path) -> None:
+    config = job(Path(), store=url, cap="eps=1", ledger=str(tmp_path / "people.db") if shared else None)
     with ExitStack() as stack:
         replicas = [Replica(config, stack).http for _ in range(2)]
         with ThreadPoolExecutor(2) as pool:
