@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.httpcall import DEAD, LEARNED, REFUSED, Answered, Call, Memory
+from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Memory
 from connectors.jsonrows import encode_json_lines
 from connectors.recordblocks import Records
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
@@ -26,6 +26,7 @@ from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableErr
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = "known"
+_ELSEWHERE = "a report answers the document of another service of this job; repeat the call there, with the same key"
 
 
 class HTTPSource:
@@ -100,9 +101,9 @@ class HTTPSource:
         for call in self._open:
             if call.key is not None:
                 found[call.key] = call.answer(version)
-            for i, (key, digest) in call.ids.items():
-                if (code := int(call.outcomes[i])) in _OUTCOMES:
-                    found.setdefault(key, Answered(digest, _OUTCOMES[code]))
+        for key, (digest, call, i) in self._open_ids.items():
+            if (code := int(call.outcomes[i])) in _OUTCOMES:
+                found[key] = Answered(digest, _OUTCOMES[code])
         return found
 
     def acknowledge(self, version: int) -> None:
@@ -202,17 +203,22 @@ class HTTPSource:
         remembered = self._recall(keys)
         new = []
         for call in calls:
-            if call.key is None:
-                new.append(call)
-            elif (answered := remembered.get(call.key)) is not None:
+            if call.key is not None and (answered := remembered.get(call.key)) is not None:
                 call.complete(answered if answered.digest == call.digest else _reused())
-            elif (first := self._open_keys.setdefault(call.key, call)) is call:
+            elif self._belongs_elsewhere(call):
+                call.complete(SourceUnavailableError(_ELSEWHERE))
+            elif call.key is None or (first := self._open_keys.setdefault(call.key, call)) is call:
                 new.append(call)
             elif first.digest == call.digest:
                 first.followers.append(call.future)
             else:
                 call.complete(_reused())
         return new
+
+    def _belongs_elsewhere(self, call: Call) -> bool:
+        """Whether a report of the call answers the document of another service, and was not learned there before."""
+        rows = [i for i, reason in call.dead.items() if reason == ELSEWHERE]
+        return len(self._recall([call.ids[i][0] for i in rows if i in call.ids])) < len(rows)
 
     def _recall(self, keys: list[bytes]) -> dict[bytes, Answered]:
         if not keys:

@@ -14,6 +14,9 @@ from connectors.jsoncalls import Cut
 LEARNED, REFUSED, DEAD = 1, 2, 3
 """What becomes of a record, in `Call.outcomes`; 0: nothing yet."""
 
+ELSEWHERE = "elsewhere"
+"""The reason of a report that answers the document of another service, which alone can learn it."""
+
 
 class Answered(NamedTuple):
     """The answer to a call or to a record with an id, as a `Memory` keeps it.

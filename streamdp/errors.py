@@ -152,7 +152,11 @@ class ServiceError(StreamDPError):
         self.status = status
 
 
-class LedgerConflictError(StoreError):
+class ConflictError(StoreError):
+    """Another process has committed what this commit did not know of. Roll back to the last commit and learn again."""
+
+
+class LedgerConflictError(ConflictError):
     """Another worker has spent the budget of the same subjects. Roll back to the last commit and learn again."""
 
 

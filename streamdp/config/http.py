@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 COMMIT_SECONDS = 0.05
 """The default of `commit.seconds` for a job that learns from requests: they wait for their commit."""
 
+MOST_SHARDS = 16
+"""The default of `shards`: as many as `benchmarks/shards.md` measures."""
+
 Scope = Literal["read", "predict", "learn", "report", "metrics"]
 
 
@@ -46,6 +49,11 @@ class CallsConfig(Settings):
     max_staleness: int = Field(default=100, ge=0, le=100_000)
     dead_letters: str | None = None
 
+    @property
+    def most_shards(self) -> int:
+        """How many services may learn the job at the same time."""
+        return 1
+
     def for_file(self, path: str) -> FileSourceConfig:
         """See `FileSourceConfig.for_file`."""
         return FileSourceConfig(type=file_type(path), path=path)
@@ -58,9 +66,22 @@ class CallsConfig(Settings):
 
 
 class HTTPSourceConfig(CallsConfig):
-    """Records and reports that come by requests to `streamdp serve`. See `CallsConfig`."""
+    """Records and reports that come by requests to `streamdp serve`. See `CallsConfig` for the other settings.
+
+    Parameters
+    ----------
+    shards
+        How many services may learn the job at the same time, if its store is on a server. Each has a shard of its own,
+        and the model is their average. Further services stand by.
+    """
 
     type: Literal["http"]
+    shards: int = Field(default=MOST_SHARDS, ge=1, le=1000)
+
+    @property
+    def most_shards(self) -> int:
+        """See `CallsConfig.most_shards`."""
+        return self.shards
 
 
 class ReportsSourceConfig(CallsConfig, KafkaClientConfig):

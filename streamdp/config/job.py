@@ -138,6 +138,8 @@ class JobConfig(Definition):
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if "id" in self.schema_.features:
                 raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
+            if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
+                raise MisfitError("source", "shards need a store on PostgreSQL, which several services can share")
             if self.schema_.time is not None:
                 raise MisfitError("schema", "requests have no times: leave time out, and a cap counts by their arrival")
         return self

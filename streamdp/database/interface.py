@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -188,6 +188,28 @@ class Database(Protocol):
         ----------
         connection
             A connection from `open_for_writing` of another database.
+        """
+
+    def hold(self, connection: Connection, number: int) -> bool:
+        """Take a numbered lock, which ends with the connection; False if another connection has it.
+
+        Parameters
+        ----------
+        connection
+            A connection from `open_for_writing`, inside a transaction. The lock stays when the transaction ends.
+        number
+            From 0.
+        """
+
+    def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
+        """Return which numbered locks a connection has taken by `hold`.
+
+        Parameters
+        ----------
+        connection
+            A connection from `reading`.
+        numbers
+            The locks to look at.
         """
 
     def errors(self) -> AbstractContextManager[None]:

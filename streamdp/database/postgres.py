@@ -7,7 +7,7 @@ Each job has its own PostgreSQL schema, `streamdp_<job>`. Its tables have the sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -36,6 +36,9 @@ LOCK_TIMEOUT_MS = 5_000
 
 ANSWER_TIMEOUT_MS = 15_000
 """A server that has not acknowledged data for this long is treated as unreachable."""
+
+_HELD = "hashtextextended(:name, 2 + :number)"
+"""The key of a numbered lock; those with the seeds 0 and 1 are of the store."""
 
 _LOCK_TIMEOUT = "55P03"
 _LOCKED = ("40001", "40P01", _LOCK_TIMEOUT)  # serialization failure, deadlock, lock not available
@@ -210,6 +213,22 @@ class PostgresNamespace:
         connection.execute(text(f"SET LOCAL search_path TO {self._quoted}"))
         yield  # after an error, the transaction is rolled back, and the path with it
         connection.execute(text(f"SET LOCAL search_path TO {before}"))
+
+    def hold(self, connection: Connection, number: int) -> bool:
+        """See `Database.hold`. The server ends the lock with the session, also if the process was killed."""
+        lock = text(f"SELECT pg_try_advisory_lock({_HELD})")
+        return bool(connection.execute(lock, {"name": self._schema, "number": number}).scalar())
+
+    def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
+        """See `Database.held`."""
+        locks = text(
+            "SELECT (classid::bigint << 32) | objid::bigint"
+            " FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+            " WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()"
+        )
+        granted = set(connection.execute(locks).scalars())
+        key, name = text(f"SELECT {_HELD}"), self._schema
+        return [n for n in numbers if connection.execute(key, {"name": name, "number": n}).scalar() in granted]
 
     @contextmanager
     def errors(self) -> Iterator[None]:

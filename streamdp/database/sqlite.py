@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -247,6 +247,14 @@ class SQLiteFile:
 
     def within(self, connection: Connection) -> None:
         """See `Database.within`. Each file has transactions of its own."""
+
+    def hold(self, connection: Connection, number: int) -> bool:
+        """See `Database.hold`. Who may write to a file has it alone, and needs one number."""
+        return number == 0
+
+    def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
+        """See `Database.held`. Nobody else writes to a file that is held."""
+        return []
 
     def errors(self) -> AbstractContextManager[None]:
         """See `Database.errors`."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from connectors.httpcall import ELSEWHERE
 from streamdp.config.definition import Definition
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError
 from streamdp.estimators.ldp.learner import LDPLearner
@@ -27,6 +28,8 @@ from streamdp.protocol.reports import Ask, Document, WireReport, ask_of, interva
 
 MAX_STALENESS = 100
 LIFETIME_S = 600.0
+OF_A_SHARD = 2**40
+"""Versions of a shard's documents: its commits are counted from this number times the shard's. They fit a double."""
 _LARGEST = 1e100
 
 
@@ -77,11 +80,21 @@ class ReportDesk:
     lifetime_s
         How long a document may be used, in seconds.
 
+    Attributes
+    ----------
+    elsewhere
+        The shards of the job whose documents another service writes, and whose reports it takes.
+
     Raises `ConfigError` if the model takes no reports, or if a number is out of range.
     """
 
     def __init__(
-        self, job: str, definition: Definition, *, max_staleness: int = MAX_STALENESS, lifetime_s: float = LIFETIME_S
+        self,
+        job: str,
+        definition: Definition,
+        *,
+        max_staleness: int = MAX_STALENESS,
+        lifetime_s: float = LIFETIME_S,
     ) -> None:
         if max_staleness < 0 or not lifetime_s > 0:
             raise ConfigError("expected a max_staleness of at least 0 and a positive lifetime")
@@ -90,6 +103,7 @@ class ReportDesk:
         self._budget = parse_budget(self.agreement.budget)
         self._columns = (*definition.build_schema().feature_names, definition.schema_.target.column)
         self._max_staleness, self._lifetime_s = max_staleness, lifetime_s
+        self.elsewhere: frozenset[int] = frozenset()
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Ask, int]] = {}  # the question of a version, and the changes of its scales
         self._newest: tuple[int, Randomizer] | None = None
@@ -106,7 +120,8 @@ class ReportDesk:
         Parameters
         ----------
         version
-            The number of the job's commits; it grows.
+            The number of the shard's commits, and `OF_A_SHARD` times the number of the shard. It grows, unless the
+            service has another shard now.
         learner
             The learner with the committed state.
         """
@@ -161,7 +176,8 @@ class ReportDesk:
 
         Raises `RefusedReportError` with the reason: `malformed`, `stale`, `version` (not issued yet), `budget` (not the
         agreed one, or more), `question` (another one than this version asks), `length`, `impossible` (the mechanism
-        cannot produce it), `missing` (the subject) or `not_an_integer` (the subject).
+        cannot produce it), `missing` (the subject), `not_an_integer` (the subject) or `elsewhere` (the version is of
+        another shard, so only the service of that shard knows what it asked).
         """
         found = read_report(item)
         with self._lock:
@@ -169,6 +185,8 @@ class ReportDesk:
             randomizer = None if self._newest is None else self._newest[1]
             asked = self._asked.get(found.version)
         if asked is None or randomizer is None:
+            if (shard := found.version // OF_A_SHARD) != max(newest, 0) // OF_A_SHARD:
+                raise RefusedReportError(ELSEWHERE if shard in self.elsewhere else "stale")
             raise RefusedReportError("version" if found.version > newest else "stale")
         ask, changes = asked
         if found.ask != ask:

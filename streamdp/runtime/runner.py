@@ -2,9 +2,9 @@
 
 Nothing that was learned is shown until state, position, counts and spends are committed in one transaction. Publishers
 get the snapshot that the store reads back. After a crash the job continues from the last commit; what came after it was
-never visible. The source validates records, and the estimator's ledger, which is the store's, admits them. If another
-job spends from the same people in a ledger that both share, a commit may be refused: then the loop does the same as
-after a crash, at once.
+never visible. The source validates records, and the estimator's ledger, which is the store's, admits them. A commit is
+refused if another process has spent from the same people, or has answered the same calls: then the loop does the same
+as after a crash, at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from streamdp.data.records import WHOLE, Batch, Position, Source
-from streamdp.errors import ConfigError, LedgerConflictError, SourceError
+from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
+from streamdp.errors import ConfigError, ConflictError, SourceError
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
@@ -88,6 +88,8 @@ class Runner:
         Called after every batch and every commit.
     resume
         Takes the source to the position of the last snapshot.
+    shard
+        What the store commits of the job.
     on_waiting
         Called with what the run waits for, every 30 seconds of a call of the store that does not return.
     clock
@@ -111,6 +113,7 @@ class Runner:
         publish: Sequence[Callable[[Snapshot], None]] = (),
         on_progress: Callable[[Progress], None] | None = None,
         resume: Callable[[Source, Position], None] = seek,
+        shard: Shard = WHOLE,
         on_waiting: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
         wait: Wait = concurrent.futures.wait,
@@ -129,6 +132,7 @@ class Runner:
         self._publish = tuple(publish)
         self._on_progress = on_progress
         self._resume = resume
+        self._shard = shard
         self._on_waiting = on_waiting
         self._clock = clock
         self._wait = wait
@@ -184,7 +188,7 @@ class Runner:
                     try:
                         self._loop(end)
                         return self._committed
-                    except LedgerConflictError:
+                    except ConflictError:
                         self._roll_back()
             finally:
                 self._calls = None
@@ -219,12 +223,12 @@ class Runner:
         elif self._dead_letters is not None:
             self._call(partial(self._write, self._estimator.state_dict()))
             self._committed_position = self._position
-        if snapshot is None and self._estimator.ledger is not None and self._estimator.ledger.several_jobs:
+        if snapshot is None:
             self._first = self._estimator.state_dict()
         self._committed_at = self._clock()
 
     def _roll_back(self) -> None:
-        """Go back to the last commit, because another job spent from the same people: some no longer fit their caps."""
+        """Go back to the last commit, because another process has committed what this one did not know of."""
         self._store.rollback()
         snapshot = self._call(self._store.load)
         self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
@@ -234,7 +238,7 @@ class Runner:
 
     def _resume_letters(self, snapshot: Snapshot | None) -> None:
         if self._dead_letters is not None:
-            self._dead_letters.resume({WHOLE: None if snapshot is None else snapshot.letters})
+            self._dead_letters.resume({self._shard: None if snapshot is None else snapshot.letters})
 
     def _loop(self, end: int | None) -> None:
         while not (self._stopping or self._source.finished or (end is not None and total(self._counts) >= end)):
@@ -275,9 +279,9 @@ class Runner:
 
     def _learn(self, batch: Batch) -> None:
         with span("learn", records=len(batch), dead=len(batch.dead)):
-            counts = self._call(partial(learn, self._estimator, batch, self._counts))
+            counts = self._call(partial(learn, self._estimator, batch, self._counts, self._shard))
         if batch.dead and self._dead_letters is not None:
-            self._dead_letters.write(batch.dead)
+            self._dead_letters.write(batch.dead, self._shard)
         self._counts = counts
         self._report()
 

@@ -1,18 +1,24 @@
-"""What another process has committed: read from the store of a job, without its lock."""
+"""What all processes have committed of a job: read from its store, without its lock."""
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any, NamedTuple
 
+from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import StoreError, StoreMismatchError, StreamDPError
 from streamdp.serving.holdout import Holdout
-from streamdp.serving.snapshots import combined, restore
+from streamdp.serving.snapshots import combined, newest, restore
 from streamdp.store.snapshot import Snapshot
 from streamdp.store.store import Store
 
 FOLLOW_S = 0.5
 """The time between two looks at the store of a job that another process learns, in seconds."""
+
+LEFT_S = 60.0
+"""After this time without a service, reports for a shard are no longer kept for the next one, in seconds."""
 
 
 class Found(NamedTuple):
@@ -34,7 +40,7 @@ class Found(NamedTuple):
 
 
 class Follower:
-    """Reads the store of one job.
+    """Reads the store of one job. Threads may share it.
 
     Parameters
     ----------
@@ -45,6 +51,41 @@ class Follower:
     def __init__(self, config: JobConfig) -> None:
         self._config = config
         self._holdout = None if config.holdout is None else Holdout(config)
+        self._lock = threading.Lock()
+        self._read: list[Snapshot] = []
+        self._mine: Snapshot | None = None
+        source = config.source
+        self._several = config.store_on_server and isinstance(source, CallsConfig) and source.most_shards > 1
+        self._held: dict[int, float] = {}
+
+    @property
+    def shards(self) -> list[Snapshot]:
+        """The last known commit of each shard, in their order."""
+        with self._lock:
+            return self._known()
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The numbers of the shards that a service holds, or held in the last `LEFT_S`."""
+        since = time.monotonic() - LEFT_S
+        return frozenset(number for number, at in self._held.items() if at > since)
+
+    def _known(self) -> list[Snapshot]:
+        return newest([*self._read, *([] if self._mine is None else [self._mine])], self._config.job)
+
+    def add(self, mine: Snapshot) -> Snapshot:
+        """Take a commit of this process, which is known before the next look.
+
+        Parameters
+        ----------
+        mine
+            The snapshot of its shard.
+
+        Returns the snapshot of the job, all shards combined.
+        """
+        with self._lock:
+            self._mine = mine
+            return combined(self._known())
 
     def look(self, version: int) -> Found:
         """Read the store, if its version is another one. Any thread may call it.
@@ -55,14 +96,20 @@ class Follower:
             The known version.
         """
         try:
-            return self._read(version)
+            return self._look(version)
         except StoreError as error:
             return Found(trouble=f"the store cannot be read: {type(error).__name__}")
         except StreamDPError as error:
             return Found(trouble=f"the store does not fit the job: {type(error).__name__}")
 
-    def _read(self, version: int) -> Found:
-        snapshots = Store.snapshots(self._config.store_path, self._config.job)
+    def _look(self, version: int) -> Found:
+        read = Store.snapshots(self._config.store_path, self._config.job)
+        if self._several:
+            held = Store.held_shards(self._config.store_path, self._config.job)
+            self._held |= dict.fromkeys(held, time.monotonic())
+        with self._lock:
+            self._read = read
+            snapshots = self._known()
         if not snapshots or sum(s.seq for s in snapshots) == version:
             return Found()
         snapshot = combined(snapshots)

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from connectors.jsoncalls import Cut
@@ -56,19 +55,14 @@ class Job:
         """The version and the text of the last event."""
         self.features = FeatureReader(config.schema_)
         """Reads the records that are to be predicted."""
-        self.snapshot = _first(config)
+        self.snapshot = first_snapshot(config)
         self._model = restore(self.snapshot)
 
     @property
     def model(self) -> Model:
         """The last committed model; version 0 has learned nothing. Valid until the event loop runs again."""
         if self._model.snapshot is not self.snapshot:
-            if self._model.snapshot.config == self.snapshot.config:
-                estimator: Any = self._model.estimator
-                estimator.load_state_dict(self.snapshot.state)
-                self._model = replace(self._model, snapshot=self.snapshot)
-            else:
-                self._model = restore(self.snapshot)
+            self._model = restore(self.snapshot, self._model)
         return self._model
 
     def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
@@ -182,7 +176,13 @@ class FollowedJob(Job):
             await self.refresh()
 
 
-def _first(config: JobConfig) -> Snapshot:
-    """Version 0 of a job: its estimator has learned nothing."""
+def first_snapshot(config: JobConfig) -> Snapshot:
+    """Version 0 of a job: its estimator has learned nothing.
+
+    Parameters
+    ----------
+    config
+        The job.
+    """
     state: Any = config.build_estimator()
     return Snapshot(config.job, config.fingerprint(), config.text(), 0, 0.0, Counts(), {}, state.state_dict())

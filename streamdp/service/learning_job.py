@@ -1,9 +1,8 @@
 """A job that learns from requests: its learner runs in a thread of its own, and commits many calls together.
 
-Several services may share a job whose store is on a server. One holds the store and learns. The others stand by: they
-show what it commits, refuse calls that learn, and try to take the store. The database gives it to one of them when the
-session of the holder ends. A holder that lost its session without noticing cannot commit, because the next holder has
-claimed the next epoch. What the store has answered is in the store, so a retry counts once at any of them.
+Several services may share a job whose store is on a server. Each has a shard of its own, and all show the average of
+what all have committed. `service.shard` says how a shard is held. If all shards are held, a service stands by: it shows
+what the others commit, refuses calls that learn, and waits for a shard.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from connectors.http import HTTPSource
 from connectors.httpcall import Answered, Call
@@ -24,30 +22,35 @@ from connectors.jsoncalls import BUDGET, SUBJECT, TARGET, Cut
 from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
 from streamdp.config.schema import SubjectConfig
-from streamdp.data.records import Position
+from streamdp.data.records import WHOLE, Position, Shard
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, QueueFullError, ReusedKeyError, SourceUnavailableError, StoreBusyError
 from streamdp.estimators.ldp.learner import LDPLearner
-from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.runner import Runner
+from streamdp.service import calls
 from streamdp.service.following import FOLLOW_S, Follower
-from streamdp.service.jobs import Job
+from streamdp.service.jobs import Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
+from streamdp.service.shard import ShardStore
 from streamdp.service.waiting import Waiting
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher
+from streamdp.serving.snapshots import restore
 from streamdp.store.answers import Answers
-from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.snapshot import Snapshot
 from streamdp.store.store import Store
 
 STOP_S = 3.0
 """How long the last commit may take after the answers to open requests, in seconds."""
+ADD_AFTER_S = 25.0
+"""A service adds a shard if none is free for so long. A session whose machine was cut off has ended by then."""
 RETRY_S = 1.0
 """The time between a failed commit and the next attempt to use the store, in seconds."""
 
 _NOT_OPEN = "the store is not open yet"
-_STANDS_BY = "another service learns this job, and this one stands by; repeat the call there, with the same key"
+_STANDS_BY = "other services learn this job, and this one stands by; repeat the call there, with the same key"
 
 _log = logging.getLogger("streamdp.service.learning")
 
@@ -73,10 +76,14 @@ class LearningJob(Job):
         self._labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
         holdout = None if config.holdout is None else Holdout(config)
         self._publisher = Publisher(config.publish, holdout, (self._committed,))
+        self._mine: Snapshot | None = None  # the last commit of this service's shard; None while it has no shard
+        self._asking = restore(self.snapshot)  # the model of the shard, at which devices take gradients
+        self._version = 0
         self._stopping = threading.Event()
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._follower = Follower(config)
         self._desk: ReportDesk | None = None
         with contextlib.suppress(ConfigError):  # its mechanism makes no noise
@@ -109,13 +116,31 @@ class LearningJob(Job):
         self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}", daemon=True)
         self._thread.start()
         await asyncio.wrap_future(opened)
+        if self.config.store_on_server:
+            self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Show what other services commit, every `FOLLOW_S`."""
+        while True:
+            found = await asyncio.to_thread(self._follower.look, self.snapshot.seq)
+            if self._refusal == _STANDS_BY:
+                self.trouble = found.trouble
+            if found.snapshot is not None:
+                self.take(found.snapshot, found.measures)
+            await asyncio.sleep(FOLLOW_S)
+
+    def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        """See `Job.take`. A look at the store that a later commit has overtaken is left out."""
+        if snapshot.seq >= self.snapshot.seq or snapshot.committed_at > self.snapshot.committed_at:
+            super().take(snapshot, measures)
 
     async def stop(self) -> None:
         """Learn and commit what was accepted, then close the store."""
         self._stopping.set()
-        if self._reading is not None:
-            self._end_reading()
-            await asyncio.wait([self._reading])
+        for task in (self._following, self._reading):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if self._source is not None:
             self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)
@@ -123,9 +148,17 @@ class LearningJob(Job):
     @property
     def desk(self) -> ReportDesk | None:
         """See `Job.desk`."""
-        desk, estimator = self._desk, self.model.estimator
-        if desk is not None and isinstance(estimator, LDPLearner) and desk.version != self.snapshot.seq:
-            desk.show(self.snapshot.seq, estimator)
+        desk = self._desk
+        if desk is None:
+            return None
+        desk.elsewhere = self._follower.held
+        mine = self._mine or next(iter(self._follower.shards), self.snapshot)
+        version = mine.shard.partition * OF_A_SHARD + mine.seq
+        if desk.version != version:
+            self._asking = restore(mine, self._asking)
+            estimator = self._asking.estimator
+            assert isinstance(estimator, LDPLearner), "the configuration allows no other"
+            desk.show(version, estimator)
         return desk
 
     def notes(self) -> list[str]:
@@ -145,11 +178,12 @@ class LearningJob(Job):
         """See `Job.await_labels`."""
         self._labels.add(call)
 
-    def digest(self, kind: bytes, text: bytes) -> bytes:
-        """See `Answers.digest`. Raises `ProblemError` 503 before the store was opened."""
+    @property
+    def answers(self) -> Answers:
+        """What was answered before. Raises `ProblemError` 503 before the store was opened."""
         if self._answers is None:
             raise busy(self._refusal or _NOT_OPEN)
-        return self._answers.digest(kind, text)
+        return self._answers
 
     async def submit(self, call: Call) -> dict[str, Any]:
         """Learn a call, and return its outcome after the commit.
@@ -191,88 +225,35 @@ class LearningJob(Job):
         Raises the errors of `submit`.
         """
         joined, dead, used = self._labels.join(content)
-        rows = np.flatnonzero(content.ids[:, 1])
-        names, texts = content.texts(content.ids[rows]), content.texts(content.spans[rows])
-        ids = {
-            i: (self.digest(b"id", name), self.digest(b"body", text))
-            for i, name, text in zip(rows.tolist(), names, texts, strict=True)
-        }
-        call = Call(len(content), joined, self.key(b"learn", key), self.digest(b"body", body), ids, None, dead)
+        call = calls.of_records(self.answers, content, joined, body, key, dead)
         outcome = await self.submit(call)
         self._labels.forget(used)
         return outcome
-
-    def reports(
-        self,
-        body: bytes,
-        key: str | None,
-        size: int,
-        received: Mapping[int, tuple[Any, Any]],
-        ids: Mapping[int, tuple[str, bytes]],
-        dead: Mapping[int, str],
-    ) -> Call:
-        """The call of reports of devices, for `submit`.
-
-        Parameters
-        ----------
-        body
-            The body of the call.
-        key
-            The `Idempotency-Key`; None without one.
-        size
-            How many reports the call has, at least 1.
-        received
-            By index: each report that passed its checks, as the estimator absorbs it, and its subject or None.
-        ids
-            By index: the id of each report that has one, and the report's text.
-        dead
-            By index: the reason why each other report is dead.
-        """
-        return Call(
-            size,
-            None,
-            self.key(b"reports", key),
-            self.digest(b"body", body),
-            {i: (self.digest(b"report", name.encode()), self.digest(b"body", text)) for i, (name, text) in ids.items()},
-            dict(received),
-            dict(dead),
-        )
-
-    def key(self, kind: bytes, key: str | None) -> bytes | None:
-        """The digest of an `Idempotency-Key`.
-
-        Parameters
-        ----------
-        kind
-            The kind of call, at most 8 bytes: a key means another call there.
-        key
-            The key; None without one.
-        """
-        return None if key is None else self.digest(kind, key.encode("utf-8", "surrogateescape"))
 
     # -- in the learner's thread --------------------------------------------------------------------------------
 
     def _run(self, opened: Future[None]) -> None:
         while not self._stopping.is_set():
             try:
-                with self._store() as (store, answers):
-                    self._answers = answers
+                with self.config.open_store(self._accepted, shared=self.config.store_on_server) as store:
+                    if (shard := self._claim(store, opened)) is None:
+                        break
+                    self._answers = answers = store.answers(self._settings.remember_hours)
+                    self._show_first(shard)
                     self._source = HTTPSource(_encoder(self.config), answers, self._settings.queue_records)
                     if self._stopping.is_set():
                         self._source.close()
                     self._tell(None)
-                    self._read_reports(store, self._source)
+                    self._read_reports(store, answers, self._source)
                     if not opened.done():
                         opened.set_result(None)
-                    self._learn(store, answers, self._source)
+                    self._learn(store, shard, answers, self._source)
                 return
             except Exception as error:  # noqa: BLE001 - the callers are told, and the next attempt begins at the last commit
                 if self._source is not None:
                     self._source.fail()
                 if isinstance(error, StoreBusyError) and self.config.store_on_server:
-                    self._stand_by()
-                    if not opened.done():
-                        opened.set_result(None)
+                    self._stand_by(opened)
                     continue
                 if not opened.done():
                     opened.set_exception(error)
@@ -283,7 +264,18 @@ class LearningJob(Job):
         if self._source is not None:
             self._source.fail()
 
-    def _read_reports(self, store: Store, source: HTTPSource) -> None:
+    def _show_first(self, shard: Shard) -> None:
+        """Show what all services have committed, before the first call is learned here."""
+        found = self._follower.look(0)
+        mine = (snapshot for snapshot in self._follower.shards if snapshot.shard == shard)
+        self._mine = next(mine, replace(first_snapshot(self.config), shard=shard))
+        if found.snapshot is not None:
+            self._show(found.snapshot, found.measures)
+
+    def _show(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+        self._in_loop(lambda: self.take(snapshot, measures))
+
+    def _read_reports(self, store: Store, answers: Answers, source: HTTPSource) -> None:
         """Read the topic of reports from the last commit on, if the job has one."""
         settings = self._settings
         if not isinstance(settings, ReportsSourceConfig):
@@ -294,7 +286,7 @@ class LearningJob(Job):
         def call_of(items: list[Any], position: Position) -> Call:
             desk = self.desk
             assert desk is not None, "a job without a desk does not start"
-            call = self.reports(b"", None, len(items), *desk.receive_all(items))
+            call = calls.of_reports(answers, b"", None, len(items), *desk.receive_all(items))
             call.place = position
             return call
 
@@ -319,37 +311,51 @@ class LearningJob(Job):
         if self._reading is not None:
             self._reading.cancel()
 
-    def _stand_by(self) -> None:
-        """Show what the service that holds the store has committed, and wait until the next attempt to take it."""
-        found = self._follower.look(self.snapshot.seq)
+    def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
+        """Take a shard, and stand by until one is free; None after the stop."""
+        if not self.config.store_on_server:
+            return WHOLE
+        since = time.monotonic()
+        while not self._stopping.is_set():
+            shard = store.claim_free(self._settings.most_shards, add=time.monotonic() - since >= ADD_AFTER_S)
+            if shard is not None:
+                return shard
+            self._stand_by(opened)
+        return None
+
+    def _stand_by(self, opened: Future[None]) -> None:
+        """Wait until the next attempt to take a shard."""
 
         def note() -> None:
             self._refusal = _STANDS_BY
             self._end_reading()
-            self.show(found)
 
+        self._mine = None
         self._in_loop(note)
+        if not opened.done():
+            opened.set_result(None)
         self._stopping.wait(FOLLOW_S)
 
-    @contextlib.contextmanager
-    def _store(self) -> Iterator[tuple[Store, Answers]]:
-        config = self.config
-        with config.open_store(self._accepted) as store:
-            yield store, store.answers(self._settings.remember_hours)
+    def _learn(self, store: Store, shard: Shard, answers: Answers, source: HTTPSource) -> None:
+        committing = ShardStore(store, shard, answers, source, self._follower)
 
-    def _learn(self, store: Store, answers: Answers, source: HTTPSource) -> None:
+        def publish(mine: Snapshot) -> None:
+            self._mine, self._version = mine, committing.version
+            self._publisher(self._follower.add(mine))
+
         dead_letters = self._settings.build_dead_letters()
         try:
             estimator: Any = self.config.build_estimator(store.ledger)
             Runner(
                 source,
                 estimator,
-                _RememberingStore(store, answers, source),
+                committing,
                 commit_records=self.config.commit.records,
                 commit_seconds=self.config.commit.seconds,
                 commit_when_idle=True,
                 dead_letters=dead_letters,
-                publish=[self._publisher],
+                publish=[publish],
+                shard=shard,
             ).run()
         finally:
             if dead_letters is not None:
@@ -357,9 +363,9 @@ class LearningJob(Job):
 
     def _committed(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         """Show a commit, then answer its calls: who has the answer sees at least this version."""
-        self._in_loop(lambda: self.take(snapshot, measures))
+        self._show(snapshot, measures)
         if self._source is not None:
-            self._source.acknowledge(snapshot.seq)
+            self._source.acknowledge(self._version)
 
     def _tell(self, trouble: str | None) -> None:
         def note() -> None:
@@ -370,21 +376,6 @@ class LearningJob(Job):
     def _in_loop(self, action: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed after a forced exit
             self._loop.call_soon_threadsafe(action)
-
-
-class _RememberingStore:
-    """A store whose commits remember what they answer; `runtime.protocols.Committing`."""
-
-    def __init__(self, store: Store, answers: Answers, source: HTTPSource) -> None:
-        self._store, self._answers, self._source = store, answers, source
-        self.ledger, self.load, self.rollback = store.ledger, store.load, store.rollback
-        self.abandon = store.abandon
-
-    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
-        def within(connection: Any, version: int) -> None:
-            self._answers.write(connection, self._source.answers(version))
-
-        self._store.commit(state, position, counts, within, letters)
 
 
 def _encoder(config: JobConfig) -> Schema:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from streamdp.protocol.report_desk import ReportDesk
 from streamdp.protocol.reports import Document
-from streamdp.service import documents, schemas
+from streamdp.service import calls, documents, schemas
 from streamdp.service.jobs import Job
 from streamdp.service.learning import FEW_BYTES, OUTCOMES, idempotency_key, learning_job, nothing
 from streamdp.service.limits import MAX_RECORDS
@@ -64,7 +64,7 @@ async def reports(request: Request, job: JobName) -> Response:
         return nothing(found)
     few = len(body) <= FEW_BYTES
     checked = desk.receive_all(items) if few else await asyncio.to_thread(desk.receive_all, items)
-    return documents.answer(await found.submit(found.reports(body, key, len(items), *checked)))
+    return documents.answer(await found.submit(calls.of_reports(found.answers, body, key, len(items), *checked)))
 
 
 def _items(body: bytes) -> list[Any]:

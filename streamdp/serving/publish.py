@@ -8,7 +8,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamdp.database.durable import write_durably
@@ -188,7 +188,7 @@ class Publisher:
         """
         measures = None
         if self._path is not None or self._holdout is not None:
-            model = self._read(snapshot)
+            model = self._model = restore(snapshot, self._model)
             if self._holdout is not None:
                 measures = self._holdout.measure(model.estimator)
             if self._path is not None:
@@ -198,13 +198,3 @@ class Publisher:
                     raise StoreError(f"cannot publish to {self._path}: {error.strerror}") from None
         for listener in self._listeners:
             listener(snapshot, measures)
-
-    def _read(self, snapshot: Snapshot) -> Model:
-        """The model of a snapshot. The estimator is reused, because only its state changes between commits."""
-        if self._model is None:
-            self._model = restore(snapshot)
-        else:
-            estimator: Any = self._model.estimator
-            estimator.load_state_dict(snapshot.state)
-            self._model = replace(self._model, snapshot=snapshot)
-        return self._model

@@ -81,17 +81,25 @@ def _on_spark(snapshot: Snapshot, estimator: StreamEstimator) -> list[str]:
     ]
 
 
-def restore(snapshot: Snapshot) -> Model:
+def restore(snapshot: Snapshot, reuse: Model | None = None) -> Model:
     """Restore the model of a snapshot.
 
     Parameters
     ----------
     snapshot
         The committed snapshot.
+    reuse
+        A model of the same job that is not read any more: its estimator takes the state, if the configuration is the
+        same. None: a new estimator.
 
     Raises `ConfigError` if the snapshot has no valid configuration, and `StoreDamagedError` if the configuration does
     not have the fingerprint of the snapshot.
     """
+    if reuse is not None and reuse.snapshot.config == snapshot.config:
+        if reuse.snapshot is not snapshot:
+            reused: Any = reuse.estimator
+            reused.load_state_dict(snapshot.state)
+        return replace(reuse, snapshot=snapshot)
     definition = read_definition(snapshot.config)
     if definition.fingerprint() != snapshot.fingerprint:
         raise StoreDamagedError(f"the configuration of job {snapshot.job!r} does not have its stored fingerprint")

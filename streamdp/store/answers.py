@@ -1,5 +1,8 @@
 """What a service has answered to calls and records, so that a retry counts once; remembered by the commit itself.
 
+Services that share a job may get the same call at the same time. The key is unique in the table, so the commit of one
+is refused, and it finds the answer of the other when it reads the call again.
+
 The table holds keyed digests: of a caller's key or a record's id, and of the body. The subject key is beside the
 database and never in it, so the database alone confirms no guess of a body. The answers are numbers and reasons.
 """
@@ -13,7 +16,10 @@ from contextlib import AbstractContextManager
 from hashlib import blake2b
 from typing import Any
 
-from sqlalchemy import Column, Connection, Double, LargeBinary, MetaData, Table, Text, bindparam, delete, insert, select
+from sqlalchemy import Column, Connection, Double, LargeBinary, MetaData, Table, Text, bindparam, delete, select, text
+
+from streamdp.errors import ConflictError
+from streamdp.store.tables import JOBS
 
 _ANSWERS = Table(
     "answers",
@@ -32,6 +38,13 @@ PRUNE_S = 60.0
 _RECALL = select(_ANSWERS).where(
     _ANSWERS.c.key.in_(bindparam("keys", expanding=True)), _ANSWERS.c.answered_at > bindparam("since")
 )
+
+_REMEMBER = text(
+    "INSERT INTO answers (key, digest, answer, answered_at) VALUES (:key, :digest, :answer, :now)"
+    " ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, answer = excluded.answer,"
+    " answered_at = excluded.answered_at WHERE answers.answered_at <= :since"
+)
+"""Remember an answer, unless the key has one that is not too old."""
 
 
 class Answers:
@@ -64,6 +77,8 @@ class Answers:
         self._clock = clock
         self._pruned_at = -PRUNE_S
         with errors(), connection.begin():
+            # One service creates the table; another one that starts at the same time waits for it here.
+            connection.execute(select(JOBS.c.job).with_for_update())
             _ANSWERS.metadata.create_all(connection)
 
     def digest(self, kind: bytes, text: bytes) -> bytes:
@@ -105,17 +120,18 @@ class Answers:
             The transaction.
         answers
             The digest of the body and the answer, plain values, by key.
+
+        Raises `ConflictError` if another service has answered one of the keys since `recall`.
         """
         now = self._clock()
         if now - self._pruned_at >= PRUNE_S:
             connection.execute(delete(_ANSWERS).where(_ANSWERS.c.answered_at <= now - self._seconds))
             self._pruned_at = now
         if answers:
+            common = {"now": now, "since": now - self._seconds}
             rows = [
-                {"key": key, "digest": digest, "answer": json.dumps(answer), "answered_at": now}
-                for key, (digest, answer) in answers.items()
+                {"key": key, "digest": digest, "answer": json.dumps(answer)} | common
+                for key, (digest, answer) in sorted(answers.items())  # in one order, so that no two commits deadlock
             ]
-            connection.execute(
-                delete(_ANSWERS).where(_ANSWERS.c.key == bindparam("old")), [{"old": row["key"]} for row in rows]
-            )
-            connection.execute(insert(_ANSWERS), rows)
+            if connection.execute(_REMEMBER, rows).rowcount != len(rows):
+                raise ConflictError("another service has answered the same calls: roll back and read its answers")

@@ -251,6 +251,29 @@ class Store:
                 self._shared.claim({shard: (claim.epoch, claim.seq) for shard, claim in mine.items()})
         return out
 
+    def claim_free(self, most: int, *, add: bool) -> Shard | None:
+        """Claim a shard that no other open store has claimed so, and that another one may have left.
+
+        Parameters
+        ----------
+        most
+            The number of shards that may be held at the same time.
+        add
+            Whether a new shard may be added. A job without any gets its first one in any case.
+
+        Returns None if there is no such shard now. Raises the errors of `claim`.
+        """
+        with self._database.errors(), self._open_connection().begin():
+            last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.topic == WHOLE.topic)
+            known = self._connection.execute(last).scalar()
+            numbers = range(most if add or known is None else min(most, known + 1))
+            found = next((n for n in numbers if self._database.hold(self._connection, n)), None)
+        if found is None:
+            return None
+        shard = Shard(WHOLE.topic, found)
+        self.claim([shard])
+        return shard
+
     def load(self, shard: Shard = WHOLE) -> Snapshot | None:
         """Return the last committed snapshot of a shard; None before its first commit.
 
@@ -425,6 +448,20 @@ class Store:
     def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
         """As `Store.snapshot`, for all shards of a job, in the order of the shards."""
         return snapshots(url_or_path, job)
+
+    @staticmethod
+    def held_shards(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[int]:
+        """Return the numbers of the shards that processes hold by `claim_free`. Only reads, like `snapshot`.
+
+        Parameters
+        ----------
+        url_or_path, job
+            As in `snapshot`.
+        """
+        database = open_database(url_or_path, job)
+        with database.reading(STORE_FORMAT) as connection:
+            known = connection.execute(select(SHARDS.c.partition).where(SHARDS.c.topic == WHOLE.topic)).scalars()
+            return database.held(connection, sorted(known))
 
     @staticmethod
     def history(url_or_path: str | os.PathLike[str], limit: int = 100, job: str | None = None) -> list[Commit]:

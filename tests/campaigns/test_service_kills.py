@@ -2,14 +2,20 @@
 
 Four callers send records and three send reports, and repeat each call until it is answered; one sends records and never
 repeats a call. The callers count the answers. At the end the store has counted what they counted: every answered record
-once, no other record twice, and no person over the cap. On PostgreSQL two services share the job behind a balancer.
+once, no other record twice, and no person over the cap. On PostgreSQL several services share the job behind a balancer:
+each call comes to any of them, and some calls come to two of them at the same time.
+
+    python -m tests.campaigns.test_service_kills --write
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
+import re
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -27,17 +33,15 @@ from servers.postgres import Postgres
 from servers.process import free_ports
 from streamdp.config.job import load_config
 from streamdp.protocol.local_half import LocalHalf
-from streamdp.serving.snapshots import restore
+from streamdp.serving.snapshots import combined, restore
 from streamdp.store.store import Store
-from tests.support.commands import environment
+from tests.support.paths import ROOT
 from tests.support.proxy import Proxy
-from tests.support.service import record
-from tests.support.zygote import Forked
+from tests.support.service import PATIENCE_S, ServiceProcess, record
 
 MARK = "marked"
 """A part of every subject. Neither logs nor the database may show it."""
 KEY = "5a" * 32
-PATIENCE_S = 600.0  # no wait is so long unless something is wrong
 OF_A_CALL = 20
 OF_A_PERSON = 3
 CAP = 2
@@ -77,9 +81,9 @@ class Callers:
         self._finish = False
         self._lock = threading.Condition()
         self.told: Counter[str] = Counter()
-        self.answered = self.refused = 0
+        self.answered = self.refused = self.twice = 0
         self._gone = False
-        self._pool = ThreadPoolExecutor(8)
+        self._pool, self._copies = ThreadPoolExecutor(8), ThreadPoolExecutor(4)
         work = [self.learner] * 4 + [self.device] * 3 + [self.once]
         self._running = [self._pool.submit(work, caller) for caller, work in enumerate(work)]
 
@@ -95,7 +99,16 @@ class Callers:
     def learner(self, caller: int) -> None:
         with httpx.Client(base_url=self._address, timeout=60) as http:
             for call, people in self.calls(caller, OF_A_PERSON):
-                self._hear("", self._until_answered(http, "learn", records(people), f"{caller}-{call}"))
+                copy = self._copies.submit(self._copy, people, f"{caller}-{call}") if call % 5 == caller else None
+                answer = self._until_answered(http, "learn", records(people), f"{caller}-{call}")
+                if copy is not None:
+                    assert copy.result(PATIENCE_S) == answer
+                self._hear("", answer, twice=copy is not None)
+
+    def _copy(self, people: list[str], key: str) -> dict[str, Any]:
+        """The same call on a connection of its own."""
+        with httpx.Client(base_url=self._address, timeout=60) as http:
+            return self._until_answered(http, "learn", records(people), key)
 
     def once(self, caller: int) -> None:
         with httpx.Client(base_url=self._address, timeout=60) as http:
@@ -134,7 +147,9 @@ class Callers:
         return answer
 
     def _attempt(self, http: httpx.Client, path: str, body: bytes, key: str | None) -> dict[str, Any] | None:
-        headers = {"Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": key})
+        # The next call comes on another connection, to another service.
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        headers |= {} if key is None else {"Idempotency-Key": key}
         try:
             response = http.post(f"/v1/models/late/{path}", content=body, headers=headers)
         except httpx.HTTPError:
@@ -148,8 +163,9 @@ class Callers:
             self._lock.notify_all()
         return None
 
-    def _hear(self, kind: str, answer: dict[str, Any]) -> None:
+    def _hear(self, kind: str, answer: dict[str, Any], *, twice: bool = False) -> None:
         with self._lock:
+            self.twice += twice
             self.told.update({kind + "learned": answer["learned"], kind + "refused": answer["refused"]})
             self.told[kind + "dead"] += len(answer["dead"])
             self.answered += 1
@@ -173,38 +189,28 @@ class Callers:
     def __exit__(self, *_: object) -> None:
         self._gone = self._finish = True
         self._pool.shutdown()
+        self._copies.shutdown()
 
 
 class Services:
-    """One service, or two that share a job on PostgreSQL."""
+    """Services that share a job on PostgreSQL, or one."""
 
-    def __init__(self, folder: Path, postgres: Postgres | None) -> None:
+    def __init__(self, folder: Path, postgres: Postgres | None, number: int) -> None:
         self.folder, self.postgres = folder, postgres
-        self.ports = list(free_ports(folder, ("first", "second") if postgres else ("first",)).values())
+        self.ports = list(free_ports(folder, tuple(f"service {n}" for n in range(number))).values())
         (folder / "late.yaml").write_text(JOB.format(store=postgres.url if postgres else "late.db"))
-        self._processes: dict[int, Forked] = {}
+        self._processes: dict[int, ServiceProcess] = {}
         for port in self.ports:
             self.start(port)
 
     def start(self, port: int, **more: str) -> None:
         """Start a service, and wait until it answers."""
         if self.postgres is not None:
-            more["STREAMDP_SUBJECT_KEY"] = KEY
-        with open(self.folder / f"log-{port}", "ab") as log, open(self.folder / f"out-{port}", "wb") as out:
-            command = ["serve", "late.yaml", "--port", str(port)]
-            process = Forked(command, cwd=self.folder, env=environment(None, **more), stdout=out, stderr=log)
-        self._processes[port] = process
-        deadline = time.monotonic() + PATIENCE_S
-        while not (self.folder / f"out-{port}").read_text().endswith("\n"):
-            log_text = (self.folder / f"log-{port}").read_text()
-            assert process.poll() is None, log_text
-            assert time.monotonic() < deadline, log_text
-            time.sleep(0.02)
+            more |= {"STREAMDP_SUBJECT_KEY": KEY, "TESTS_SHARD_SECONDS": "5"}
+        self._processes[port] = ServiceProcess(self.folder, port, **more)
 
     def kill(self, port: int, how: int = signal.SIGKILL) -> None:
-        self._processes[port].send_signal(how)
-        code = self._processes[port].wait(PATIENCE_S)
-        assert code == (0 if how == signal.SIGTERM else -how)
+        self._processes[port].kill(how)
 
     def end(self) -> None:
         for port in self.ports:
@@ -215,7 +221,7 @@ class Services:
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
-            process.kill()
+            process.__exit__()
 
     def sql(self, text: str) -> None:
         assert self.postgres is not None
@@ -227,22 +233,38 @@ def records(people: list[str]) -> bytes:
     return json.dumps({"records": [record(i, subject=person) for i, person in enumerate(people)]}).encode()
 
 
-def run(folder: Path, postgres: Postgres | None, *, calls: int, faults: list[str], seed: int) -> Counter[str]:
-    """Let faults happen within about so many calls, and check the counts; returns what the callers were told."""
-    rng = random.Random(seed)
+def run(
+    folder: Path, postgres: Postgres | None, *, services: int = 1, calls: int, faults: list[str], seed: int
+) -> dict[str, int]:
+    """Let faults happen within about so many calls, and check the counts; returns the figures."""
+    rng, began = random.Random(seed), time.monotonic()
     with ExitStack() as stack:
-        services = stack.enter_context(Services(folder, postgres))
-        proxy = stack.enter_context(Proxy(*services.ports))
+        running = stack.enter_context(Services(folder, postgres, services))
+        proxy = stack.enter_context(Proxy(*running.ports))
         callers = stack.enter_context(Callers(f"http://127.0.0.1:{proxy.port}"))
-        for fault in faults:
+        for done, fault in enumerate(faults):
+            print(f"{done} of {len(faults)} faults, {callers.answered} calls answered", flush=True)
             callers.wait(answered=rng.randrange(1, 1 + 2 * calls // len(faults)))
             time.sleep(rng.uniform(0, 0.1))  # another instant of a commit; nothing depends on it
-            strike(services, callers, fault, rng)
+            strike(running, callers, fault, rng)
         callers.wait(answered=max(1, calls - callers.answered))
         callers.end()
-        services.end()
-    check(services, callers)
-    return callers.told
+        running.end()
+    shards = check(running, callers)
+    logs = "".join(path.read_text() for path in folder.glob("log-*"))
+    gone_back = Counter(re.findall(r"(\w+); going back to the last commit", logs))
+    return {
+        "services": services,
+        **{f"faults: {name}": count for name, count in sorted(Counter(faults).items())},
+        "records and reports in answers": callers.told.total(),
+        **{f"answered: {name}": count for name, count in sorted(callers.told.items())},
+        "calls answered": callers.answered,
+        "calls sent to two services at the same time": callers.twice,
+        "attempts without an answer": callers.refused,
+        **{f"services went back to their last commit: {name}": count for name, count in sorted(gone_back.items())},
+        "shards at the end": shards,
+        "seconds": round(time.monotonic() - began),
+    }
 
 
 def strike(services: Services, callers: Callers, fault: str, rng: random.Random) -> None:
@@ -269,10 +291,11 @@ def strike(services: Services, callers: Callers, fault: str, rng: random.Random)
             services.start(port)
 
 
-def check(services: Services, callers: Callers) -> None:
-    """The store has what the callers were told, and nobody is over the cap."""
+def check(services: Services, callers: Callers) -> int:
+    """The store has what the callers were told, and nobody is over the cap; returns the number of shards."""
     config = load_config(services.folder / "late.yaml").located(services.folder)
-    (snapshot,) = Store.snapshots(config.store_path, "late")
+    shards = Store.snapshots(config.store_path, "late")
+    snapshot = combined(shards)
     learned, refused, dead = snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead
     told = callers.told
     with pytest.MonkeyPatch.context() as patch:
@@ -298,6 +321,7 @@ def check(services: Services, callers: Callers) -> None:
     for text in shown(services):
         assert MARK.encode() not in text
         assert MARK.encode().hex().encode() not in text
+    return len(shards)
 
 
 def shown(services: Services) -> Iterator[bytes]:
@@ -325,15 +349,65 @@ def test_a_service_is_killed_and_its_disk_is_full(tmp_path: Path) -> None:
 
 def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres: Postgres) -> None:
     (folder := tmp_path / "services").mkdir()
-    run(folder, own_postgres, calls=16, faults=["kill", "database"], seed=2)
+    run(folder, own_postgres, services=2, calls=16, faults=["kill", "database"], seed=2)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_fifty_kills(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    faults = ["kill"] * 45 + ["stop"] * 5 + ["disk"] + ["database"] * (5 if kind == "postgresql" else 0)
-    random.Random(3).shuffle(faults)
     server = request.getfixturevalue("own_postgres") if kind == "postgresql" else None
     (folder := tmp_path / "services").mkdir()
-    told = run(folder, server, calls=5100, faults=faults, seed=3)
-    assert told.total() >= 100_000
+    figures = fifty_kills(folder, server, 0, of=1)
+    assert figures["records and reports in answers"] >= 100_000
+
+
+def fifty_kills(folder: Path, server: Postgres | None, part: int, *, of: int) -> dict[str, int]:
+    """A part of: 100,000 records and reports, 50 ends of a service, a full disk, and 5 ends of the database."""
+    faults = ["kill"] * 45 + ["stop"] * 5 + ["disk"] + ["database"] * (0 if server is None else 5)
+    random.Random(3).shuffle(faults)
+    services = 1 if server is None else 3
+    return run(folder, server, services=services, calls=5100 // of, faults=faults[part::of], seed=3 + part)
+
+
+PARTS = 5
+DONE = ROOT / "benchmarks" / "service_kills.jsonl"
+PAGE = ROOT / "benchmarks" / "service_kills.md"
+ABOUT = """# Kills of services
+
+`python -m tests.campaigns.test_service_kills --write` lets eight callers send records and reports to three services
+that share a job on PostgreSQL, behind a balancer. Meanwhile services are killed (SIGKILL) or stopped (SIGTERM), the
+database is killed, and the disk is full. It passes only if every answered record counts exactly once in the store, no
+other record counts twice, no person is over the cap, and neither logs nor database show a subject. It has five parts,
+each with servers of its own. "once" is the caller who never repeats a call.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_service_kills", description=__doc__)
+    parser.add_argument("--parts", type=int, default=PARTS, help="how many parts to run now, of those not done yet")
+    parser.add_argument("--write", action="store_true", help="note the parts, and replace benchmarks/service_kills.md")
+    given = parser.parse_args()
+    done = [json.loads(line) for line in DONE.read_text().splitlines()] if given.write and DONE.exists() else []
+    for part in range(len(done), min(PARTS, len(done) + given.parts)):
+        with tempfile.TemporaryDirectory(prefix="streamdp-kills-") as folder:
+            (services := Path(folder) / "services").mkdir()
+            with Postgres(Path(folder) / "server") as server:
+                done.append(fifty_kills(services, server, part, of=PARTS))
+        print(json.dumps(done[-1]), flush=True)
+        if given.write:
+            write(done)
+
+
+def write(done: list[dict[str, int]]) -> None:
+    """Note the figures of the parts, and write the page with their sums."""
+    DONE.write_text("".join(json.dumps(figures) + "\n" for figures in done), encoding="utf-8")
+    of_each = ("services", "shards at the end")
+    names = sorted({name for figures in done for name in figures} - {*of_each, "seconds"})
+    sums = {name: sum(figures.get(name, 0) for figures in done) for name in [*names, "seconds"]}
+    most = {f"{name}, at most": max(figures[name] for figures in done) for name in of_each}
+    rows = "".join(f"| {name} | {number:,} |\n" for name, number in ({"parts": len(done)} | most | sums).items())
+    PAGE.write_text(f"{ABOUT}\n| what | how many |\n| --- | --- |\n{rows}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,10 @@
-"""Jobs for the service, and a client that calls it in this process."""
+"""Jobs for the service, clients that call it in this process, and services in processes of their own."""
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,11 @@ import httpx
 from streamdp.config.job import JobConfig, make_config
 from streamdp.service.app import create_app
 from streamdp.service.server import Server, listen
+from tests.support.commands import environment
+from tests.support.zygote import Forked
 
+PATIENCE_S = 600.0
+"""No wait is so long unless something is wrong."""
 SECRET = "4711.25"
 """A value of a record. Nothing may show it."""
 
@@ -64,6 +70,34 @@ def client(*configs: JobConfig, tokens: Sequence[Any] = ()) -> Iterator[httpx.Cl
         finally:
             server.stop()
             thread.join()
+
+
+class ServiceProcess:
+    """`streamdp serve late.yaml` in a process of its own, which answers when this returns."""
+
+    def __init__(self, folder: Path, port: int, **environ: str) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+        out_file, log_file = folder / f"out-{port}", folder / f"log-{port}"
+        with open(log_file, "ab") as log, open(out_file, "wb") as out:
+            command = ["serve", "late.yaml", "--port", str(port)]
+            self._process = Forked(command, cwd=folder, env=environment(None, **environ), stdout=out, stderr=log)
+        deadline = time.monotonic() + PATIENCE_S
+        while not out_file.read_text().endswith("\n"):
+            assert self._process.poll() is None, log_file.read_text()
+            assert time.monotonic() < deadline, log_file.read_text()
+            time.sleep(0.02)
+
+    def kill(self, how: int = signal.SIGKILL) -> None:
+        """Send a signal, and wait for the end."""
+        self._process.send_signal(how)
+        code = self._process.wait(PATIENCE_S)
+        assert code == (0 if how == signal.SIGTERM else -how)
+
+    def __enter__(self) -> ServiceProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
 
 
 def record(i: int, **more: Any) -> dict[str, Any]:

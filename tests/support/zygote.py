@@ -170,9 +170,12 @@ def _serve(line: socket.socket) -> list[str]:
 
 
 def _disturb(environment: Mapping[str, str]) -> None:
-    """What a campaign does to a command: files may have so many bytes; SIGUSR1 moves the clock by so many seconds."""
+    """What a campaign does to a command: files may have so many bytes; SIGUSR1 moves the clock by so many seconds; a
+    service adds a shard after so many seconds."""
     if most := environment.get("TESTS_FILE_BYTES"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
+    if shard_seconds := environment.get("TESTS_SHARD_SECONDS"):
+        import_module("streamdp.service.learning_job").ADD_AFTER_S = float(shard_seconds)
     if seconds := environment.get("TESTS_CLOCK_SECONDS"):
         real = time.time
         moved = [0.0]

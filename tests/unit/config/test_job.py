@@ -12,6 +12,7 @@ from streamdp.config.definition import read_definition
 from streamdp.config.job import load_config, make_config
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
+from tests.support.service import job as calls
 
 JOB = """\
 job: late
@@ -243,3 +244,15 @@ def test_yaml_scalars_are_what_they_look_like(text: str, value: object) -> None:
     read = Document(f"a: {text}", "x").data["a"]
     assert read == value
     assert type(read) is type(value)
+
+
+def test_several_shards_of_calls_need_a_store_on_a_server(tmp_path: Path) -> None:
+    source = {"type": "http", "shards": 4}
+    with pytest.raises(ConfigError, match=r"source.*PostgreSQL"):
+        calls(tmp_path, source=source)
+    assert calls(tmp_path, source=source, store="postgresql://localhost/jobs").source.most_shards == 4  # type: ignore[union-attr]
+    assert calls(tmp_path, source={"type": "http", "shards": 1}).source.most_shards == 1  # type: ignore[union-attr]
+    reports = {"type": "kafka", "content": "reports", "topic": "reports"}
+    assert calls(tmp_path, source=reports).source.most_shards == 1  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="shards"):
+        calls(tmp_path, source=reports | {"shards": 2})

@@ -16,7 +16,7 @@ from streamdp.estimators.ldp.randomizer import Answer, Report
 from streamdp.optim import frame as k
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.local_half import LocalHalf
-from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.protocol.reports import read_document
 from tests.support.local_reports import JOBS, PERSON, definition, desk_of, report_of, truth
 
@@ -157,6 +157,24 @@ def test_reports_for_old_versions_are_stale() -> None:
     restarted.show(3, learner)
     with pytest.raises(RefusedReportError, match="stale"):
         restarted.receive(old)
+
+
+def test_reports_for_another_shard_are_for_its_service() -> None:
+    here, learner = desk_of("privunit")
+    there = ReportDesk("privunit", JOBS["privunit"])
+    there.show(3 * OF_A_SHARD, learner)
+    report = report_of(there, "True")
+    here.elsewhere = frozenset({3})
+    with pytest.raises(RefusedReportError, match="elsewhere"):
+        here.receive(report)
+    here.elsewhere = frozenset()
+    with pytest.raises(RefusedReportError, match="stale"):  # no service has the shard any more
+        here.receive(report)
+    there.receive(report)
+    here.show(3 * OF_A_SHARD, learner)  # it has taken the shard over
+    here.receive(report)
+    with pytest.raises(RefusedReportError, match="version"):
+        here.receive(report | {"version": 3 * OF_A_SHARD + 1})
 
 
 def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:

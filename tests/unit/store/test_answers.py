@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdp.errors import ConflictError
 from streamdp.store.answers import PRUNE_S, Answers
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
@@ -63,3 +64,22 @@ def test_another_key_gives_other_digests(tmp_path: Path) -> None:
             answers = store.answers(1)
             digests |= {answers.digest(kind, b"x") for kind in (b"learn", b"body")}
     assert len(digests) == 4
+
+
+def test_a_commit_with_a_known_key_is_refused_until_the_key_is_old(place: str) -> None:
+    clock = FakeClock()
+    clock.sleep(1e9)
+    with Store(place, "late", "1") as store:
+        answers = store.answers(1)
+        answers._clock = clock
+        commit(store, answers, 1, b"a", b"b")
+        with pytest.raises(ConflictError):
+            commit(store, answers, 2, b"c", b"b")
+        snapshot = store.load()
+        assert snapshot is not None
+        assert snapshot.counts == Counts(1)
+        assert answers.recall([answers.digest(b"learn", b"c")]) == {}
+        clock.sleep(3600)
+        answers._pruned_at = clock()  # the old rows are still there
+        commit(store, answers, 2, b"c", b"b")
+        assert answers.recall([answers.digest(b"learn", b"b")])[answers.digest(b"learn", b"b")][1] == {"n": 2}

@@ -1,0 +1,79 @@
+"""What callers sent, as calls that wait for their commit: bodies, keys and ids become digests here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from connectors.httpcall import Call
+from connectors.jsoncalls import Cut
+from streamdp.store.answers import Answers
+
+
+def of_records(
+    answers: Answers, content: Cut, joined: Cut, body: bytes, key: str | None, dead: Mapping[int, str]
+) -> Call:
+    """The call of records to learn.
+
+    Parameters
+    ----------
+    answers
+        They make the digests.
+    content
+        The records as they were sent, at least one.
+    joined
+        The same with the features that waited for their labels.
+    body
+        The body of the call.
+    key
+        The `Idempotency-Key`; None without one.
+    dead
+        By index: the reason why a record is dead already.
+    """
+    rows = np.flatnonzero(content.ids[:, 1])
+    names, texts = content.texts(content.ids[rows]), content.texts(content.spans[rows])
+    ids = {
+        i: (answers.digest(b"id", name), answers.digest(b"body", text))
+        for i, name, text in zip(rows.tolist(), names, texts, strict=True)
+    }
+    return Call(
+        len(content), joined, _key(answers, b"learn", key), answers.digest(b"body", body), ids, None, dict(dead)
+    )
+
+
+def of_reports(
+    answers: Answers,
+    body: bytes,
+    key: str | None,
+    size: int,
+    received: Mapping[int, tuple[Any, Any]],
+    ids: Mapping[int, tuple[str, bytes]],
+    dead: Mapping[int, str],
+) -> Call:
+    """The call of reports of devices.
+
+    Parameters
+    ----------
+    answers, body, key
+        As for `of_records`.
+    size
+        How many reports the call has, at least 1.
+    received
+        By index: each report that passed its checks, as the estimator absorbs it, and its subject or None.
+    ids
+        By index: the id of each report that has one, and the report's text.
+    dead
+        By index: the reason why each other report is dead.
+    """
+    digests = {
+        i: (answers.digest(b"report", name.encode()), answers.digest(b"body", text)) for i, (name, text) in ids.items()
+    }
+    named = _key(answers, b"reports", key)
+    return Call(size, None, named, answers.digest(b"body", body), digests, dict(received), dict(dead))
+
+
+def _key(answers: Answers, kind: bytes, key: str | None) -> bytes | None:
+    """The digest of an `Idempotency-Key`: it means another call for each kind of call."""
+    return None if key is None else answers.digest(kind, key.encode("utf-8", "surrogateescape"))

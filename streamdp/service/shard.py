@@ -1,0 +1,75 @@
+"""The shard of a job that one service learns: how it is held, and what its commits remember.
+
+A service takes the first shard that no other service holds (`Store.claim_free`): one that a service has left, with all
+that was committed there, or a new one. The database ends the hold with the session of its holder. A service that lost
+its session without noticing commits nothing more, because the next holder has claimed the next epoch.
+
+Answers and spends are in the store for all shards. If two services get the same call, or spend from the same person, at
+the same time, the later commit is refused, and its service goes back to its last commit and reads the calls again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.http import HTTPSource
+from streamdp.data.records import Position, Shard
+from streamdp.service.following import Follower
+from streamdp.store.answers import Answers
+from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.store.store import Store
+
+
+class ShardStore:
+    """One shard of a store, whose commits remember what they answer; `runtime.protocols.Committing`.
+
+    Parameters
+    ----------
+    store
+        It has claimed the shard.
+    shard
+        The shard.
+    answers
+        Of the store.
+    source
+        The calls that wait for their commit.
+    follower
+        It knows the other shards.
+
+    Attributes
+    ----------
+    version
+        The version of the job that the last commit has answered: the numbers of the last commits of all shards, added
+        up, as far as they were known here.
+    """
+
+    def __init__(self, store: Store, shard: Shard, answers: Answers, source: HTTPSource, follower: Follower) -> None:
+        self._store, self._shard, self._answers = store, shard, answers
+        self._source, self._follower = source, follower
+        self.version = 0
+        self.ledger, self.rollback, self.abandon = store.ledger, store.rollback, store.abandon
+
+    def load(self) -> Snapshot | None:
+        """See `Committing.load`."""
+        return self._store.load(self._shard)
+
+    def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
+        """See `Committing.commit`.
+
+        Parameters
+        ----------
+        state, position, counts, letters
+            See `Part`.
+
+        Raises the errors of `Store.commit_parts`, and `ConflictError` if another service has answered the same calls.
+        """
+        others = [snapshot.seq for snapshot in self._follower.shards if snapshot.shard != self._shard]
+
+        def within(connection: Any, number: int) -> None:
+            self.version = number + sum(others)
+            self._answers.write(connection, self._source.answers(self.version))
+
+        self._store.commit_parts({self._shard: Part(state, position, counts, letters)}, within)
+        if others:
+            self._store.rollback()  # others spend from the same people, so their rows are read again
