@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamdp.config.job import JobConfig
@@ -46,25 +47,28 @@ class Follower:
         self._config = config
         self._holdout = None if config.holdout is None else Holdout(config)
 
-    def look(self, version: int) -> Found:
-        """Read the store, if its version is another one. Any thread may call it.
+    def look(self, known: Snapshot) -> Found:
+        """Read the store, if it has another commit, or another number of records that wait. Any thread may call it.
 
         Parameters
         ----------
-        version
-            The known version.
+        known
+            What is shown now.
         """
         try:
-            return self._read(version)
+            return self._read(known)
         except StoreError as error:
             return Found(trouble=f"the store cannot be read: {type(error).__name__}")
         except StreamDPError as error:
             return Found(trouble=f"the store does not fit the job: {type(error).__name__}")
 
-    def _read(self, version: int) -> Found:
+    def _read(self, known: Snapshot) -> Found:
         snapshots = Store.snapshots(self._config.store_path, self._config.job)
-        if not snapshots or sum(s.seq for s in snapshots) == version:
+        found = sum(s.seq for s in snapshots), sum(s.waiting for s in snapshots)
+        if not snapshots or found == (known.seq, known.waiting):
             return Found()
+        if found[0] == known.seq:
+            return Found(replace(known, waiting=found[1]))
         snapshot = combined(snapshots)
         terms = self._config.continued(snapshot.config, snapshot.counts.learned, accept=True)
         if terms.fingerprint != snapshot.fingerprint:

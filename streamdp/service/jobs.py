@@ -108,13 +108,15 @@ class Job:
             What a look at the store found.
         """
         self.trouble = found.trouble
-        if found.snapshot is not None:
+        if found.snapshot is not None and found.snapshot.seq == self.snapshot.seq:
+            self.snapshot = found.snapshot  # no commit: another number of records waits
+        elif found.snapshot is not None:
             self.take(found.snapshot, found.measures)
 
     @property
     def waiting(self) -> int:
-        """How many records wait for their commit."""
-        return 0
+        """How many records wait for their commit, as far as this service knows."""
+        return self.snapshot.waiting
 
     @property
     def learning(self) -> bool:
@@ -174,7 +176,7 @@ class FollowedJob(Job):
 
     async def refresh(self) -> None:
         """Read the store, and show what was committed since."""
-        self.show(await asyncio.to_thread(self._follower.look, self.snapshot.seq))
+        self.show(await asyncio.to_thread(self._follower.look, self.snapshot))
 
     async def _follow(self) -> None:
         while True:

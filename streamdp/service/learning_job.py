@@ -321,7 +321,7 @@ class LearningJob(Job):
 
     def _stand_by(self) -> None:
         """Show what the service that holds the store has committed, and wait until the next attempt to take it."""
-        found = self._follower.look(self.snapshot.seq)
+        found = self._follower.look(self.snapshot)
 
         def note() -> None:
             self._refusal = _STANDS_BY
@@ -378,7 +378,7 @@ class _RememberingStore:
     def __init__(self, store: Store, answers: Answers, source: HTTPSource) -> None:
         self._store, self._answers, self._source = store, answers, source
         self.ledger, self.load, self.rollback = store.ledger, store.load, store.rollback
-        self.abandon = store.abandon
+        self.abandon, self.note_waiting = store.abandon, store.note_waiting
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
         def within(connection: Any, version: int) -> None:

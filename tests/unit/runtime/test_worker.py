@@ -24,7 +24,7 @@ from streamdp.errors import (
     StoreUnavailableError,
     TooManyBadRecordsError,
 )
-from streamdp.runtime.calls import LEAVE_AFTER_S
+from streamdp.runtime.calls import LEAVE_AFTER_S, Wait
 from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
@@ -555,17 +555,25 @@ def test_a_call_of_the_store_that_does_not_return_is_told(tmp_path: Path) -> Non
 
 
 @contextlib.contextmanager
-def hanging(store: FragileStore) -> Iterator[threading.Event]:
-    """The commits after the first wait for the event, as in a database that neither answers nor fails."""
-    answer = threading.Event()
+def hanging(store: FragileStore) -> Iterator[tuple[threading.Event, Wait]]:
+    """The commits after the first wait for the event, as in a database that neither answers nor fails.
+
+    Also a wait that takes a thousandth of a second for all of its time once a commit waits, and no time before.
+    """
+    answer, hangs = threading.Event(), threading.Event()
 
     def before(commit: int) -> None:
         if commit > 1:
+            hangs.set()
             answer.wait()
+
+    def wait(futures: Sequence[concurrent.futures.Future[Any]], seconds: float) -> None:
+        while not concurrent.futures.wait(futures, 0.001).done and not hangs.is_set():
+            pass
 
     store.before = before  # type: ignore[method-assign]
     try:
-        yield answer
+        yield answer, wait
     finally:
         answer.set()
 
@@ -587,7 +595,7 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(tmp_path: Path
         def on_retry(self, kind: str, message: str) -> None:
             told.append((source.clock(), kind))
 
-    with fragile(path) as store, hanging(store) as answer:
+    with fragile(path) as store, hanging(store) as (answer, wait):
 
         def revoke() -> None:
             learned(worker)
@@ -604,7 +612,7 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(tmp_path: Path
         source.events = {6: revoke}
         source.while_paused = poll  # type: ignore[method-assign]
         watcher = Listener(source.clock)
-        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_records": 10_000}
+        options: dict[str, Any] = {"wait": wait, "observers": [watcher], "commit_records": 10_000}
         worker = Worker(source, lambda: model(store), store, **(source.timing | options))
         worker.run(idle_seconds=1.0)
         assert [kind for _, kind in told] == ["store", "waiting", "waiting"]
@@ -623,7 +631,7 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path
     first, _ = given
     source, began, returned = Paused(given), list[float](), threading.Event()
     clock = source.clock
-    with fragile(path) as store, hanging(store) as answer:
+    with fragile(path) as store, hanging(store) as (answer, wait):
 
         def revoke() -> None:
             learned(worker)
@@ -641,7 +649,7 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path
         store.after = lambda number: returned.set() if number == 2 else None  # type: ignore[method-assign]
         if within == "rebalance":
             source.events = {6: revoke}
-        options = {"wait": soon, "commit_records": 10_000 if within == "rebalance" else 50}
+        options = {"wait": wait, "commit_records": 10_000 if within == "rebalance" else 50}
         worker = Worker(source, lambda: model(store), store, **(source.timing | options))
         with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
             worker.run()
