@@ -284,6 +284,84 @@ def assert_set(event: threading.Event) -> None:
     assert event.wait(30)
 
 
+def slow_to_close(store: Store, closing: threading.Event, gate: threading.Event) -> PanPrivateRegressor:
+    """A model that says when its open batch is to be closed, and closes it once the gate is open."""
+    estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
+    close_batch = estimator.close_batch
+
+    def close_slowly() -> None:
+        closing.set()
+        assert_set(gate)
+        close_batch()
+
+    estimator.close_batch = close_slowly  # type: ignore[method-assign]
+    return estimator
+
+
+def test_a_worker_stays_in_its_group_while_its_last_batches_close(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source, closing, gate, polls = Paused(given), threading.Event(), threading.Event(), list[int]()
+
+    def poll(number: int) -> None:
+        if closing.is_set():
+            polls.append(number)
+        if len(polls) == 20:
+            gate.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        timing = source.timing | {"wait": soon}
+        Worker(source, lambda: slow_to_close(store, closing, gate), store, **timing).run(idle_seconds=1.0)
+    assert len(polls) >= 20
+    check_exact(path, given)
+
+
+def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(tmp_path: Path) -> None:
+    """The next owner of the shard learns the batch again."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, closing, gate = Paused(given), threading.Event(), threading.Event()
+
+    def revoke() -> None:
+        learned(worker)
+        source.rebalance(revoked=[first])
+
+    source.events = {6: revoke}
+    source.while_paused = lambda number: gate.set() if closing.is_set() else None  # type: ignore[method-assign]
+    with fragile(path) as store:
+        watcher = Watcher(source.clock)
+        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
+        worker = Worker(source, lambda: slow_to_close(store, closing, gate), store, **(source.timing | options))
+        worker.run(idle_seconds=1.0)
+    assert watcher.retries == ["store"]
+    assert (watcher.mine[-1], watcher.rollbacks) == ({second}, 1)
+    assert found(path)[first].position["index"] == 0
+
+
+def test_readers_see_how_many_records_open_batches_hold(tmp_path: Path) -> None:
+    """Also while other shards are committed, and at the end of a worker that cannot close its batches."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    with fragile(path) as store:
+
+        def build() -> PanPrivateRegressor:
+            estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
+            estimator.close_batch = lambda: None  # type: ignore[method-assign]
+            return estimator
+
+        source = ScriptedShards(given)
+        Worker(source, build, store, **source.timing).run(idle_seconds=1.0)
+        left = {shard: len(given[shard]) - total(snapshot.counts) for shard, snapshot in found(path).items()}
+        assert {shard: snapshot.waiting for shard, snapshot in found(path).items()} == left
+        assert all(left.values())
+        shard = next(iter(given))
+        store.claim([shard])
+        store.note_waiting({shard: 5})
+        with fragile(path) as other:
+            other.claim([shard])
+            store.note_waiting({shard: 7})
+        assert found(path)[shard].waiting == 5
+
+
 def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_path: Path) -> None:
     """And the shard comes back at once."""
     given, path = streams(2, 500, 0), tmp_path / "a.db"
