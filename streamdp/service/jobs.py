@@ -54,6 +54,9 @@ class Job:
         self.measures: dict[str, Any] | None = None
         self.event = (-1, b"")
         """The version and the text of the last event."""
+        self.lag: int | None = None
+        self.lag_asked_at = float("-inf")
+        """What `service.lag.lag` was told last, and when."""
         self.features = FeatureReader(config.schema_)
         """Reads the records that are to be predicted."""
         self.snapshot = _first(config)
