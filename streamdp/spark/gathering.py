@@ -175,7 +175,7 @@ class ClusterUsers:
     ) -> None:
         self._blocks = gathered.where(f"{SEALED} is null").select("features", "targets", "sizes")
         self._definition, self._seal = definition, seal
-        self.project = learner.users_of(np.zeros((0, 0)), np.zeros(0), np.zeros(0, np.int64)).project
+        self.project = learner.project
         self._digests = sorted(digest for result in results for digest in result.state["blocks"])
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None
 

@@ -276,6 +276,12 @@ class WindowLearner(UserRecords):
         self._need_features("least_users")
         return self._method.least_users(self._task(1))
 
+    @property
+    def project(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Projects theta (d,) onto the domain, as `WindowUsers` must."""
+        self._need_features("project")
+        return self._project
+
     def surrender(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the open window without a release and hand over its raw records, for `users_of`.
 

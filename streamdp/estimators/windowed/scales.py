@@ -112,8 +112,8 @@ class Scales:
             return []
         state = "are final" if settled else "may still change"
         return [
-            f"the centres and scales of {len(self)} columns {state}; a window that looks for them spends {SHARE:.0%} of "
-            "its mu^2 on them"
+            f"the centres and scales of {len(self)} columns {state}; a window that looks for them spends "
+            f"{SHARE:.0%} of its mu^2 on them"
         ]
 
     def search(

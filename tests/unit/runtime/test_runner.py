@@ -31,6 +31,7 @@ from streamdp.serving.snapshots import combined, restore
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
+from tests.support.crashing import Crash, Crashing
 
 CAP = PureDP(3.0)
 
@@ -359,16 +360,8 @@ def test_an_unfinished_batch_is_learned_again_after_a_crash(tmp_path: Path) -> N
             estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8)
             return Runner(source, estimator, store, commit_records=8).run()
 
-    class Crash(RuntimeError): ...
-
-    class Crashing(MemorySource):
-        def poll(self, max_records: int, timeout_s: float) -> Any:
-            if self.position["index"] >= 20:
-                raise Crash
-            return super().poll(min(max_records, 5), timeout_s)
-
     with pytest.raises(Crash):
-        job(Crashing(stream, ["a", "b"]))
+        job(Crashing(stream, ["a", "b"], 20))
     crashed = Store.snapshot(tmp_path / "a.db")
     assert crashed is not None
     assert (crashed.counts.learned, crashed.position) == (16, {"index": 16})

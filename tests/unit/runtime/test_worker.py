@@ -32,6 +32,7 @@ from streamdp.runtime.store_thread import GIVE_UP_S
 from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.crashing import Crash
 from tests.support.shards import (
     CAP,
     MOST,
@@ -97,8 +98,6 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed
     with another boundary, may count twice: never too few.
     """
     given = streams(2, 600, seed)
-
-    class Crash(Exception): ...
 
     def crash() -> None:
         raise Crash
