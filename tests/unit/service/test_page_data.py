@@ -79,4 +79,5 @@ def test_a_job_that_others_learn_shows_how_many_records_wait(tmp_path: Path) -> 
             found = http.get("/v1/models/late").json()
             assert (found["version"], found["learned"], found["waiting"]) == (2, 20, 7)
             assert http.get("/page/job/late").json()["waiting"] == 7
+            assert 'streamdp_waiting{job="late"} 0.0' in http.get("/metrics").text  # an alert is about calls
             assert not events
