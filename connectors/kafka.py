@@ -31,6 +31,8 @@ from streamdp.data.records import (
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 
 LAG_TIMEOUT_S = 0.5
+CLOSE_TIMEOUT_S = 0.5
+"""How long the brokers may take to answer that this worker leaves, in seconds."""
 
 
 class KafkaSource:
@@ -322,7 +324,7 @@ class KafkaSource:
         self._listener = None
         self._group.close()
         with contextlib.suppress(KafkaError):
-            self._consumer.close(autocommit=False, timeout_ms=int(1000 * LAG_TIMEOUT_S))
+            self._consumer.close(autocommit=False, timeout_ms=int(1000 * CLOSE_TIMEOUT_S))
 
 
 def _with_subjects(batch: Batch, keys: Sequence[Subject | None]) -> Batch:

@@ -154,19 +154,6 @@ class VectorSum:
         """The largest E||estimate - sum||^2 if all users answer, noise and rounding: d cell^2 n (b + 1) / 4."""
         return self.d * self.cell**2 * self.users * (self.b + 1) / 4
 
-    def variance_for(self, vectors: np.ndarray) -> float:
-        """E||estimate - sum||^2 for the sum of certain vectors; it depends on the fractions that are rounded.
-
-        Parameters
-        ----------
-        vectors
-            (m, d), of l2 norm at most `bound`.
-        """
-        places = self.places(vectors)
-        fractions = places - np.floor(places)
-        noise = places.size * self.b / 4
-        return float(self.cell**2 * (noise + np.sum(fractions * (1 - fractions))))
-
     def places(self, vectors: np.ndarray) -> np.ndarray:
         """Vectors as places on the grid, from 0 to g: a new array (m, d).
 

@@ -26,6 +26,9 @@ AcceptLoss = Annotated[
     bool,
     typer.Option("--accept-loss", help="Go on with a store that has lost commits by damage; the statement says so."),
 ]
+Trace = Annotated[
+    bool, typer.Option("--trace", help="Export OpenTelemetry spans by OTLP, to where OTEL_* variables say.")
+]
 IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop after this many seconds without records.")]
 
 

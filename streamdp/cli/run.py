@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AcceptBudget, AcceptLoss, IdleSeconds, need_stdin, say, warn_if_not_private
+from streamdp.cli.common import AcceptBudget, AcceptLoss, IdleSeconds, Trace, need_stdin, say, warn_if_not_private
 from streamdp.cli.settings import job_config, parse_bounds, parse_features
 from streamdp.errors import ConfigError, SourceError
 
@@ -80,6 +80,7 @@ def run(
             min=0, max=65535, help="Kafka: serve Prometheus metrics on this port of loopback; 0: any free port."
         ),
     ] = None,
+    trace: Trace = False,
 ) -> None:
     """Run a job: from JOB.YAML, or from a data file and options.
 
@@ -111,8 +112,9 @@ def run(
     }
     from streamdp.config.job import Accepted
     from streamdp.runtime.signals import ended_by_sigterm
+    from streamdp.runtime.tracing import traced
 
-    with ended_by_sigterm():
+    with ended_by_sigterm(), traced(trace):
         _run(
             job_config(what, settings, assignments or ()),
             max_records=max_records,

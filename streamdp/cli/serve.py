@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AcceptBudget, AcceptLoss
+from streamdp.cli.common import AcceptBudget, AcceptLoss, Trace
 from streamdp.errors import ConfigError
 
 
@@ -24,9 +24,7 @@ def serve(
         Literal["info", "warning", "error"],
         typer.Option(help="What standard error shows: info has every call, error has failures only."),
     ] = "info",
-    trace: Annotated[
-        bool, typer.Option("--trace", help="Export OpenTelemetry spans by OTLP, to where OTEL_* variables say.")
-    ] = False,
+    trace: Trace = False,
 ) -> None:
     """Serve the committed models of jobs over HTTP, and learn from requests those whose source is http.
 

@@ -33,6 +33,7 @@ def status(
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
         "dead": snapshot.counts.dead,
+        "waiting": snapshot.waiting,
         "position": snapshot.position,
         "guarantee": str(model.estimator.guarantee),
         "cap": model.definition.cap,

@@ -36,21 +36,6 @@ class CapNumbers(NamedTuple):
     most_delta: float
 
 
-class Sums(NamedTuple):
-    """The four sums of a `Spend`.
-
-    Parameters
-    ----------
-    epsilon, delta, mu_squared, pure_mu_squared
-        See `Spend`; at least 0, and infinite if a sum has no finite value.
-    """
-
-    epsilon: float
-    delta: float
-    mu_squared: float
-    pure_mu_squared: float
-
-
 class Expected(NamedTuple):
     """What the database must still have when rows are written: what it had when they were read.
 

@@ -27,7 +27,7 @@ cdef inline double _clamped(double x, double low, double high) noexcept nogil:
 cdef inline double _coefficient(const double* spec, double u, double y, double sigma, double t) noexcept nogil:
     """The derivative a of the loss in the linear predictor u, without the weight.
 
-    For a non-smooth loss and t > 0 it is the derivative at the proximal point v = u - t a (see `Loss.prox`).
+    For a non-smooth loss and t > 0 it is the derivative at v = u - t a, which minimises l(v) + (v - u)^2 / (2 t).
     """
     cdef int loss = <int> spec[LOSS]
     cdef double a, sign

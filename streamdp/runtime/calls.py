@@ -100,6 +100,8 @@ class LongCalls:
 
     Attributes
     ----------
+    last
+        The last call, until `result` or `ends` has returned what it became; then None.
     left
         Whether a call that goes on was given up.
     """
@@ -109,7 +111,7 @@ class LongCalls:
         self._wait = wait
         self._calls = Calls()
         self._stopped_at: float | None = None
-        self._last: Future[Any] | None = None
+        self.last: Future[Any] | None = None
         self.left = False
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
@@ -120,7 +122,7 @@ class LongCalls:
         call
             Its result or its exception is the future's.
         """
-        self._last = future = self._calls.submit(call)
+        self.last = future = self._calls.submit(call)
         return future
 
     def result(self, future: Future[T], first_s: float, meanwhile: Callable[[], None]) -> T:
@@ -141,6 +143,7 @@ class LongCalls:
         while True:
             self._wait([future], timeout)
             if future.done():
+                self._forget(future)
                 return future.result()
             if self.stopped_for() > LEAVE_AFTER_S:
                 self.left = True
@@ -161,7 +164,12 @@ class LongCalls:
         """
         self._wait([future], LEAVE_AFTER_S)
         self.left = not future.done()
-        return future.done()
+        self._forget(future)
+        return not self.left
+
+    def _forget(self, future: Future[Any]) -> None:
+        if future is self.last and future.done():
+            self.last = None
 
     def stop(self) -> None:
         """From now on, wait for at most `LEAVE_AFTER_S`."""
@@ -174,6 +182,6 @@ class LongCalls:
 
     def close(self) -> None:
         """End the thread after the last call. Wait for that, but no longer than `ends`, and not for a call left."""
-        if self._last is not None and not self._last.done() and not self.left:
-            self.ends(self._last)
+        if self.last is not None and not self.left:
+            self.ends(self.last)
         self._calls.shutdown(wait=not self.left)

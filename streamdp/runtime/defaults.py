@@ -7,6 +7,9 @@ a file."""
 COMMIT_SECONDS = 5.0
 """The longest time between two commits, in seconds, if at least one record came."""
 
+NOTE_WAITING_S = 5.0
+"""The least time between two notes, for readers of the store, of how many records an open batch or window holds."""
+
 POLL_TIMEOUT_S = 0.2
 """The longest wait of one poll, in seconds. Between two polls the loop checks the clock and the stop signals."""
 

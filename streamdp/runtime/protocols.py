@@ -98,6 +98,15 @@ class Committing(Protocol):
             What `DeadLetters.commit` returned.
         """
 
+    def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
+        """Write, for readers, how many records after the last commit wait in an open batch or window. No commit.
+
+        Parameters
+        ----------
+        waiting
+            The number of each shard.
+        """
+
     def rollback(self) -> None:
         """Discard the spends since the last commit."""
 

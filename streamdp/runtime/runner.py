@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, SourceError
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import Committing, DeadLetters, Estimator
 from streamdp.runtime.signals import stopped_by_signals
-from streamdp.runtime.tracing import span
+from streamdp.runtime.tracing import note_span, span
 from streamdp.store.snapshot import Counts, Snapshot
 
 POLL_RECORDS = 65_536
@@ -80,7 +80,7 @@ class Runner:
         Commit also as soon as the source has no more records at the moment, because somebody waits for the commit.
     dead_letters
         Gets the dead letters before their records are committed. A new job commits its start, so that a later run
-        finds what was written after it.
+        finds what was written after it; so does a job whose first window may not end in this run.
     publish
         Each function is called with the committed snapshot after every commit. When a job resumes, it is called with
         the last snapshot, because a crash may have come between the commit and the call.
@@ -218,14 +218,13 @@ class Runner:
             self._counts = self._committed = snapshot.counts
             self._position = self._committed_position = snapshot.position
             self._resume_letters(snapshot)
-            for publish in self._publish:
-                publish(snapshot)
-        elif self._dead_letters is not None:
+            self._show(snapshot)
+        elif self._dead_letters is not None or self._estimator.commits_at_every_boundary:
             self._call(partial(self._write, self._estimator.state_dict()))
             self._committed_position = self._position
         if snapshot is None:
             self._first = self._estimator.state_dict()
-        self._committed_at = self._clock()
+        self._committed_at = self._noted_at = self._clock()
 
     def _roll_back(self) -> None:
         """Go back to the last commit, because another process has committed what this one did not know of."""
@@ -246,12 +245,14 @@ class Runner:
             # estimator that learns in batches, a commit waits for the next boundary.
             if self._due():
                 self._commit()
-            due = self._due()
+            if due := self._due():
+                self._note_waiting()
             room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self._pending)
             if end is not None:
                 room = min(room, end - total(self._counts))
             at_once = self._commit_when_idle and self._pending
             timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds)
+            began = time.time_ns()
             try:
                 batch = self._source.poll(self._estimator.boundary_within(room), timeout_s)
             except SourceError:
@@ -259,6 +260,7 @@ class Runner:
                 raise
             self._position = batch.position  # it may change without a record
             if len(batch) or batch.dead:
+                note_span("poll", began, records=len(batch), dead=len(batch.dead))
                 self._learn(batch)
             idle = self._commit_when_idle and not (len(batch) or batch.dead)
             if self._estimator.commits_at_every_boundary or idle:
@@ -270,8 +272,15 @@ class Runner:
         return self._pending >= self._commit_records or (late and self._pending > 0)
 
     def _finish(self) -> None:
-        self._estimator.close_batch()
+        self._call(self._estimator.close_batch)
         self._commit()
+        self._note_waiting(last=True)
+
+    def _note_waiting(self, *, last: bool = False) -> None:
+        """Tell the readers of the store, from time to time and at the end, how many records an open batch holds."""
+        if self._pending and (last or self._clock() - self._noted_at >= NOTE_WAITING_S):
+            self._call(partial(self._store.note_waiting, {self._shard: self._pending}))
+            self._noted_at = self._clock()
 
     @property
     def _pending(self) -> int:
@@ -298,10 +307,14 @@ class Runner:
             if self._publish:
                 snapshot = self._call(self._store.load)
                 assert snapshot is not None, "a store lost what it has just committed"
-                for publish in self._publish:
-                    publish(snapshot)
+                self._show(snapshot)
             self._report()
             self._committed_at = self._clock()
+
+    def _show(self, snapshot: Snapshot) -> None:
+        for publish in self._publish:
+            with span("publish", shards=1):
+                publish(snapshot)
 
     def _write(self, state: Mapping[str, Any]) -> None:
         letters = {} if self._dead_letters is None else {"letters": self._dead_letters.commit()}

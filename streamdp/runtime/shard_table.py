@@ -33,6 +33,8 @@ class Lane:
         How many of `letters` belong to that part.
     bad_in_a_row
         How many undecodable records came since the last good one.
+    noted
+        How many records wait after the last commit, as readers of the store see it.
     """
 
     estimator: Estimator
@@ -45,6 +47,12 @@ class Lane:
     boundary: Part | None = None
     boundary_letters: int = 0
     bad_in_a_row: int = 0
+    noted: int = 0
+
+    @property
+    def pending(self) -> int:
+        """The number of records that were learned, or wait in an open batch, and are not committed."""
+        return total(self.counts) - total(self.committed)
 
     @property
     def uncommitted(self) -> bool:
@@ -60,7 +68,9 @@ class Lane:
     def part(self) -> Part | None:
         """The part at the last boundary; None if it is committed already."""
         self.keep_boundary()
-        return None if self.boundary is None or self.boundary.position == self.committed_position else self.boundary
+        if self.boundary is None or self.boundary.position == self.committed_position:
+            return None
+        return self.boundary._replace(waiting=total(self.counts) - total(self.boundary.counts))
 
 
 class ShardTable:
@@ -118,7 +128,7 @@ class ShardTable:
     @property
     def pending(self) -> int:
         """The number of records that were learned and not committed."""
-        return sum(total(lane.counts) - total(lane.committed) for lane in list(self._lanes.values()))
+        return sum(lane.pending for lane in list(self._lanes.values()))
 
     @property
     def uncommitted(self) -> bool:
@@ -258,7 +268,24 @@ class ShardTable:
         for shard, part in parts.items():
             if (lane := self._lanes.get(shard)) is not None:
                 added += total(part.counts) - total(lane.committed)
-                lane.committed, lane.committed_position = part.counts, part.position
+                lane.committed, lane.committed_position, lane.noted = part.counts, part.position, part.waiting
                 del lane.letters[: lane.boundary_letters]
                 lane.boundary_letters = 0
         return added
+
+    @property
+    def waiting(self) -> dict[Shard, int]:
+        """How many records of each shard wait in an open batch, if readers of the store do not know it yet."""
+        return {shard: lane.pending for shard, lane in self._lanes.items() if lane.pending != lane.noted}
+
+    def mark_noted(self, waiting: Mapping[Shard, int]) -> None:
+        """Note what readers of the store know now.
+
+        Parameters
+        ----------
+        waiting
+            What `waiting` was.
+        """
+        for shard, records in waiting.items():
+            if (lane := self._lanes.get(shard)) is not None:
+                lane.noted = records

@@ -54,12 +54,11 @@ class StoreThread:
         self._wait = wait
         self._randomness = randomness
         self._calls = LongCalls(clock, wait)
-        self._call: Future[Any] | None = None
 
     @property
     def call(self) -> Future[Any] | None:
-        """The last call, until `result` or `ends` has returned what it became; then None."""
-        return self._call
+        """See `LongCalls.last`."""
+        return self._calls.last
 
     @property
     def left(self) -> bool:
@@ -74,8 +73,7 @@ class StoreThread:
         call
             It may use `retry`.
         """
-        self._call = future = self._calls.submit(call)
-        return future
+        return self._calls.submit(call)
 
     def result(self, future: Future[T]) -> T:
         """The result of a call. If it takes long, pause the source and poll it, to stay in the group.
@@ -99,7 +97,6 @@ class StoreThread:
         try:
             return self._calls.result(future, PAUSE_AFTER_S, stay)
         finally:
-            self._forget(future)
             if paused:
                 self._source.resume()
 
@@ -115,11 +112,11 @@ class StoreThread:
 
         Raises `StoreUnavailableError` if it has not ended by then. It is then `call`, and goes on.
         """
-        before, future = self._call, self.submit(call)
+        before, future = self.call, self.submit(call)
         self._wait([future], seconds)
         if not future.done():
             raise StoreUnavailableError(f"the database did not answer within {seconds:g} s")
-        self._call = before
+        self._calls.last = before
         return future.result()
 
     def ends(self, call: Future[Any]) -> bool:
@@ -130,13 +127,7 @@ class StoreThread:
         call
             From `submit`.
         """
-        ended = self._calls.ends(call)
-        self._forget(call)
-        return ended and isinstance(call.exception(), SourceError | None)
-
-    def _forget(self, call: Future[Any]) -> None:
-        if call is self._call and call.done():
-            self._call = None
+        return self._calls.ends(call) and isinstance(call.exception(), SourceError | None)
 
     def retry(self, call: Callable[[], T]) -> T:
         """Call until the store or the broker answers, with random exponential delays; used on the thread itself.

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of requests, learning and commits: off unless `tracing` is entered. Needs the extra `otel`.
+"""OpenTelemetry spans of requests, polls, learning, commits and publications: off unless `tracing` is entered.
 
-Attributes are numbers, fixed words and path templates. None has a record, a subject, a key, a token or the text of an
-error. The headers of callers are not read: their trace state may hold any text.
+The extra `otel` is needed. Attributes are numbers, fixed words and path templates. None has a record, a subject, a key,
+a token or the text of an error. The headers of callers are not read: their trace state may hold any text.
 """
 
 from __future__ import annotations
@@ -40,6 +40,31 @@ def span(name: str, **attributes: int | str) -> AbstractContextManager[Any]:
         name, attributes=attributes, record_exception=False, set_status_on_exception=False
     )  # the text of an error may quote a record
     return started
+
+
+def note_span(name: str, began_ns: int, **attributes: int | str) -> None:
+    """A span of what has just ended, for calls of which only some are worth a span.
+
+    Parameters
+    ----------
+    name, attributes
+        As for `span`.
+    began_ns
+        When it began: `time.time_ns()`.
+    """
+    if _tracer is not None:
+        _tracer.start_span(name, start_time=began_ns, attributes=attributes).end()
+
+
+def traced(asked: bool) -> AbstractContextManager[None]:
+    """`tracing`, if an option or the environment asks for it; else nothing.
+
+    Parameters
+    ----------
+    asked
+        Whether the option `--trace` was given.
+    """
+    return tracing() if asked or asked_for() else nullcontext()
 
 
 def asked_for() -> bool:

@@ -34,12 +34,13 @@ from streamdp.errors import (
 )
 from streamdp.runtime.bad_records import BadRecords
 from streamdp.runtime.calls import HANGS, Reminder, Wait
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S
 from streamdp.runtime.learning import learn
 from streamdp.runtime.protocols import DeadLetters, Estimator, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.store_thread import StoreThread
+from streamdp.runtime.tracing import note_span, span
 from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
 
@@ -127,7 +128,7 @@ class Worker:
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
         self._done = 0
-        self._heard = self._committed_at = clock()
+        self._heard = self._committed_at = self._noted_at = clock()
         self._reminder = Reminder(clock)
 
     @property
@@ -181,13 +182,13 @@ class Worker:
         try:
             while True:
                 self._rounds(max_records, idle_seconds)
-                self._shards.close_batches()
-                if self._commit() or self.stopping:
+                self._call(self._shards.close_batches)
+                if self._commit(last=True) or self.stopping:
                     return  # after a refused commit, the records since the last one have to be read again first
         except SourceError:
             self._end_learning()
-            self._shards.close_batches()
-            self._commit()
+            self._call(self._shards.close_batches)
+            self._commit(last=True)
             raise
 
     def _rounds(self, max_records: int | None, idle_seconds: float | None) -> None:
@@ -243,12 +244,16 @@ class Worker:
         return full or (late and self._shards.uncommitted) or self._shards.unpinned
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
+        began = time.time_ns()
         try:
-            return self._source.poll(max_records, timeout_s)
+            polled = self._source.poll(max_records, timeout_s)
         except SourceUnavailableError as error:  # the next round polls again
             self._tell("source", error)
             self._sleep(POLL_TIMEOUT_S)
             return []
+        if polled:
+            note_span("poll", began, records=sum(len(raw) for _, raw in polled))
+        return polled
 
     def _stay(self) -> None:
         """Poll the paused source, which keeps this worker in the group."""
@@ -272,7 +277,8 @@ class Worker:
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
-        counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts, shard))
+        with span("learn", records=len(batch), dead=len(batch.dead)):
+            counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts, shard))
         if self._dead_letters is not None:
             lane.letters += batch.dead
         lane.counts, lane.position = counts, batch.position
@@ -303,26 +309,27 @@ class Worker:
         if learning is not None and not self._thread.ends(learning):
             self._shards.stale = True
 
-    def _commit(self) -> bool:
+    def _commit(self, *, last: bool = False) -> bool:
         """Commit every shard that moved, or roll back; returns whether no record has to be read again."""
-        parts = self._shards.parts()
-        if not parts:
-            return not self._shards.stale
-        if not self._write(parts, self._call):
-            if not self.stopping:
-                self._roll_back()
-            return False
-        self._source.commit({shard: part.position for shard, part in parts.items() if shard in self._shards})
-        if self._publish:
-            self._show(self._call(lambda: [self._store.load(shard) for shard in parts]))
-        return True
+        if parts := self._shards.parts():
+            if not self._write(parts, self._call):
+                if not self.stopping:
+                    self._roll_back()
+                return False
+            self._source.commit({shard: part.position for shard, part in parts.items() if shard in self._shards})
+            if self._publish:
+                self._show(self._call(lambda: [self._store.load(shard) for shard in parts]))
+        if not self._shards.stale:
+            self._note_waiting(last)
+        return not self._shards.stale
 
     def _write(self, parts: dict[Shard, Part], call: Callable[[Callable[[], Any]], Any]) -> bool:
         """Commit dead letters, then parts and spends; returns whether the store accepted them."""
         began = self._clock()
         try:
-            parts = self._write_letters(parts, call)
-            call(partial(self._store.commit_parts, parts))
+            with span("commit", shards=len(parts)):
+                parts = self._write_letters(parts, call)
+                call(partial(self._store.commit_parts, parts))
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
             return False
@@ -331,6 +338,14 @@ class Worker:
         for observer in self._observers:
             observer.committed(parts, self._committed_at - began)
         return True
+
+    def _note_waiting(self, last: bool) -> None:
+        """Tell the readers of the store, from time to time and at the end, how many records open batches hold."""
+        waiting = self._shards.waiting
+        if waiting and (last or self._clock() - self._noted_at >= NOTE_WAITING_S):
+            self._call(partial(self._store.note_waiting, waiting))
+            self._shards.mark_noted(waiting)
+            self._noted_at = self._clock()
 
     def _write_letters(self, parts: dict[Shard, Part], call: Callable[[Callable[[], Any]], Any]) -> dict[Shard, Part]:
         """Write the dead letters of parts; returns the parts with the place after them."""
@@ -353,7 +368,8 @@ class Worker:
         committed = [snapshot for snapshot in snapshots if snapshot is not None]
         for publish in self._publish if committed else ():
             try:
-                publish(committed)
+                with span("publish", shards=len(committed)):
+                    publish(committed)
             except (SourceUnavailableError, StoreUnavailableError) as error:  # the snapshots remain in the store
                 self._tell("publish", error)
 
@@ -412,13 +428,13 @@ class Worker:
         if not self._may_commit():
             self.lost(shards)  # the current call commits them, or their next owner learns them again
             return
-        self._shards.close_batches(shards)
-        if parts := self._shards.parts():
-            try:
+        try:
+            self._thread.within(partial(self._shards.close_batches, shards), LAST_CALL_S)
+            if parts := self._shards.parts():
                 self._write(parts, lambda call: self._thread.within(call, LAST_CALL_S))
-            except (StoreUnavailableError, SourceUnavailableError) as error:
-                self._tell("store", error)
-                self._shards.stale = True
+        except (StoreUnavailableError, SourceUnavailableError) as error:
+            self._tell("store", error)
+            self._shards.stale = True
         self._drop(shards)
 
     def _may_commit(self) -> bool:

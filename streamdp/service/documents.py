@@ -40,6 +40,7 @@ def summary(job: Job) -> dict[str, Any]:
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
         "dead": snapshot.counts.dead,
+        "waiting": job.uncommitted,
         "committed_at": snapshot.committed_at if snapshot.seq else None,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamdp.config.http import CallsConfig
@@ -87,22 +88,22 @@ class Follower:
             self._mine = mine
             return combined(self._known())
 
-    def look(self, version: int) -> Found:
-        """Read the store, if its version is another one. Any thread may call it.
+    def look(self, known: Snapshot) -> Found:
+        """Read the store, if it has another commit, or another number of records that wait. Any thread may call it.
 
         Parameters
         ----------
-        version
-            The known version.
+        known
+            What is shown now.
         """
         try:
-            return self._look(version)
+            return self._look(known)
         except StoreError as error:
             return Found(trouble=f"the store cannot be read: {type(error).__name__}")
         except StreamDPError as error:
             return Found(trouble=f"the store does not fit the job: {type(error).__name__}")
 
-    def _look(self, version: int) -> Found:
+    def _look(self, known: Snapshot) -> Found:
         read = Store.snapshots(self._config.store_path, self._config.job)
         if self._several:
             held = Store.held_shards(self._config.store_path, self._config.job)
@@ -110,8 +111,11 @@ class Follower:
         with self._lock:
             self._read = read
             snapshots = self._known()
-        if not snapshots or sum(s.seq for s in snapshots) == version:
+        found = sum(s.seq for s in snapshots), sum(s.waiting for s in snapshots)
+        if not snapshots or found == (known.seq, known.waiting):
             return Found()
+        if found[0] == known.seq:
+            return Found(replace(known, waiting=found[1]))
         snapshot = combined(snapshots)
         terms = self._config.continued(snapshot.config, snapshot.counts.learned, accept=True)
         if terms.fingerprint != snapshot.fingerprint:

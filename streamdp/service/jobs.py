@@ -53,6 +53,9 @@ class Job:
         self.measures: dict[str, Any] | None = None
         self.event = (-1, b"")
         """The version and the text of the last event."""
+        self.lag: int | None = None
+        self.lag_asked_at = float("-inf")
+        """What `service.lag.lag` was told last, and when."""
         self.features = FeatureReader(config.schema_)
         """Reads the records that are to be predicted."""
         self.snapshot = first_snapshot(config)
@@ -102,13 +105,20 @@ class Job:
             What a look at the store found.
         """
         self.trouble = found.trouble
-        if found.snapshot is not None:
+        if found.snapshot is not None and found.snapshot.seq == self.snapshot.seq:
+            self.snapshot = found.snapshot  # no commit: another number of records waits
+        elif found.snapshot is not None:
             self.take(found.snapshot, found.measures)
 
     @property
     def waiting(self) -> int:
-        """How many records wait for their commit."""
+        """How many records of calls wait for their commit. An alert tells of these if nothing is committed."""
         return 0
+
+    @property
+    def uncommitted(self) -> int:
+        """How many records were read and are not committed: `waiting`, and those of open batches and windows."""
+        return self.waiting + self.snapshot.waiting
 
     @property
     def learning(self) -> bool:
@@ -168,7 +178,7 @@ class FollowedJob(Job):
 
     async def refresh(self) -> None:
         """Read the store, and show what was committed since."""
-        self.show(await asyncio.to_thread(self._follower.look, self.snapshot.seq))
+        self.show(await asyncio.to_thread(self._follower.look, self.snapshot))
 
     async def _follow(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from weakref import WeakKeyDictionary
 
 from streamdp.config.http import ReportsSourceConfig
 from streamdp.config.kafka import KafkaSourceConfig
@@ -14,8 +13,6 @@ from streamdp.store.store import Store
 
 ASK_S = 5.0
 """The least time between two questions about one job, in seconds."""
-
-_known: WeakKeyDictionary[Job, tuple[float, int | None]] = WeakKeyDictionary()
 
 
 def lag(job: Job) -> int | None:
@@ -31,14 +28,13 @@ def lag(job: Job) -> int | None:
     source = job.config.source
     if not isinstance(source, KafkaSourceConfig | ReportsSourceConfig):
         return None
-    at, found = _known.get(job, (float("-inf"), None))
-    if time.monotonic() - at >= ASK_S:
+    if time.monotonic() - job.lag_asked_at >= ASK_S:
         try:
-            found = _ask(job, source)
+            job.lag = _ask(job, source)
         except (StreamDPError, ImportError):  # the extra `kafka` may not be installed where the service follows
-            found = None
-        _known[job] = time.monotonic(), found
-    return found
+            job.lag = None
+        job.lag_asked_at = time.monotonic()
+    return job.lag
 
 
 def _ask(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int:

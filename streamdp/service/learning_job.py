@@ -122,11 +122,8 @@ class LearningJob(Job):
     async def _follow(self) -> None:
         """Show what other services commit, every `FOLLOW_S`."""
         while True:
-            found = await asyncio.to_thread(self._follower.look, self.snapshot.seq)
-            if self._refusal == _STANDS_BY:
-                self.trouble = found.trouble
-            if found.snapshot is not None:
-                self.take(found.snapshot, found.measures)
+            found = await asyncio.to_thread(self._follower.look, self.snapshot)
+            self.show(found if self._refusal == _STANDS_BY else found._replace(trouble=self.trouble))
             await asyncio.sleep(FOLLOW_S)
 
     def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
@@ -266,7 +263,7 @@ class LearningJob(Job):
 
     def _show_first(self, shard: Shard) -> None:
         """Show what all services have committed, before the first call is learned here."""
-        found = self._follower.look(0)
+        found = self._follower.look(first_snapshot(self.config))
         mine = (snapshot for snapshot in self._follower.shards if snapshot.shard == shard)
         self._mine = next(mine, replace(first_snapshot(self.config), shard=shard))
         if found.snapshot is not None:

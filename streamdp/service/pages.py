@@ -110,7 +110,7 @@ async def about(request: Request, job: JobName) -> Response:
     return documents.answer(
         {
             "history": await asyncio.to_thread(_history, found),
-            "waiting": found.waiting,
+            "waiting": found.uncommitted,
             "lag": await asyncio.to_thread(lag, found),
             "trouble": found.trouble,
             "reasons": dict(found.reasons),

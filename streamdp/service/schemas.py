@@ -16,6 +16,7 @@ class Summary(BaseModel):
     learned: int
     refused: int
     dead: int
+    waiting: int = Field(description="Records that wait for their commit, for example in an open window.")
     committed_at: float | None = Field(description="In seconds since 1970 (UTC); null before the first commit.")
 
 

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
 from streamdp.runtime.signals import ended_by_sigterm
-from streamdp.runtime.tracing import asked_for, tracing
+from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
 
@@ -129,8 +129,7 @@ def serve(
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal again at its end.
     ended = contextlib.suppress(KeyboardInterrupt)
-    traced = tracing() if trace or asked_for() else contextlib.nullcontext()
-    with traced, listen(host, port) as listening, _log_to_standard_error(log_level), ended_by_sigterm(), ended:
+    with traced(trace), listen(host, port) as listening, _log_to_standard_error(log_level), ended_by_sigterm(), ended:
         Server(app, listening, tls_cert, tls_key).serve_until_stopped()
 
 

@@ -49,6 +49,7 @@ class ShardStore:
         self._source, self._follower = source, follower
         self.version = 0
         self.ledger, self.rollback, self.abandon = store.ledger, store.rollback, store.abandon
+        self.note_waiting = store.note_waiting
 
     def load(self) -> Snapshot | None:
         """See `Committing.load`."""

@@ -139,6 +139,7 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
         position=position,
         state=estimators[0].merged(*estimators[1:]).state_dict(),
         shard=WHOLE,
+        waiting=sum(s.waiting for s in snapshots),
     )
 
 
@@ -165,6 +166,7 @@ def snapshot_to_json(snapshot: Snapshot) -> str:
             "topic": snapshot.shard.topic,
             "partition": snapshot.shard.partition,
             "epoch": snapshot.epoch,
+            "waiting": snapshot.waiting,
             "state": encode_state(snapshot.state),
         }
     )
@@ -195,6 +197,7 @@ def snapshot_from_json(text: str | bytes) -> Snapshot:
             state=decode_state(item["state"]),
             shard=Shard(item["topic"], item["partition"]),
             epoch=item["epoch"],
+            waiting=item.get("waiting", 0),  # absent in snapshots of earlier versions
         )
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("expected a streamdp snapshot as JSON") from None

@@ -331,7 +331,7 @@ class ClusterUsers:
 
     def __init__(self, records: GatheredRecords, learner: WindowLearner) -> None:
         self._records = records
-        self.project = learner.users_of(np.zeros((0, 0)), np.zeros(0), np.zeros(0, np.int64)).project
+        self.project = learner.project
         self._scaled: tuple[np.ndarray, np.ndarray] | None = None
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, inspect, select, text
 
 from streamdp.store.snapshot import Commit, Snapshot
-from streamdp.store.snapshot_codec import OLDER_SHARDS, only_job, read_commit, snapshots_of
-from streamdp.store.tables import COMMITS, JOBS, SHARDS, has_checksums
+from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, only_job, read_commit, snapshots_of
+from streamdp.store.tables import COMMITS, JOBS, has_checksums
 
 
 def read_job(connection: Connection, name: str) -> Row[Any]:
@@ -39,10 +39,7 @@ def read_snapshots(connection: Connection, name: str) -> list[Snapshot]:
 
     Raises `StoreDamagedError` if a checksum fails.
     """
-    if _has_shards(connection):
-        rows = connection.execute(select(SHARDS).order_by(SHARDS.c.topic, SHARDS.c.partition)).all()
-    else:
-        rows = list(connection.execute(text(OLDER_SHARDS)).all())
+    rows = connection.execute(text(ALL_SHARDS if _has_shards(connection) else OLDER_SHARDS)).all()
     return snapshots_of(rows, read_job(connection, name), name)
 
 

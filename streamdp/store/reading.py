@@ -10,9 +10,7 @@ from typing import Any
 from streamdp.database.opening import open_database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.store.snapshot import Snapshot
-from streamdp.store.snapshot_codec import NAMES, OLDER_SHARDS, STORE_HEADER, only_job, snapshots_of
-
-_SHARDS = f"SELECT topic, partition, epoch, {', '.join(NAMES)}, state, checksum FROM shards ORDER BY topic, partition"
+from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, STORE_HEADER, only_job, snapshots_of
 
 
 def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
@@ -44,7 +42,7 @@ def _of_file(driver: sqlite3.Connection, name: str) -> list[Snapshot]:
     """As `queries.read_snapshots`."""
     driver.row_factory = _row
     older = not driver.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'shards'").fetchall()
-    rows = driver.execute(OLDER_SHARDS if older else _SHARDS).fetchall()
+    rows = driver.execute(OLDER_SHARDS if older else ALL_SHARDS).fetchall()
     job = only_job(driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall(), name)
     return snapshots_of(rows, job, name)
 

@@ -65,12 +65,16 @@ class Part(NamedTuple):
         The shard's counts up to that position.
     letters
         Where the dead letters up to that position end, as `DeadLetters.commit` returned it; None if it is unknown.
+    waiting
+        How many records after that position were read and wait in an open batch or window. They are not learned, and
+        the next owner of the shard reads them again.
     """
 
     state: Mapping[str, Any]
     position: Position
     counts: Counts
     letters: Any = None
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +91,8 @@ class Snapshot:
         In seconds since 1970 (UTC).
     counts, position, state, letters
         See `Part`.
+    waiting
+        See `Part`; it may have been noted after the commit.
     shard
         The shard.
     epoch
@@ -104,3 +110,4 @@ class Snapshot:
     shard: Shard = WHOLE
     epoch: int = 0
     letters: Any = None
+    waiting: int = 0

@@ -15,9 +15,11 @@ from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import decode_state, encode_state
 
-STORE_HEADER = Header("store", 0x73445073, 5)
+STORE_HEADER = Header("store", 0x73445073, 6)
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
 """The columns of a commit that a snapshot and the history share."""
+ALL_SHARDS = "SELECT * FROM shards ORDER BY topic, partition"
+"""Reads all shards, without `waiting` from a format before 6."""
 OLDER_SHARDS = f"SELECT '' AS topic, 0 AS partition, 0 AS epoch, {', '.join(NAMES)}, state, checksum FROM snapshot"
 """Reads the one shard of formats 1 and 2, which have no table `shards`."""
 
@@ -48,7 +50,7 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
 
 
 def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a snapshot that the history does not have: the state and the checksum.
+    """Return the columns of a snapshot that the history does not have: the state, its checksum, and what waits.
 
     Parameters
     ----------
@@ -62,7 +64,7 @@ def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, 
     Raises `StoreError` for a state that cannot be encoded.
     """
     state = encode_state(dict(part.state))
-    return {"state": state, "checksum": _checksum(job, fingerprint, columns, state)}
+    return {"state": state, "checksum": _checksum(job, fingerprint, columns, state), "waiting": part.waiting}
 
 
 def history_checksum(job: str, shard: Shard, columns: Mapping[str, Any]) -> bytes:
@@ -113,6 +115,7 @@ def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
     columns = {column: getattr(row, column) for column in NAMES}
     try:
         intact = _checksum(job.job, job.fingerprint, columns, row.state) == row.checksum
+        waiting = int(getattr(row, "waiting", 0))
     except (TypeError, ValueError):  # a damaged column may be read as bytes, or as invalid text
         intact = False
     if not intact:
@@ -130,6 +133,7 @@ def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
         shard=Shard(row.topic, row.partition),
         epoch=row.epoch,
         letters=letters,
+        waiting=waiting,
     )
 
 

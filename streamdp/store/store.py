@@ -379,6 +379,25 @@ class Store:
         self._connection.execute(delete(COMMITS).where(old))
         return False
 
+    def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
+        """Write, for readers, how many records after the last commit wait in an open batch or window.
+
+        This is no commit: the records are read again after a crash. Their number is public, because the number of
+        records of a stream is. It is not written for a shard that another worker has claimed since.
+
+        Parameters
+        ----------
+        waiting
+            The number of each shard.
+
+        Raises `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write.
+        """
+        with self._database.errors(), self._open_connection().begin():
+            for shard in sorted(waiting):
+                if (claim := self._claims.get(shard)) is not None:
+                    ours = and_(is_shard(SHARDS, shard), SHARDS.c.epoch == claim.epoch)
+                    self._connection.execute(update(SHARDS).where(ours).values(waiting=waiting[shard]))
+
     def check_claims(self, shards: Iterable[Shard]) -> None:
         """See that this store still owns shards, before something of them is shown elsewhere.
 

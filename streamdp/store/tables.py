@@ -65,6 +65,7 @@ SHARDS = Table(  # since format 3; before it, a job had one shard, in the table 
     *_commit_columns(),
     Column("state", Text, nullable=False),
     Column("checksum", LargeBinary(32), nullable=False),
+    Column("waiting", BigInteger, nullable=False, server_default="0"),  # since format 6; the checksum is without it
 )
 COMMITS = Table(  # since format 2
     "commits",
@@ -111,7 +112,13 @@ def _add_checksums(connection: Connection) -> None:
         connection.execute(text(f"ALTER TABLE commits ADD COLUMN checksum {kind}"))
 
 
-MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps, 4: _add_checksums}
+def _add_waiting(connection: Connection) -> None:
+    """From format 5, which does not know how many records wait in an open batch."""
+    if not _has_column(connection, "shards", "waiting"):  # as above
+        connection.execute(text("ALTER TABLE shards ADD COLUMN waiting BIGINT DEFAULT 0 NOT NULL"))
+
+
+MIGRATIONS = {1: _add_commits, 2: _add_shards, 3: add_caps, 4: _add_checksums, 5: _add_waiting}
 STORE_FORMAT = Format(STORE_HEADER.name, STORE_HEADER.application_id, STORE_HEADER.version, _metadata, MIGRATIONS)
 
 
@@ -123,7 +130,11 @@ def has_checksums(connection: Connection) -> bool:
     connection
         A database with a table `commits`.
     """
-    return any(column["name"] == "checksum" for column in inspect(connection).get_columns("commits"))
+    return _has_column(connection, "commits", "checksum")
+
+
+def _has_column(connection: Connection, table: str, name: str) -> bool:
+    return any(column["name"] == name for column in inspect(connection).get_columns(table))
 
 
 def is_shard(table: Table, shard: Shard) -> ColumnElement[bool]:

@@ -48,11 +48,8 @@ from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.selection import SELECTIONS
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
-from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
-from streamdp.windows.task import Method, Release, Task, Users
-
-Rng = Entropy | SeededEntropy
+from streamdp.windows.task import Method, Release, Rng, Task, Users
 
 _MOST_USERS = 10**12
 

@@ -17,6 +17,7 @@ from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.commands import streamdp
+from tests.support.crashing import Crash, Crashing
 from tests.support.people import FLAGS, rows
 from tests.support.records import items
 
@@ -83,16 +84,8 @@ def test_open_users_are_read_again_after_a_crash(tmp_path: Path) -> None:
             counts = Runner(source, learner, store, commit_records=4).run()
             return counts, [store.ledger.spent(f"s{k}").records for k in range(6)]
 
-    class Crash(RuntimeError): ...
-
-    class Crashing(MemorySource):
-        def poll(self, max_records: int, timeout_s: float) -> Any:
-            if self.position["index"] >= 40:
-                raise Crash
-            return super().poll(min(max_records, 5), timeout_s)
-
     with pytest.raises(Crash):
-        job(Crashing(stream, ["a", "b"]))
+        job(Crashing(stream, ["a", "b"], 40))
     crashed = Store.snapshot(tmp_path / "a.db")
     assert crashed is not None
     assert (crashed.counts.learned, crashed.position) == (32, {"index": 32})

@@ -16,6 +16,7 @@ from streamdp.estimators.windowed.learner import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
+from tests.support.crashing import Crash, Crashing
 from tests.support.plain_method import Plain
 from tests.support.records import items
 from tests.support.shards import ScriptedShards, found, run_quietly, streams
@@ -77,21 +78,13 @@ def test_the_open_window_is_read_again_after_a_crash(tmp_path: Path) -> None:
     """As if there had been no crash: the model, the counts and the spends, bit for bit."""
     stream = items(60, 6)
 
-    class Crash(RuntimeError): ...
-
-    class Crashing(MemorySource):
-        def poll(self, max_records: int, timeout_s: float) -> Any:
-            if self.position["index"] >= 40:
-                raise Crash
-            return super().poll(min(max_records, 5), timeout_s)
-
     def job(name: str, source: MemorySource) -> tuple[Counts, list[int]]:
         with Store(tmp_path / name, "job", "f", cap=CAP) as store:
             counts = Runner(source, learner(store.ledger), store, commit_records=4).run()
             return counts, [store.ledger.spent(f"s{k}").records for k in range(6)]
 
     with pytest.raises(Crash):
-        job("a.db", Crashing(stream, ["a", "b"]))
+        job("a.db", Crashing(stream, ["a", "b"], 40))
     crashed = Store.snapshot(tmp_path / "a.db")
     assert crashed is not None
     assert crashed.position == {"index": 32}
@@ -165,8 +158,6 @@ def test_workers_commit_windows_of_their_shards(tmp_path: Path, seed: int) -> No
 def test_workers_read_open_windows_again(tmp_path: Path, seed: int) -> None:
     """After a crash each shard goes on from its last window; nobody's spends are counted too few."""
     given = streams(2, 600, seed)
-
-    class Crash(Exception): ...
 
     def crash() -> None:
         raise Crash

@@ -62,6 +62,9 @@ class MemoryStore:
             epoch, seq = self._claims[shard]
             self._rows[shard], self._claims[shard] = (epoch, seq + 1, part), (epoch, seq + 1)
 
+    def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
+        """See `Store.note_waiting`."""
+
     def rollback(self) -> None:
         """See `Store.rollback`."""
 

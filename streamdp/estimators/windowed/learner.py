@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -15,15 +14,15 @@ from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.user.target_units import place_targets
+from streamdp.estimators.windowed.scales import Scales
 from streamdp.estimators.windowed.window_buffer import Gathering
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.states import finite_array
-from streamdp.privacy.guarantees import ApproxDP, GaussianDP
+from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.records import WindowRecords, WindowUsers
-from streamdp.windows.scaling import SHARE, noise_of, useful, zoom
 from streamdp.windows.task import Method, Task
 
 if TYPE_CHECKING:
@@ -133,11 +132,11 @@ class WindowLearner(UserRecords):
         return None if self.scaling == "none" else super()._usual_bounds()
 
     def _begin_in(self, bounds: tuple[float, float] | None) -> None:
-        columns = self._scaled_columns(bounds)
-        state = np.concatenate([self._state[: self._kept], np.repeat([0.0, 1.0], len(columns)), [0.0]])
-        self._bounds, self._columns, self._state = bounds, columns, state
+        scales = self._scales_for(bounds)
+        state = np.append(self._state[: self._kept], scales.start)
+        self._bounds, self._scales, self._state = bounds, scales, state
 
-    def _scaled_columns(self, bounds: tuple[float, float] | None) -> np.ndarray:
+    def _scales_for(self, bounds: tuple[float, float] | None) -> Scales:
         """Which columns are centred and scaled, p being the target: see `windows.scaling`."""
         assert self._features is not None
         bounded = np.append(self._features.numeric, self._usual_bounds() is not None)
@@ -151,7 +150,7 @@ class WindowLearner(UserRecords):
         if self.scaling == "private" and missing:
             raise ConfigError(f"scaling: private scaling needs {missing[0]}")
         bounded[-1] &= bounds is not None  # a state from before targets had units goes on without
-        return np.flatnonzero(bounded & (self.scaling != "none") & (not missing))
+        return Scales(np.flatnonzero(bounded & (self.scaling != "none") & (not missing)), len(self._names))
 
     @property
     def _frame(self) -> np.ndarray:
@@ -163,19 +162,12 @@ class WindowLearner(UserRecords):
 
         Returns the plan for the rest of the budget, and the state from which to go on.
         """
-        task, k, state = self._task(n), len(self._columns), self._state.copy()
-        if not k or state[-1]:
+        state, found = self._state.copy(), None
+        if len(self._scales) and not state[-1]:
+            found = self._scales.search(users, self._frame, self._task(n), partial(_plan, self._method), self._rng)
+        if found is None:
             return plan, state
-        mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)  # what is left is converted and back
-        noise = noise_of(k, task.users, task.items, mu * math.sqrt(SHARE))
-        if not useful(noise, k, task.users):
-            return plan, state
-        rest = GaussianDP(mu * math.sqrt(1 - SHARE)).to_approx(task.budget.delta)
-        try:
-            plan = _plan(self._method, replace(task, budget=rest))
-        except TooFewUsersError:
-            return plan, state
-        frame, settled = zoom(users, self._columns, self._frame, task.users, noise, self._rng)
+        plan, frame, settled = found
         if not np.array_equal(frame, self._frame):  # sums of columns with other scales do not add up
             # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
             theta = self._scaled(self._estimate(), frame) if self.n_windows else self._inner()
@@ -186,35 +178,14 @@ class WindowLearner(UserRecords):
 
     def _scaled(self, original: np.ndarray, frame: np.ndarray) -> np.ndarray:
         """Theta (d,) in original units as theta for columns with these centres and scales (2, k), as a new array."""
-        theta = self._inward(original)
-        if len(self._columns):
-            inputs, p = self._inputs, len(self._names)
-            (centre, scale), columns = frame, self._columns[:inputs]
-            theta[p] -= centre[inputs:].sum()  # of the target, if it is scaled
-            theta /= scale[inputs:].prod()
-            theta[p] += theta[columns] @ centre[:inputs]
-            theta[columns] *= scale[:inputs]
-        return theta
+        return self._scales.inward(self._inward(original), frame)
 
     def _estimate(self) -> np.ndarray:
-        theta = self._inner()
-        if len(self._columns):
-            inputs, p = self._inputs, len(self._names)
-            (centre, scale), columns, theta = self._frame, self._columns[:inputs], theta.copy()
-            theta[columns] /= scale[:inputs]
-            theta[p] -= theta[columns] @ centre[:inputs]
-            theta *= scale[inputs:].prod()
-            theta[p] += centre[inputs:].sum()
-        return self._outward(theta)
+        return self._outward(self._scales.outward(self._inner(), self._frame))
 
     def _inner(self) -> np.ndarray:
         theta: np.ndarray = self._state[: self._d]
         return theta
-
-    @property
-    def _inputs(self) -> int:
-        """How many of the scaled columns are features."""
-        return int(np.count_nonzero(self._columns < len(self._names)))
 
     # -- collecting --------------------------------------------------------------------------------------------------
 
@@ -282,7 +253,7 @@ class WindowLearner(UserRecords):
     def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> None:
         try:
             plan, state = self._scale(users, n, plan)
-            users.rescale(self._columns, state[self._kept : -1].reshape(2, -1))
+            users.rescale(self._scales.columns, state[self._kept : -1].reshape(2, -1))
             release = self._method.run(plan, users, state[: self._kept], self._rng)
         finally:
             users.wipe()
@@ -304,6 +275,12 @@ class WindowLearner(UserRecords):
         """With how many users a window can be released."""
         self._need_features("least_users")
         return self._method.least_users(self._task(1))
+
+    @property
+    def project(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Projects theta (d,) onto the domain, as `WindowUsers` must."""
+        self._need_features("project")
+        return self._project
 
     def surrender(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the open window without a release and hand over its raw records, for `users_of`.
@@ -376,7 +353,7 @@ class WindowLearner(UserRecords):
             "memory": self._state[self._d : self._kept].copy(),
         }
         learned |= self._learned_bounds()
-        if len(self._columns):
+        if len(self._scales):
             learned |= {"scales": self._frame.copy(), "settled": bool(self._state[-1])}
         return learned
 
@@ -386,16 +363,12 @@ class WindowLearner(UserRecords):
         released = np.append(theta, kept)
         self._method.check(self._task(1), released, self._check_theta)
         bounds = self._read_bounds(state)
-        columns = self._scaled_columns(bounds)
-        plain = np.repeat([[0.0], [1.0]], len(columns), axis=1)  # as before there were scales
-        frame = finite_array({"scales": plain, **state}, "scales", plain.shape)
-        if np.abs(frame[0]).max(initial=0.0) > 2 or frame[1].min(initial=1.0) <= 0 or frame[1].max(initial=1.0) > 1:
-            raise ConfigError("state: scales out of range")
-        released = np.concatenate([released, frame.ravel(), [bool(state.get("settled", False))]])
+        scales = self._scales_for(bounds)
+        released = np.append(released, scales.read(state))
 
         def take_over() -> None:
             self._gathered.discard()
-            self._bounds, self._columns, self._state = bounds, columns, released
+            self._bounds, self._scales, self._state = bounds, scales, released
 
         return take_over
 
@@ -413,21 +386,12 @@ class WindowLearner(UserRecords):
     def _start_from(self, numbers: np.ndarray) -> None:
         self._state[: self._d] = self._scaled(numbers, self._frame)
 
-    def _about_scales(self) -> list[str]:
-        if not len(self._columns):
-            return []
-        state = "are final" if self._state[-1] else "may still change"
-        return [
-            f"the centres and scales of {len(self._columns)} columns {state}; a window that looks for them spends "
-            f"{SHARE:.0%} of its mu^2 on them"
-        ]
-
     def _caveats(self, capped: bool) -> list[str]:
         return [
             f"{self.n_windows:,} windows of {self.n_users:,} users with up to {self.items_per_user} records each were "
             f"released by {self._method.name}; {self.n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own",
-            *self._about_scales(),
+            *self._scales.caveats(bool(self._state[-1])),
             *self._about_domain(),
             "after a crash the open window is read again; nothing of it has left memory",
         ]

@@ -1,4 +1,4 @@
-"""Losses of linear models: values, bounded gradients, proximal operators, and the constants that privacy rests on."""
+"""Losses of linear models: values, bounded gradients, and the constants that privacy rests on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all losses share: Mallows weights or clipping, the constants, gradient, value and proximal operator.
+"""What all losses share: Mallows weights or clipping, the constants, gradient and value.
 
 The loss of one record (x, y) at theta is l(u, y) w(x) with u = x'theta. If there is an intercept, x includes its
 constant 1. The gradient is a w(x) x, where a is the derivative of l in u.
@@ -233,32 +233,4 @@ class Loss:
         return self._loss(float(np.dot(x, theta)), y) * self.weight(x)
 
     def _loss(self, u: float, y: float) -> float:
-        raise NotImplementedError
-
-    def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
-        """The proximal operator: argmin_z value(z) + ||z - theta||^2 / (2 step).
-
-        z = theta - step w a x, where a is the (sub)derivative of l at u = x'z. So z needs one scalar root: u solves
-        u = x'theta - t l'(u) with t = step w ||x||^2. It is defined for the weighted loss; `clip` only sets w = 1.
-
-        Parameters
-        ----------
-        theta
-            (d,) float.
-        x
-            (columns,) float.
-        y
-            The target.
-        step
-            Positive.
-        """
-        square = float(np.dot(x, x))
-        scale = step * self.weight(x)
-        if square == 0:
-            return np.array(theta, dtype=float)
-        a = self._prox_slope(float(np.dot(x, theta)), y, scale * square)
-        return np.asarray(theta - scale * a * np.asarray(x), dtype=float)
-
-    def _prox_slope(self, u: float, y: float, t: float) -> float:
-        """The derivative a of l at the point v = u - t a."""
         raise NotImplementedError

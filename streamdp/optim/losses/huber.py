@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.optim.losses.base import Loss
@@ -131,25 +130,3 @@ class Huber(Loss):
         r = abs(y - float(np.dot(x, theta[:-1]))) / sigma
         rho = r**2 / 2 if r <= self.c else self.c * r - self.c**2 / 2
         return sigma * (rho + self.kappa / 2) * self.weight(x)
-
-    def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
-        """As `Loss.prox`, over sigma >= sigma_min.
-
-        For a given sigma the root along x has a closed form. What remains is the root of a decreasing function of
-        sigma.
-        """
-        theta = np.asarray(theta, dtype=float)
-        scale, square = step * self.weight(x), float(np.dot(x, x))
-        residual = y - float(np.dot(x, theta[:-1]))
-
-        def slope(sigma: float) -> float:
-            return float(np.clip(residual / (sigma + scale * square), -self.c, self.c))
-
-        def excess(sigma: float) -> float:
-            return float(theta[-1]) - sigma - scale * (self.kappa - slope(sigma) ** 2) / 2
-
-        high = max(float(theta[-1]), 0.0) + scale * self.c**2 + self.sigma_min
-        sigma = self.sigma_min
-        if excess(sigma) > 0:
-            sigma = scipy.optimize.brentq(excess, sigma, high, xtol=1e-14)
-        return np.append(theta[:-1] + scale * slope(sigma) * np.asarray(x), sigma)

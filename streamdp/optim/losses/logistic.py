@@ -47,9 +47,6 @@ class Logistic(Loss):
     def _loss(self, u: float, y: float) -> float:
         return float(-scipy.special.log_expit(u) if y else -scipy.special.log_expit(-u))
 
-    def _prox_slope(self, u: float, y: float, t: float) -> float:
-        return float(scipy.optimize.brentq(lambda a: a - (scipy.special.expit(u - t * a) - y), -1.0, 1.0, xtol=1e-15))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Loss):
@@ -101,28 +98,3 @@ class Softmax(Loss):
         """See `Loss.value`."""
         u = np.reshape(theta, (-1, len(x))) @ x
         return float(scipy.special.logsumexp(u) - u[int(y)]) * self.weight(x)
-
-    def prox(self, theta: np.ndarray, x: np.ndarray, y: float, step: float) -> np.ndarray:
-        """As `Loss.prox`; K roots along x by a damped Newton iteration on the strongly convex problem in u."""
-        blocks = np.reshape(np.asarray(theta, dtype=float), (-1, len(x)))
-        scale, square = step * self.weight(x), float(np.dot(x, x))
-        if square == 0:
-            return np.array(theta, dtype=float)
-        t, start = scale * square, blocks @ x
-        truth = np.eye(len(start))[int(y)]
-        u = start.copy()
-
-        def objective(v: np.ndarray) -> float:
-            return float(t * (scipy.special.logsumexp(v) - v @ truth) + 0.5 * np.sum((v - start) ** 2))
-
-        for _ in range(100):
-            p = scipy.special.softmax(u)
-            slope = t * (p - truth) + u - start
-            if np.max(np.abs(slope)) < 1e-13 * (1 + t):
-                break
-            move = np.linalg.solve(np.eye(len(u)) + t * (np.diag(p) - np.outer(p, p)), slope)
-            size = 1.0
-            while objective(u - size * move) > objective(u) - 0.25 * size * float(slope @ move) and size > 1e-8:
-                size /= 2
-            u = u - size * move
-        return np.ravel(blocks - scale * np.outer(scipy.special.softmax(u) - truth, x))

@@ -55,10 +55,6 @@ class Quantile(Loss):
     def _loss(self, u: float, y: float) -> float:
         return (self.tau - (y < u)) * (y - u)
 
-    def _prox_slope(self, u: float, y: float, t: float) -> float:
-        # if a is strictly between the two slopes, v = u - t a is the kink y
-        return min(max((u - y) / t, -self.tau), 1 - self.tau)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hinge(Loss):
@@ -87,7 +83,3 @@ class Hinge(Loss):
 
     def _loss(self, u: float, y: float) -> float:
         return max(0.0, 1 - (2 * y - 1) * u)
-
-    def _prox_slope(self, u: float, y: float, t: float) -> float:
-        s = 2 * y - 1
-        return -s * min(max((1 - s * u) / t, 0.0), 1.0)

@@ -82,6 +82,3 @@ class Squared(Loss):
 
     def _loss(self, u: float, y: float) -> float:
         return 0.5 * (u - self._cut(y)) ** 2
-
-    def _prox_slope(self, u: float, y: float, t: float) -> float:
-        return (u - self._cut(y)) / (1 + t)

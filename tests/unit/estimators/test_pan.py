@@ -39,6 +39,7 @@ from streamdp.privacy import samplers
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.proximal import prox
 
 NAMES = ["a", "b", "c"]
 CLASSES = ("u", "v", "w", "x")
@@ -96,7 +97,7 @@ def gradient_of(model: Any, theta: np.ndarray, x: np.ndarray, y: float, beta: fl
     """By the formulas of the loss; for a non-smooth one beta (theta - prox), the gradient of its Moreau envelope."""
     loss = model._loss
     if loss.has_envelope:
-        return beta * (theta - loss.prox(theta, x, y, 1 / beta))
+        return beta * (theta - prox(loss, theta, x, y, 1 / beta))
     return loss.gradient(theta, x, y)
 
 
@@ -393,7 +394,7 @@ def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta
             else float(x @ theta + rng.normal() * 10 ** rng.uniform(-4, 1))
         )
         k.gradient(spec, theta, x[None], np.array([y]), 0, out)
-        expected = beta * (theta - loss.prox(theta, x, y, 1 / beta))
+        expected = beta * (theta - prox(loss, theta, x, y, 1 / beta))
         assert out[:3] == pytest.approx(expected, rel=1e-7, abs=1e-9 * beta)
         assert np.linalg.norm(out[:3]) <= loss.bound * (1 + 1e-12)
 

@@ -26,6 +26,7 @@ from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, Schema
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.privacy.entropy import SeededEntropy
 from tests.support.audit import epsilon_lower_bound
+from tests.support.proximal import prox
 
 NAMES = ["a", "b"]
 WEIGHTS = np.array([2.0, -3.0])
@@ -180,7 +181,7 @@ def test_devices_take_the_envelopes_gradient_where_the_learner_does(loss: Any) -
 
     got = gradients(randomizer.spec, learner._loss, randomizer.point, x[None, :2], np.array([y]))[0]
     if isinstance(loss, Hinge):
-        expected = beta * (randomizer.point - loss.prox(randomizer.point, x, y, 1 / beta))
+        expected = beta * (randomizer.point - prox(loss, randomizer.point, x, y, 1 / beta))
     else:
         expected = Logistic().gradient(randomizer.point, x, y)
     np.testing.assert_allclose(got, expected, atol=1e-12)

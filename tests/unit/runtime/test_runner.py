@@ -31,6 +31,7 @@ from streamdp.serving.snapshots import combined, restore
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
+from tests.support.crashing import Crash, Crashing
 
 CAP = PureDP(3.0)
 
@@ -359,16 +360,8 @@ def test_an_unfinished_batch_is_learned_again_after_a_crash(tmp_path: Path) -> N
             estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8)
             return Runner(source, estimator, store, commit_records=8).run()
 
-    class Crash(RuntimeError): ...
-
-    class Crashing(MemorySource):
-        def poll(self, max_records: int, timeout_s: float) -> Any:
-            if self.position["index"] >= 20:
-                raise Crash
-            return super().poll(min(max_records, 5), timeout_s)
-
     with pytest.raises(Crash):
-        job(Crashing(stream, ["a", "b"]))
+        job(Crashing(stream, ["a", "b"], 20))
     crashed = Store.snapshot(tmp_path / "a.db")
     assert crashed is not None
     assert (crashed.counts.learned, crashed.position) == (16, {"index": 16})
@@ -475,6 +468,60 @@ def soon(clock: FakeClock) -> Wait:
             clock.sleep(seconds)
 
     return wait
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_last_batch_that_does_not_close_is_told_and_left_after_a_stop(tmp_path: Path, stopped: bool) -> None:
+    """To release a large window may take long, and so may a database that the estimator asks."""
+    clock, told, gate = FakeClock(), list[float](), threading.Event()
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
+        estimator = model(store)
+        estimator.close_batch = lambda: assert_set(gate)  # type: ignore[method-assign]
+
+        def waiting(message: str) -> None:
+            told.append(clock())
+            if len(told) == 2:
+                runner.stop() if stopped else gate.set()
+
+        options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock), "commit_seconds": 1e9}
+        runner = Runner(MemorySource(items(100), ["a", "b"]), estimator, store, **options)
+        if stopped:
+            with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
+                runner.run()
+            gate.set()
+        else:
+            assert total(runner.run()) == 100
+    assert told[1] - told[0] == pytest.approx(REPORT_AFTER_S, abs=1)
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(30)
+
+
+def test_readers_see_from_time_to_time_how_many_records_an_open_batch_holds(tmp_path: Path) -> None:
+    clock, seen = FakeClock(), list[int]()
+    own_subjects = [(x, y, f"s{i}", None) for i, (x, y, *_) in enumerate(items(100))]
+    path = tmp_path / "a.db"
+
+    def look(progress: Progress) -> None:
+        clock.sleep(1.0)
+        if (snapshot := Store.snapshot(path)) is not None:
+            seen.append(snapshot.waiting)
+            assert total(snapshot.counts) in (0, 40, 80, 90)
+
+    with Store(path, "job", "f") as store:
+        model = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=40)
+        options: dict[str, Any] = {"commit_records": 1, "on_progress": look, "clock": clock}
+        Runner(OneByOne(own_subjects, ["a", "b"]), model, store, **options).run(90)
+    assert sorted(set(seen)) == [0, *range(1, 40, 5)]
+    assert seen[:1] == [0]
+
+
+class OneByOne(MemorySource):
+    """A record in each poll."""
+
+    def poll(self, max_records: int, timeout: float) -> Any:
+        return super().poll(1, timeout)
 
 
 @pytest.mark.slow

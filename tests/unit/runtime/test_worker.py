@@ -24,7 +24,7 @@ from streamdp.errors import (
     StoreUnavailableError,
     TooManyBadRecordsError,
 )
-from streamdp.runtime.calls import LEAVE_AFTER_S
+from streamdp.runtime.calls import LEAVE_AFTER_S, Wait
 from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
@@ -32,6 +32,7 @@ from streamdp.runtime.store_thread import GIVE_UP_S
 from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.crashing import Crash
 from tests.support.shards import (
     CAP,
     MOST,
@@ -97,8 +98,6 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed
     with another boundary, may count twice: never too few.
     """
     given = streams(2, 600, seed)
-
-    class Crash(Exception): ...
 
     def crash() -> None:
         raise Crash
@@ -282,6 +281,84 @@ def test_a_long_call_pauses_the_source_and_keeps_polling(tmp_path: Path) -> None
 
 def assert_set(event: threading.Event) -> None:
     assert event.wait(30)
+
+
+def slow_to_close(store: Store, closing: threading.Event, gate: threading.Event) -> PanPrivateRegressor:
+    """A model that says when its open batch is to be closed, and closes it once the gate is open."""
+    estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
+    close_batch = estimator.close_batch
+
+    def close_slowly() -> None:
+        closing.set()
+        assert_set(gate)
+        close_batch()
+
+    estimator.close_batch = close_slowly  # type: ignore[method-assign]
+    return estimator
+
+
+def test_a_worker_stays_in_its_group_while_its_last_batches_close(tmp_path: Path) -> None:
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    source, closing, gate, polls = Paused(given), threading.Event(), threading.Event(), list[int]()
+
+    def poll(number: int) -> None:
+        if closing.is_set():
+            polls.append(number)
+        if len(polls) == 20:
+            gate.set()
+
+    source.while_paused = poll  # type: ignore[method-assign]
+    with fragile(path) as store:
+        timing = source.timing | {"wait": soon}
+        Worker(source, lambda: slow_to_close(store, closing, gate), store, **timing).run(idle_seconds=1.0)
+    assert len(polls) >= 20
+    check_exact(path, given)
+
+
+def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(tmp_path: Path) -> None:
+    """The next owner of the shard learns the batch again."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    first, second = given
+    source, closing, gate = Paused(given), threading.Event(), threading.Event()
+
+    def revoke() -> None:
+        learned(worker)
+        source.rebalance(revoked=[first])
+
+    source.events = {6: revoke}
+    source.while_paused = lambda number: gate.set() if closing.is_set() else None  # type: ignore[method-assign]
+    with fragile(path) as store:
+        watcher = Watcher(source.clock)
+        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
+        worker = Worker(source, lambda: slow_to_close(store, closing, gate), store, **(source.timing | options))
+        worker.run(idle_seconds=1.0)
+    assert watcher.retries == ["store"]
+    assert (watcher.mine[-1], watcher.rollbacks) == ({second}, 1)
+    assert found(path)[first].position["index"] == 0
+
+
+def test_readers_see_how_many_records_open_batches_hold(tmp_path: Path) -> None:
+    """Also while other shards are committed, and at the end of a worker that cannot close its batches."""
+    given, path = streams(2, 500, 0), tmp_path / "a.db"
+    with fragile(path) as store:
+
+        def build() -> PanPrivateRegressor:
+            estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
+            estimator.close_batch = lambda: None  # type: ignore[method-assign]
+            return estimator
+
+        source = ScriptedShards(given)
+        Worker(source, build, store, **source.timing).run(idle_seconds=1.0)
+        left = {shard: len(given[shard]) - total(snapshot.counts) for shard, snapshot in found(path).items()}
+        assert {shard: snapshot.waiting for shard, snapshot in found(path).items()} == left
+        assert all(left.values())
+        shard = next(iter(given))
+        store.claim([shard])
+        store.note_waiting({shard: 5})
+        with fragile(path) as other:
+            other.claim([shard])
+            store.note_waiting({shard: 7})
+        assert found(path)[shard].waiting == 5
 
 
 def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_path: Path) -> None:
@@ -556,17 +633,25 @@ def test_a_call_of_the_store_that_does_not_return_is_told(tmp_path: Path) -> Non
 
 
 @contextlib.contextmanager
-def hanging(store: FragileStore) -> Iterator[threading.Event]:
-    """The commits after the first wait for the event, as in a database that neither answers nor fails."""
-    answer = threading.Event()
+def hanging(store: FragileStore) -> Iterator[tuple[threading.Event, Wait]]:
+    """The commits after the first wait for the event, as in a database that neither answers nor fails.
+
+    Also a wait that takes a thousandth of a second for all of its time once a commit waits, and no time before.
+    """
+    answer, hangs = threading.Event(), threading.Event()
 
     def before(commit: int) -> None:
         if commit > 1:
+            hangs.set()
             answer.wait()
+
+    def wait(futures: Sequence[concurrent.futures.Future[Any]], seconds: float) -> None:
+        while not concurrent.futures.wait(futures, 0.001).done and not hangs.is_set():
+            pass
 
     store.before = before  # type: ignore[method-assign]
     try:
-        yield answer
+        yield answer, wait
     finally:
         answer.set()
 
@@ -588,7 +673,7 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(tmp_path: Path
         def on_retry(self, kind: str, message: str) -> None:
             told.append((source.clock(), kind))
 
-    with fragile(path) as store, hanging(store) as answer:
+    with fragile(path) as store, hanging(store) as (answer, wait):
 
         def revoke() -> None:
             learned(worker)
@@ -605,7 +690,7 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(tmp_path: Path
         source.events = {6: revoke}
         source.while_paused = poll  # type: ignore[method-assign]
         watcher = Listener(source.clock)
-        options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_records": 10_000}
+        options: dict[str, Any] = {"wait": wait, "observers": [watcher], "commit_records": 10_000}
         worker = Worker(source, lambda: model(store), store, **(source.timing | options))
         worker.run(idle_seconds=1.0)
         assert [kind for _, kind in told] == ["store", "waiting", "waiting"]
@@ -624,7 +709,7 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path
     first, _ = given
     source, began, returned = Paused(given), list[float](), threading.Event()
     clock = source.clock
-    with fragile(path) as store, hanging(store) as answer:
+    with fragile(path) as store, hanging(store) as (answer, wait):
 
         def revoke() -> None:
             learned(worker)
@@ -642,7 +727,7 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path
         store.after = lambda number: returned.set() if number == 2 else None  # type: ignore[method-assign]
         if within == "rebalance":
             source.events = {6: revoke}
-        options = {"wait": soon, "commit_records": 10_000 if within == "rebalance" else 50}
+        options = {"wait": wait, "commit_records": 10_000 if within == "rebalance" else 50}
         worker = Worker(source, lambda: model(store), store, **(source.timing | options))
         with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
             worker.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,25 @@ def test_a_plan_outside_of_its_limits_is_refused(tmp_path: Path) -> None:
         for wrong in ({"d": 51}, {"loss": "cube"}, {"budget": "much"}, {"error": 0}, {"error": "nan"}):
             answer = http.get("/page/plan", params={"loss": "logistic", "d": 2, "budget": "eps=1", "error": 1} | wrong)
             assert answer.status_code == 422, wrong
+
+
+def test_a_job_that_others_learn_shows_how_many_records_wait(tmp_path: Path) -> None:
+    """Their number changes without a commit: nobody gets an event, and the version stays."""
+    config = job(tmp_path, source={"type": "csv", "path": "never-read.csv"})
+    state = config.build_estimator().state_dict()  # type: ignore[attr-defined]
+    shards = [Shard("t", 0), Shard("t", 1)]
+    named: Any = {"cap": config.cap_budget, "config": config.text(), "shared": True}
+    with Store(config.store_path, config.job, config.fingerprint(), **named) as store:
+        store.claim(shards)
+        store.commit_parts({shard: Part(state, {"offset": 10}, Counts(10)) for shard in shards})
+        with client(config) as http:
+            followed = http.app.state.jobs["late"]  # type: ignore[attr-defined]
+            events: list[Any] = []
+            followed.listeners.add(lambda *event: events.append(event))
+            store.note_waiting({shards[0]: 3, shards[1]: 4})
+            asyncio.run(followed.refresh())
+            found = http.get("/v1/models/late").json()
+            assert (found["version"], found["learned"], found["waiting"]) == (2, 20, 7)
+            assert http.get("/page/job/late").json()["waiting"] == 7
+            assert 'streamdp_waiting{job="late"} 0.0' in http.get("/metrics").text  # an alert is about calls
+            assert not events

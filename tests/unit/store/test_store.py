@@ -299,7 +299,7 @@ def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
     path = tmp_path / "job.db"
     make(path)
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 6")  # in the write-ahead log while this connection is open
+    other.execute("PRAGMA user_version = 7")  # in the write-ahead log while this connection is open
     assert digest(path)
     refuses(path, StoreVersionError)
     other.close()
@@ -348,8 +348,8 @@ def test_a_cap_on_a_server_needs_a_key_from_the_environment(place: str, monkeypa
 def test_a_server_with_a_newer_format_or_another_content_is_refused(place: str) -> None:
     make(place)
     for change, kind in (
-        ("UPDATE format SET version = 6", StoreVersionError),
-        ("UPDATE format SET version = 5, name = 'other'", StoreDamagedError),
+        ("UPDATE format SET version = 7", StoreVersionError),
+        ("UPDATE format SET version = 6, name = 'other'", StoreDamagedError),
         ("UPDATE format SET name = 'store'; UPDATE shards SET learned = 9", StoreDamagedError),
         ("UPDATE shards SET learned = 1; UPDATE shards SET state = '{}'", StoreDamagedError),
         ("DROP TABLE shards", StoreDamagedError),
@@ -585,10 +585,14 @@ def test_a_server_that_was_killed_loses_no_commit(
 
 
 def make_older(path: Path, version: int) -> None:
-    """Turn a file into an older format: 4 has a history without checksums, 3 a row for each subject, 2 one shard, and
-    1 no history."""
+    """Turn a file into an older format: 5 does not know what waits, 4 has a history without checksums, 3 a row for each
+    subject, 2 one shard, and 1 no history."""
     columns = "seq, committed_at, learned, refused, dead, position"
     old = sqlite3.connect(path)
+    old.executescript("ALTER TABLE shards DROP COLUMN waiting; PRAGMA user_version = 5")
+    if version == 5:
+        old.close()
+        return
     old.executescript("ALTER TABLE commits DROP COLUMN checksum; PRAGMA user_version = 4")
     if version == 4:
         old.close()
@@ -612,7 +616,7 @@ def make_older(path: Path, version: int) -> None:
     old.close()
 
 
-@pytest.mark.parametrize(("version", "kept"), [(1, [3]), (2, [1, 2, 3]), (3, [1, 2, 3]), (4, [1, 2, 3])])
+@pytest.mark.parametrize(("version", "kept"), [(1, [3]), *((version, [1, 2, 3]) for version in (2, 3, 4, 5))])
 def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int]) -> None:
     path = tmp_path / "job.db"
     make(path, commits=3)
@@ -627,7 +631,10 @@ def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int
         assert isinstance(after, Snapshot)
         assert (after.seq, after.position) == (before.seq, before.position)
         assert [commit.seq for commit in Store.history(path)] == kept
+        store.note_waiting({WHOLE: 9})
+        assert [s.waiting for s in Store.snapshots(path)] == [9]
         store.commit({}, {"row": 4}, Counts(4))
+        assert [s.waiting for s in Store.snapshots(path)] == [0]
         assert store.ledger is not None
         assert store.ledger.spent("everyone") == Spend.of([PureDP(0.5)] * 2)
         assert store.ledger.n_subjects == 4
@@ -641,6 +648,7 @@ def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
         assert connection.execute("SELECT DISTINCT length(spend) FROM streamdp_trips.spends").fetchall() == [(48,)]
         connection.execute("UPDATE streamdp_trips.format SET version = 3")
         connection.execute("ALTER TABLE streamdp_trips.commits DROP COLUMN checksum")
+        connection.execute("ALTER TABLE streamdp_trips.shards DROP COLUMN waiting")
     assert Store.snapshot(place, "trips") is not None
     with Store(place, "trips", "print", cap=CAP) as store:
         assert store.ledger is not None
@@ -648,7 +656,7 @@ def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
         store.set_caps({"everyone": "eps=0.5"})
         assert not store.ledger.admit("everyone", PureDP(0.1))
     with psycopg.connect(place) as connection:
-        assert connection.execute("SELECT version FROM streamdp_trips.format").fetchone() == (5,)
+        assert connection.execute("SELECT version FROM streamdp_trips.format").fetchone() == (6,)
     assert len(Store.history(place, job="trips")) == 1
 
 

@@ -1,0 +1,149 @@
+"""Which columns of a window are centred and scaled: what that does to theta, and the search for the scales.
+
+The search is `windows.scaling.zoom`, which has the argument. It spends the share `windows.scaling.SHARE` of mu^2 of a
+window, and the method spends the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.optim.states import finite_array
+from streamdp.privacy.guarantees import GaussianDP
+from streamdp.windows.records import WindowUsers
+from streamdp.windows.scaling import SHARE, noise_of, useful, zoom
+from streamdp.windows.task import Rng, Task
+
+
+class Scales:
+    """The columns that are centred and scaled. Their centres and scales, a frame (2, k), are in the learner's state.
+
+    Parameters
+    ----------
+    columns
+        (k,) ascending indices; p is the target.
+    p
+        The number of features.
+    """
+
+    def __init__(self, columns: np.ndarray, p: int) -> None:
+        self.columns, self._p = columns, p
+        self._inputs = int(np.count_nonzero(columns < p))
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def start(self) -> np.ndarray:
+        """(2 k + 1,): the centres 0, the scales 1, and 0, because they are not final."""
+        return np.append(np.repeat([0.0, 1.0], len(self)), 0.0)
+
+    def read(self, state: Mapping[str, Any]) -> np.ndarray:
+        """Return (2 k + 1,), as `start`, of a stored state; `start` if it is from before there were scales.
+
+        Parameters
+        ----------
+        state
+            With `scales` (2, k) and `settled`.
+
+        Raises `ConfigError` if they are out of range.
+        """
+        plain = self.start[:-1].reshape(2, -1)
+        frame = finite_array({"scales": plain, **state}, "scales", plain.shape)
+        if np.abs(frame[0]).max(initial=0.0) > 2 or frame[1].min(initial=1.0) <= 0 or frame[1].max(initial=1.0) > 1:
+            raise ConfigError("state: scales out of range")
+        return np.append(frame, bool(state.get("settled", False)))
+
+    def inward(self, theta: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Return theta (d,) for columns with these centres and scales, as a new array.
+
+        Parameters
+        ----------
+        theta
+            (d,) for the columns as they are.
+        frame
+            (2, k).
+        """
+        theta = theta.copy()
+        if len(self):
+            inputs, p = self._inputs, self._p
+            (centre, scale), columns = frame, self.columns[:inputs]
+            theta[p] -= centre[inputs:].sum()  # of the target, if it is scaled
+            theta /= scale[inputs:].prod()
+            theta[p] += theta[columns] @ centre[:inputs]
+            theta[columns] *= scale[:inputs]
+        return theta
+
+    def outward(self, theta: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Return theta (d,) for the columns as they are, as a new array: the inverse of `inward`.
+
+        Parameters
+        ----------
+        theta
+            (d,) for columns with these centres and scales.
+        frame
+            (2, k).
+        """
+        theta = theta.copy()
+        if len(self):
+            inputs, p = self._inputs, self._p
+            (centre, scale), columns = frame, self.columns[:inputs]
+            theta[columns] /= scale[:inputs]
+            theta[p] -= theta[columns] @ centre[:inputs]
+            theta *= scale[inputs:].prod()
+            theta[p] += centre[inputs:].sum()
+        return theta
+
+    def caveats(self, settled: bool) -> list[str]:
+        """What the statement says of them.
+
+        Parameters
+        ----------
+        settled
+            Whether they are final.
+        """
+        if not len(self):
+            return []
+        state = "are final" if settled else "may still change"
+        return [
+            f"the centres and scales of {len(self)} columns {state}; a window that looks for them spends "
+            f"{SHARE:.0%} of its mu^2 on them"
+        ]
+
+    def search(
+        self, users: WindowUsers, frame: np.ndarray, task: Task, plan: Callable[[Task], Any], rng: Rng
+    ) -> tuple[Any, np.ndarray, bool] | None:
+        """Find new centres and scales with a share of the window's budget.
+
+        Parameters
+        ----------
+        users
+            Those of the window.
+        frame
+            (2, k), the last ones.
+        task
+            The task of the method with the whole budget.
+        plan
+            Plans the method for a task.
+        rng
+            Draws the noise.
+
+        Returns the plan for the rest of the budget, the new frame, and whether it is final. None, and nothing is asked
+        of the users, if the noise would be too large or the rest of the budget too small for the method.
+        """
+        mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)  # what is left is converted and back
+        noise = noise_of(len(self), task.users, task.items, mu * math.sqrt(SHARE))
+        if not useful(noise, len(self), task.users):
+            return None
+        rest = GaussianDP(mu * math.sqrt(1 - SHARE)).to_approx(task.budget.delta)
+        try:
+            planned = plan(replace(task, budget=rest))
+        except TooFewUsersError:
+            return None
+        return planned, *zoom(users, self.columns, frame, task.users, noise, rng)
