@@ -1,10 +1,10 @@
-"""Powers of n, d and epsilon in Table 1 of Cheu et al. 2022, sequential. Run with `python -m benchmarks.powers [--write]`.
+"""Powers of n, d and epsilon in Cheu et al. 2022, Table 1. Run with `python -m benchmarks.powers [--write]`.
 
 The distributions are those of `excess`, the hardest of the family for convex losses. One more attains the bounds of
 non-smooth losses (Theorems 4.1, 4.7 and C.3(1)), which the medians of `rates` do not: a median that is far above all
 scores, so that its loss is linear, -x'theta / 2, on the unit ball. x has d signs, of norm sqrt(2), and a mean along the
-diagonal. The mean's length is about the excess to be expected; the hardest of three is shown. `--write` writes powers.md
-and powers.png beside this file. Noise comes from seeded generators, which are for measuring only.
+diagonal. The mean's length is about the excess to be expected; the hardest of three is shown. `--write` writes
+powers.md and powers.png beside this file. Noise comes from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -106,11 +106,10 @@ class Sweep:
         steep = np.polyfit(np.log(values), np.log(self.bounds), 1)[0]
         pairs = [mean_and_error(run) for run in self.runs]
         share = max((mean + 2 * error) / bound for (mean, error), bound in zip(pairs, self.bounds, strict=True))
-        shown = f"{values[0]:,g} to {values[-1]:,g}"
+        against = f"{self.varied}, {values[0]:,g} to {values[-1]:,g}"
         fitted = pm(slope(values, self.runs))  # type: ignore[arg-type]
-        return [self.name, self.method, f"{self.varied}, {shown}", f"{self.exponent:.2f}", fitted, f"{steep:.2f}"] + [
-            f"{share:.2f}"
-        ]
+        numbers = [f"{self.exponent:.2f}", fitted, f"{steep:.2f}", f"{share:.2f}"]
+        return [self.name, self.method, against, *numbers]
 
 
 def in_n(name: str, of: Callable[[int], Setting], method: str, exponent: float) -> Sweep:
