@@ -27,7 +27,7 @@ from benchmarks.theory import mean_and_error, pm, table
 FOLDER = Path(__file__).parent
 RECORDS = 100_000
 """n where d or epsilon is varied."""
-REPETITIONS = 12
+REPETITIONS = 8
 FAR = 100.0
 """The target of the linear losses. No score is above sqrt(2)."""
 LINEAR = "linear: a median far away"

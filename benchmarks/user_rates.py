@@ -53,7 +53,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "d": (4, 16, 64),
     "epsilon": (0.25, 0.5, 1, 2),
 }
-SHARES, STRENGTHS = (0.01, 0.1), (1, 10, 100)
+SHARES, STRENGTHS = (0.004, 0.01, 0.1), (10, 100)
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def outliers_table(problem: Problem) -> str:
         cells = [measured(problem, way, Size(), share, strength) for way in WAYS[1:]]
         assert cells[-1] is not None
         shown = ["too few users" if cell is None else scientific(cell[0]) for cell in cells]
-        rows.append([f"{share:.0%}", str(strength) if share else "", *shown, str(cells[-1][1])])
+        rows.append([f"{share:.1%}", str(strength) if share else "", *shown, str(cells[-1][1])])
         rows[-1].insert(2, scientific(public(problem, Size(), share, strength)))
         print(problem.name, " | ".join(rows[-1]), flush=True)
     names = [way.name for way in WAYS[1:]]
