@@ -33,25 +33,25 @@ from streamdp.windows.task import Method, Task
 
 FOLDER = Path(__file__).parent
 DELTA = 1e-6
-DRAWS = 4
-RANGES, OUTLIERS = PrivateRange(most_queries=2**22), OutlierRemoval()
+DRAWS = 6
+RANGES, OUTLIERS = PrivateRange(), OutlierRemoval()
 
 
 @dataclass(frozen=True)
 class Size:
     """n users, m records of each, d parameters, and epsilon."""
 
-    n: int = 10_000
-    m: int = 4_096
-    d: int = 64
+    n: int = 4_000
+    m: int = 16_384
+    d: int = 16
     epsilon: float = 1.0
 
 
 SWEEPS: dict[str, tuple[float, ...]] = {
-    "n": (1_250, 2_500, 5_000, 10_000, 20_000),
-    "m": (1, 16, 256, 4_096, 65_536),
+    "n": (1_000, 2_000, 4_000, 8_000),
+    "m": (16, 128, 1_024, 16_384, 131_072),
     "d": (4, 16, 64),
-    "epsilon": (0.25, 0.5, 1, 2),
+    "epsilon": (0.5, 1, 2),
 }
 SHARES, STRENGTHS = (0.004, 0.01, 0.1), (10, 100)
 
