@@ -39,17 +39,14 @@ REPETITIONS = (8, 6, 4, 3, 2)
 COLUMNS = (10, 100, 1_000)
 WIDE = 10_000
 """The number of users where queries are counted against d."""
-MIDDLE, FEW = 4_000, 4
-"""The number of users where runs are compared against d, and their repetitions."""
 CONVEXITY = 0.1
 GROWTH = tuple(round(10 ** (k / 2)) for k in range(6, 11))  # 10^3, 10^3.5, ..., 10^5
 WRONG = 0.1
 
 
 def task(n: int, d: int = D, convexity: float = 0.0) -> Task:
-    """The unit ball; the hinge loss, and in each user's loss a regulariser convexity ||theta||^2 / 2."""
-    bound = HINGE.bound + convexity
-    return Task(n, 1, d, BUDGET, bound, HINGE.sensitivity, math.inf, convexity, 1.0, bound)
+    """The unit ball; the hinge loss, with a regulariser of this strong convexity."""
+    return Task(n, 1, d, BUDGET, HINGE.bound, HINGE.sensitivity, math.inf, convexity, 1.0, HINGE.bound)
 
 
 class Window:
@@ -58,8 +55,8 @@ class Window:
     x = (s, z) with s = +-1, z uniform on the unit sphere, so ||x||^2 = 2 and no record is weighted down; y is the sign
     s but for a tenth. Records come in pairs (s, z), (s, -z), so the average loss is even in the coordinates of z, and
     its optimum has zeros there; along s it falls up to theta = (1, 0, ..., 0), where it is 2 times the share of wrong
-    ones. All right ones have their kink there. It stays the optimum with a regulariser of a strong convexity below 0.8,
-    the slope below the kink. For new users it is the optimum, too: `expected`.
+    ones. All right ones have their kink there. It stays the optimum with a regulariser in each user's loss, convexity
+    ||theta||^2 / 2 below 0.8, the slope below the kink. For new users it is the optimum, too: `expected`.
     """
 
     def __init__(self, n: int, d: int, seed: int, convexity: float = 0.0) -> None:
@@ -173,27 +170,6 @@ def measured(n: int, repetitions: int, d: int = D, seed: int = 0) -> Row:
     return Row(n, plan, sgd, excess, rival)
 
 
-@dataclass(frozen=True)
-class Learned:
-    """One plan and the excess of its runs."""
-
-    n: int
-    d: int
-    plan: Plan
-    excess: np.ndarray
-
-
-def learned(objective: str, n: int, repetitions: int, d: int = D, convexity: float = 0.0, seed: int = 0) -> Learned:
-    """Run it; the excess of the expected loss for "sco", of the window's for "erm"."""
-    method = ConvolutionSmoothing(objective)
-    plan, found = method.plan(task(n, d, convexity)), []
-    for i in range(seed, seed + repetitions):
-        window = Window(n, d, i, convexity)
-        theta = method.run(plan, window, np.zeros(d), SeededEntropy(i, 1 << 16)).theta
-        found.append(window.expected(theta) if objective == "sco" else window.excess(theta))
-    return Learned(n, d, plan, np.array(found))
-
-
 def slope(sizes: Sequence[int], values: Sequence[float]) -> float:
     """Of log values on log sizes, by least squares."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
@@ -302,69 +278,6 @@ def measured_table(rows: Sequence[Row]) -> str:
     return table([*head, "SGD's queries over ours"], cells)
 
 
-def wide_table(rows: Sequence[tuple[int, Row]]) -> str:
-    """A row a d, both run, and the slopes."""
-    cells = []
-    for d, row in rows:
-        ours, theirs = row.smoothed.queries, row.sgd.run.queries
-        excess = [pm(mean_and_error(found), 4) for found in (row.excess, row.sgd_excess)]
-        cells.append([f"{d:,}", f"{ours:,}", excess[0], f"{theirs:,.0f}", excess[1], f"{theirs / ours:.2f}"])
-    columns = [d for d, _ in rows]
-    ours, theirs = (
-        slope(columns, q) for q in zip(*((r.smoothed.queries, r.sgd.run.queries) for _, r in rows), strict=True)
-    )
-    paper = slope(columns, [float(theory("erm", np.array([float(row.n)]), d)[0]) for d, row in rows])
-    cells.append(["slope", f"{ours:.2f}", "", f"{theirs:.2f}", "", ""])
-    cells.append(["slope of the paper's bound", f"{paper:.2f}", "", "", "", ""])
-    return table(["columns", "queries", "excess", "SGD: queries", "SGD: excess", "SGD's queries over ours"], cells)
-
-
-def learned_table(rows: Sequence[Learned], varied: str, paper: Sequence[float]) -> str:
-    """A row an n or d, and the slopes; `paper` has those of its queries and its excess."""
-    cells = [
-        [
-            f"{getattr(row, varied):,}",
-            f"{row.plan.queries:,}",
-            "{:.2e} ± {:.0e}".format(*mean_and_error(row.excess)),
-            f"{row.plan.excess:.3f}",
-        ]
-        for row in rows
-    ]
-    sizes = [getattr(row, varied) for row in rows]
-    fitted = [
-        [row.plan.queries for row in rows],
-        [row.excess.mean() for row in rows],
-        [row.plan.excess for row in rows],
-    ]
-    cells.append(["slope", *(f"{slope(sizes, values):.2f}" for values in fitted)])
-    cells.append(["slope of the paper's bound", f"{paper[0]:.2f}", f"{paper[1]:.2f}", ""])
-    return table([varied, "queries", "excess", "bound"], cells)
-
-
-def new_users(n: np.ndarray, d: int) -> np.ndarray:
-    """The paper's excess for new users, up to a constant."""
-    return np.asarray(1 / np.sqrt(n) + math.sqrt(d) / n)
-
-
-def runs_section() -> dict[str, str]:
-    """The tables of runs."""
-    wide = [(d, measured(MIDDLE, FEW, d)) for d in COLUMNS]
-    strong = [learned("erm", n, FEW, convexity=CONVEXITY) for n in SIZES]
-    sco = [learned("sco", n, FEW) for n in GROWTH[1:4]]
-    across = [learned("sco", WIDE, FEW, d) for d in COLUMNS]
-    n, m = np.array(SIZES, dtype=float), np.array(GROWTH[1:4], dtype=float)
-    columns = [float(theory("sco", np.array([float(WIDE)]), d)[0]) for d in COLUMNS]
-    least = [float(new_users(np.array([float(WIDE)]), d)[0]) for d in COLUMNS]
-    return {
-        "wide": wide_table(wide),
-        "strong": learned_table(strong, "n", (slope(SIZES, theory("erm", n, D).tolist()), -2.0)),
-        "sco": learned_table(
-            sco, "n", (slope(GROWTH[1:4], theory("sco", m, D).tolist()), slope(GROWTH[1:4], new_users(m, D).tolist()))
-        ),
-        "across": learned_table(across, "d", (slope(COLUMNS, columns), slope(COLUMNS, least))),
-    }
-
-
 def finding(rows: Sequence[Row]) -> str:
     """What holds, in words."""
     fewer = [row for row in rows if row.smoothed.queries < row.sgd.run.queries]
@@ -441,26 +354,6 @@ only the growth compares:
 
 {convex}
 
-## Runs
-
-Against the number of columns, {middle:,} users, {few} repetitions, SGD planned as in the first section:
-
-{wide_runs}
-
-Strongly convex: each user's loss has a regulariser of its own, {convexity:g} ||theta||^2 / 2, which leaves the optimum
-where it is. d = {d}. The paper's excess is d / (n^2 eps^2) up to constants and logarithms:
-
-{strong}
-
-New users (SCO), d = {d}. The excess is that of the expected loss; the paper's is n^-1/2 + d^1/2 / (n eps) up to
-constants and logarithms:
-
-{sco}
-
-And {wide:,} users against d:
-
-{across}
-
 Took {seconds:.0f} s.
 """
 
@@ -475,7 +368,7 @@ def main() -> None:
     for n, repetitions in zip(SIZES, REPETITIONS, strict=True):
         rows.append(measured(n, repetitions))
         print(f"{n:,} users, {time.perf_counter() - started:.0f} s", flush=True)
-    curves, runs = [growth(n, D) for n in GROWTH], runs_section()
+    curves = [growth(n, D) for n in GROWTH]
     text = TEXT.format(
         d=D,
         repetitions=", ".join(map(str, REPETITIONS)),
@@ -486,12 +379,6 @@ def main() -> None:
         columns=columns_table([growth(WIDE, d) for d in COLUMNS]),
         convexity=CONVEXITY,
         convex=convex_table([growth(n, D, CONVEXITY) for n in GROWTH]),
-        middle=MIDDLE,
-        few=FEW,
-        wide_runs=runs["wide"],
-        strong=runs["strong"],
-        sco=runs["sco"],
-        across=runs["across"],
         seconds=time.perf_counter() - started,
     )
     print(text)
