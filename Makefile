@@ -98,9 +98,11 @@ bench: $(STAMP)
 
 theory: $(STAMP)
 	$(BIN)/python -m benchmarks.theory --write
+	$(BIN)/python -m benchmarks.noisy_rates --write
 
 rates: $(STAMP)
 	$(BIN)/python -m benchmarks.rates --write
+	$(BIN)/python -m benchmarks.powers --write
 
 trust: $(STAMP)
 	$(BIN)/python -m benchmarks.trust --write
@@ -122,8 +124,10 @@ user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.windowed --write
 	$(BIN)/python -m benchmarks.user_excess --write
 	$(BIN)/python -m benchmarks.user_level --write
+	$(BIN)/python -m benchmarks.user_rates --write
 	$(BIN)/python -m benchmarks.few_users --write
 	$(BIN)/python -m benchmarks.subquadratic --write
+	$(BIN)/python -m benchmarks.subquadratic_runs --write
 
 # All studies of the papers at full size, two at a time, with a progress line; goes on where it ended.
 figures: $(STAMP)

@@ -29,12 +29,16 @@ NAMES = [f"x{j}" for j in range(D)]
 METHODS = ("pan-private", "shuffle", "SGD")
 FAMILY = 7
 
-_SIGNS = np.array(list(itertools.product([-1.0, 1.0], repeat=D)))
-_STEEP = _SIGNS * 2.0 ** -np.arange(D)
+
+def even(d: int) -> np.ndarray:
+    """All signs of d equal scales (2^d, d), of norm sqrt(2): covariance 2 I / d."""
+    return np.array(list(itertools.product([-1.0, 1.0], repeat=d))) * math.sqrt(2 / d)
+
+
+_EVEN = even(D)
+_STEEP = np.sign(_EVEN) * 2.0 ** -np.arange(D)
 """Curvatures a factor of 1024 apart: at every n of the range some directions are too flat to be settled, as in the
 worst case of the theorems. Norm below sqrt(2), so that no Mallows weight plays a part."""
-_EVEN = _SIGNS / math.sqrt(3)
-"""Norm sqrt(2), covariance I / 3."""
 _WIDE = 2.55  # half the width of the uniform noise: no residual within the ball is larger than this
 
 
@@ -56,6 +60,12 @@ class Setting:
     excess_of: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convexity: float = 0.0
     methods: tuple[str, ...] = METHODS
+    budget: str = "eps=1,delta=1e-6"
+
+    @property
+    def d(self) -> int:
+        """The number of features."""
+        return self.points.shape[1]
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
         """n records: X (n, d), y (n,)."""
@@ -75,23 +85,29 @@ class Setting:
     def family(self) -> list[Setting]:
         """The same with all scales equal, each time half as long: curvatures from 1 to 2^-12, one at a time."""
         scales = 2.0 ** -np.arange(FAMILY)
-        return [replace(self, name=f"{self.name}, worst of {FAMILY}", points=_EVEN * scale) for scale in scales]
+        points = even(self.d)
+        return [replace(self, name=f"{self.name}, worst of {FAMILY}", points=points * scale) for scale in scales]
+
+    def wide(self, d: int) -> Setting:
+        """The same with d equal scales, theta* of the same norm, and the strong convexity that is left: 6 / d times."""
+        truth = np.full(d, np.linalg.norm(self.truth) / math.sqrt(d))
+        return replace(self, points=even(d), truth=truth, convexity=self.convexity * D / d)
 
     @property
     def start(self) -> float:
         """The excess of theta_0 = 0."""
-        return self.excess(np.zeros(D))
+        return self.excess(np.zeros(self.d))
 
     def model(self, method: str, n: int, seed: int | None = None) -> BatchedModel:
-        """A fresh estimator for n records, eps = 1 and delta = 1e-6."""
+        """A fresh estimator for n records."""
         classify = isinstance(self.loss, Logistic)
         kinds = (PanPrivateClassifier, ShuffleClassifier) if classify else (PanPrivateRegressor, ShuffleRegressor)
         options = {"method": "sgd" if method == "SGD" else "ac-sa"}
         return kinds[method != "pan-private"](
             self.loss,
-            "eps=1,delta=1e-6",
+            self.budget,
             domain=L2Ball(self.radius),
-            features=NAMES,
+            features=[f"x{j}" for j in range(self.d)],
             intercept=False,
             horizon=n,
             seed=seed,

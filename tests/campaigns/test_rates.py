@@ -14,6 +14,7 @@ import pytest
 from scipy.optimize import minimize
 
 from benchmarks.excess import SETTINGS, Setting
+from benchmarks.powers import linear
 from benchmarks.rates import FAMILY_REPETITIONS, REPETITIONS, SIZES, Curve, curve, ratio, worst
 from streamdp.optim import ac_sa
 
@@ -61,6 +62,25 @@ def test_the_excess_is_the_mean_loss_of_drawn_records(setting: Setting):
     loss = setting.loss
     lost = np.array([loss.value(theta, x, v) - loss.value(setting.truth, x, v) for x, v in zip(X, y, strict=True)])
     assert abs(lost.mean() - setting.excess(theta)) < 4 * lost.std() / np.sqrt(len(lost))
+
+
+def test_the_linear_loss_is_what_it_is_said_to_be():
+    """The excess is the mean loss of drawn records, within four standard errors, and the unit ball has no less."""
+    setting, theta = linear(6, 0.3), np.array([0.4, -0.2, 0.1, 0.0, 0.3, -0.5])
+    X, y = setting.draw(np.random.default_rng(1), 20_000)
+    lost = (np.abs(y - X @ theta) - np.abs(y - X @ setting.truth)) / 2
+    assert abs(lost.mean() - setting.excess(theta)) < 4 * lost.std() / np.sqrt(len(lost))
+    assert setting.excess(setting.truth) == pytest.approx(0, abs=1e-12)
+    assert setting.excess(theta / np.linalg.norm(theta)) > 0
+
+
+def test_other_dimensions_are_as_strongly_convex_as_they_say():
+    """The expected squared loss is convexity / 2 times the squared distance from the optimum, and no more."""
+    for d in (2, 6, 8):
+        wide = STRONG.wide(d)
+        assert np.linalg.norm(wide.truth) == pytest.approx(0.8)
+        off = np.random.default_rng(d).standard_normal(d) / 10
+        assert wide.excess(wide.truth + off) == pytest.approx(wide.convexity / 2 * off @ off)
 
 
 # --- rates --------------------------------------------------------------------------------------------------
