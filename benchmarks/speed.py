@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.config.job import JobConfig, make_config
 from streamdp.data.preprocessing import BoundsScaler
-from streamdp.optim.losses import Logistic
-from streamdp.privacy.guarantees import ApproxDP
+from streamdp.optim.losses import Huber, Logistic
+from streamdp.privacy.entropy import Entropy
+from streamdp.privacy.guarantees import ApproxDP, parse_budget
+from streamdp.privacy.mechanisms import calibrated, mechanism_for
+from streamdp.privacy.mechanisms.base import randomize_rows
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import Publisher
@@ -255,8 +259,14 @@ def in_arrays() -> list[Row]:
     budgets = np.random.default_rng(1).uniform(0.5, 2, len(y))
     floor = "`learn_arrays`, no noise"
     found = {floor: arrays_of(LDPASGDRegressor(mechanism="none", features=FEATURES), X, y)}
+    loss, size = Huber(), 12  # ten coefficients, the intercept and Huber's scale
+    found["the keystream of such noise alone"] = Work(lambda: keystream(len(y) * size), len(y))
     for name, budget in (("gaussian", "mu=1"), ("laplace", "eps=1"), ("privunit", "eps=1")):
         model = LDPASGDRegressor(budget=budget, mechanism=name, features=FEATURES)
+        spent = parse_budget(budget)
+        noise = calibrated(mechanism_for(name, spent), spent, loss.bound, loss.sensitivity)
+        run = partial(randomize_rows, noise.code, noise.rows(size), np.zeros((20_000, size)), Entropy())
+        found[f"noise alone, {name}"] = Work(run, 20_000)
         found[f"`learn_arrays`, {name}"] = arrays_of(model, X, y, None, floor, 0.6, 5e6)
         found[f"`learn_arrays`, {name}, a budget for each"] = arrays_of(model, X, y, budgets, floor, 0.6, 5e6)
     found["`learn_arrays`, PanPrivateRegressor"] = arrays_of(PanPrivateRegressor(features=FEATURES), X, y, least=5e6)
@@ -266,6 +276,14 @@ def in_arrays() -> list[Row]:
     found["numpy's `X @ w`"] = Work(lambda: X @ w, len(y))
     found["`predict_arrays`"] = Work(lambda: model.predict_arrays(X), len(y), "numpy's `X @ w`", 0.5)
     return compared(found)
+
+
+def keystream(words: int) -> None:
+    """Fill the buffer of a generator until it had so many words."""
+    source = Entropy()
+    for _ in range(0, words, len(source.words) - 1):
+        source.discard()
+        source.refill()
 
 
 def arrays_of(

@@ -89,6 +89,7 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
     _losses = (Logistic, Softmax, Hinge)
 
     classes: Sequence[Hashable] | None
+    _index: dict[Any, float]
     probabilistic = True
     """Whether the loss gives probabilities of the classes."""
 
