@@ -254,6 +254,8 @@ class StreamEstimator(river_base.Estimator):
 
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
+        if subject is None and self.ledger is not None:
+            _warn_of_no_subject(self.ledger)
         if self._record_cap is not None and self.per_record_budgets:
             budget = self._record_cap.scaled(budget, self.record_budget)
         target = self._encode_target(y)
@@ -366,7 +368,9 @@ class StreamEstimator(river_base.Estimator):
             raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         self._check_rows(X, y)
         admitted = None
-        if self.ledger is not None and subjects is not None:
+        if subjects is None and self.ledger is not None:
+            _warn_of_no_subject(self.ledger)
+        elif self.ledger is not None and subjects is not None:
             mask = self.ledger.admit_many(subjects, self._default_spend(amounts), amounts)
             refused = len(mask) - int(np.count_nonzero(mask))
             if refused:
@@ -518,3 +522,13 @@ class StreamEstimator(river_base.Estimator):
             caveats=tuple(caveats),
             unit=self._unit,
         )
+
+
+def _warn_of_no_subject(ledger: Ledger) -> None:
+    """Warn that records without a subject are learned under no cap."""
+    warnings.warn(
+        f"records without a subject are learned, and the ledger's cap {ledger.cap} does not limit them: pass `subject` "
+        "or `subjects`, also through each pipeline and wrapper",
+        PrivacyWarning,
+        stacklevel=4,
+    )

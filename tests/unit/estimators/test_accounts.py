@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from river import (
     compose,
@@ -193,6 +194,18 @@ def test_a_ledger_bounds_what_a_person_spends_in_all_estimators_of_a_wrapper(nam
     assert sum(one.n_seen for one in found) == 15
     assert sum(one.n_refused for one in found) >= 85
     assert [ledger.spent(f"p{i}").epsilon for i in range(5)] == [3] * 5
+
+
+def test_records_that_lost_their_subject_on_the_way_warn() -> None:
+    """A wrapper may drop what it does not know, and then no cap holds."""
+    model, (x, y) = classifier(ledger=Ledger("eps=3")), next(stream(1))
+    with pytest.warns(PrivacyWarning, match="cap eps=3 does not limit them"):
+        model.learn_one(x, y)
+    with pytest.warns(PrivacyWarning, match="subjects"):
+        model.learn_arrays(np.zeros((2, 2)), np.zeros(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.learn_one(x, y, subject="ann")
 
 
 def test_an_account_of_nothing_private_is_refused() -> None:
