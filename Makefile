@@ -127,7 +127,6 @@ user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.user_rates --write
 	$(BIN)/python -m benchmarks.few_users --write
 	$(BIN)/python -m benchmarks.subquadratic --write
-	$(BIN)/python -m benchmarks.subquadratic_runs --write
 
 # All studies of the papers at full size, two at a time, with a progress line; goes on where it ended.
 figures: $(STAMP)

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.rates import slope
-from benchmarks.theory import mean_and_error, pm, table
+from benchmarks.theory import mean_and_error, table
 from streamdp import ApproxDP, GaussianDP
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.range_mean import RangeMean
@@ -32,13 +31,6 @@ DIMENSIONS = (16, 64, 256, 1024, 4096)
 QUERIES = (1, 32)
 MEASURED = {16: (500, 1000, 4000), 1024: (1000, 4000, 8000)}
 REPETITIONS = {16: 40, 1024: 6}
-RATES = {
-    "users": ((2_000, 4_000, 8_000, 16_000), -1.0),
-    "items": ((625, 2_500, 10_000, 40_000), -0.5),
-    "d": ((16, 64, 256), 0.5),
-    "queries": ((1, 4, 16, 64), 0.5),
-}
-"""What is varied, and the exponent of Asi and Liu 2024, Theorem 3.2, up to logarithms."""
 USELESS = "does not pay"
 
 
@@ -54,9 +46,9 @@ def ranges(d: int, users: int, queries: int = 1) -> RangeMean | None:
     return mean if mean.share else None
 
 
-def outliers(d: int, users: int, queries: int = 1, spread: float = SPREAD) -> ConcentratedMean | None:
+def outliers(d: int, users: int, queries: int = 1) -> ConcentratedMean | None:
     """USER-AL, as `OutlierRemoval` plans it; None where it does not lower the noise."""
-    distance = math.sqrt(2) * spread * (1 + math.sqrt(2 * math.log(1 / OUTLIERS)))
+    distance = math.sqrt(2) * SPREAD * (1 + math.sqrt(2 * math.log(1 / OUTLIERS)))
     mean = ConcentratedMean.planned(BUDGET, users, d, queries, BOUND, distance, "weighted", OUTLIERS, FAILURE)
     return mean if mean and mean.noise < 2 * BOUND * math.sqrt(queries) / (users * MU) else None
 
@@ -83,11 +75,11 @@ def needed(name: str, d: int, queries: int) -> int:
     return least(lambda users: METHODS[name](d, users, queries) is not None)
 
 
-def vectors(d: int, users: int, rng: np.random.Generator, spread: float = SPREAD) -> np.ndarray:
-    """Gaussian vectors (n, d) at a root mean square distance of `spread` from a mean of norm 0.9."""
+def vectors(d: int, users: int, rng: np.random.Generator) -> np.ndarray:
+    """Gaussian vectors (n, d) at a root mean square distance of `SPREAD` from a mean of norm 0.9."""
     middle = rng.standard_normal(d)
     middle *= 0.9 * BOUND / np.linalg.norm(middle)
-    return middle + rng.standard_normal((users, d)) * (spread / math.sqrt(d))
+    return middle + rng.standard_normal((users, d)) * (SPREAD / math.sqrt(d))
 
 
 def error(mean: RangeMean | ConcentratedMean, points: np.ndarray, seed: int) -> float:
@@ -110,32 +102,6 @@ def measured(d: int, users: int) -> list[str]:
         value, deviation = mean_and_error(squares)
         row.append(f"{math.sqrt(value):.1e} ± {deviation / (2 * math.sqrt(value)):.0e}")
     return row
-
-
-def answered(users: int, items: int, d: int, queries: int) -> tuple[float, float]:
-    """The root mean square error of all answers of a run with outlier removal, and its Monte Carlo standard error, over
-    ten runs. Vectors are within 1 / sqrt(m) of their mean."""
-    spread, squares = 1 / math.sqrt(items), []
-    mean = outliers(d, users, queries, spread)
-    assert mean is not None
-    for seed in range(10):
-        points = vectors(d, users, np.random.default_rng(seed), spread)
-        truth, run = points.mean(axis=0), Answers(mean, SeededEntropy(seed, 1 << 14))
-        found = [run.of(points) for _ in range(queries)]
-        squares.append(np.mean([math.inf if one is None else np.sum((one - truth) ** 2) for one in found]))
-    value, deviation = mean_and_error(np.array(squares))
-    return math.sqrt(value), deviation / (2 * math.sqrt(value))
-
-
-def rates_table() -> str:
-    """A row for what is varied: the errors, the slope and that of Theorem 3.2."""
-    base, rows = {"users": 4_000, "items": 2_500, "d": 16, "queries": 4}, []
-    for varied, (values, exponent) in RATES.items():
-        pairs = [answered(**base | {varied: value}) for value in values]
-        fitted, error = slope(values, [np.array([a - e, a + e]) for a, e in pairs])
-        shown = [f"{value:,}: {a:.1e} ± {e:.0e}" for value, (a, e) in zip(values, pairs, strict=True)]
-        rows.append([varied, "; ".join(shown), pm((fitted, error)), f"{exponent:g}"])
-    return table(["against", "error", "slope", "theorem"], rows)
 
 
 def finding(rows: list[list[str]]) -> str:
@@ -196,14 +162,6 @@ Root mean square distance from the users' mean, ± one Monte Carlo standard erro
 
 {finding}
 
-## How the error falls
-
-Outlier removal, Asi and Liu 2024, Theorem 3.2: tau sqrt(d T) / (n epsilon) up to logarithms, tau = 1 / sqrt(m) for m
-records ("items") of each user. The theorem prints no d, but has noise in each of d coordinates. Root mean square error
-of all answers of ten runs; n = 4,000, m = 2,500, d = 16 and T = 4 queries, but for what is varied.
-
-{rates}
-
 Took {seconds:.0f} s.
 """
 
@@ -234,7 +192,6 @@ def main() -> None:
         high=f"{high:,}",
         measured=table(["d", "users", "cut at the bound", "private ranges", "outlier removal"], rows),
         finding=finding(rows),
-        rates=rates_table(),
         seconds=time.perf_counter() - started,
     )
     print(text)

@@ -25,9 +25,9 @@ from benchmarks.rates import slope
 from benchmarks.theory import mean_and_error, pm, table
 
 FOLDER = Path(__file__).parent
-RECORDS = 100_000
+RECORDS = 31_623
 """n where d or epsilon is varied."""
-REPETITIONS = 6
+REPETITIONS = 5
 FAR = 100.0
 """The target of the linear losses. No score is above sqrt(2)."""
 LINEAR = "linear: a median far away"
@@ -168,6 +168,8 @@ def picture(path: Path, found: Sequence[Sweep]) -> None:
             axis.errorbar(values, pairs[:, 0], 2 * pairs[:, 1], **style)
             axis.plot(values, sweep.bounds, "--", color=colour, lw=1)
         axis.set(xscale="log", yscale="log", xlabel=label)
+        axis.set_xticks(shown[0].values, [f"{value:,g}" for value in shown[0].values])
+        axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("excess loss; dashed: the plan's bound")
     axes[0].legend(fontsize=8)
