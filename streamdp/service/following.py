@@ -107,7 +107,7 @@ class Follower:
         read = Store.snapshots(self._config.store_path, self._config.job)
         if self._several:
             held = Store.held_shards(self._config.store_path, self._config.job)
-            self._held |= dict.fromkeys(held, time.monotonic())
+            self._held = self._held | dict.fromkeys(held, time.monotonic())  # a new one: another thread may read it
         with self._lock:
             self._read = read
             snapshots = self._known()
