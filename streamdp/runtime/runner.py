@@ -10,6 +10,7 @@ after a crash, at once.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Source
-from streamdp.errors import ConfigError, LedgerConflictError, SourceError
+from streamdp.errors import ConfigError, LedgerConflictError, NotAvailableError, SourceError
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
@@ -215,12 +216,18 @@ class Runner:
             self._position = self._committed_position = snapshot.position
             self._resume_letters(snapshot)
             self._show(snapshot)
-        elif self._dead_letters is not None or self._estimator.commits_at_every_boundary:
-            self._call(partial(self._write, self._estimator.state_dict()))
-            self._committed_position = self._position
+        elif self._dead_letters is not None:
+            self._commit_start()
+        elif self._estimator.commits_at_every_boundary:
+            with contextlib.suppress(NotAvailableError):  # features that the first record will declare
+                self._commit_start()
         if snapshot is None and self._estimator.ledger is not None and self._estimator.ledger.several_jobs:
             self._first = self._estimator.state_dict()
         self._committed_at = self._noted_at = self._clock()
+
+    def _commit_start(self) -> None:
+        self._call(partial(self._write, self._estimator.state_dict()))
+        self._committed_position = self._position
 
     def _roll_back(self) -> None:
         """Go back to the last commit, because another job spent from the same people: some no longer fit their caps."""
