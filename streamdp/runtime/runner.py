@@ -10,6 +10,7 @@ as after a crash, at once.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
-from streamdp.errors import ConfigError, ConflictError, SourceError
+from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
@@ -219,12 +220,20 @@ class Runner:
             self._position = self._committed_position = snapshot.position
             self._resume_letters(snapshot)
             self._show(snapshot)
-        elif self._dead_letters is not None or self._estimator.commits_at_every_boundary:
-            self._call(partial(self._write, self._estimator.state_dict()))
-            self._committed_position = self._position
-        if snapshot is None:
-            self._first = self._estimator.state_dict()
+        else:
+            self._begin_job()
         self._committed_at = self._noted_at = self._clock()
+
+    def _begin_job(self) -> None:
+        try:
+            self._first = self._estimator.state_dict()
+        except NotAvailableError:  # the first record will declare the features
+            if self._dead_letters is not None:
+                raise
+            return
+        if self._dead_letters is not None or self._estimator.commits_at_every_boundary:
+            self._call(partial(self._write, self._first))
+            self._committed_position = self._position
 
     def _roll_back(self) -> None:
         """Go back to the last commit, because another process has committed what this one did not know of."""

@@ -74,6 +74,18 @@ def test_commits_fall_between_windows(tmp_path: Path, window: int, people: int) 
     assert len(ends) > 4
 
 
+@pytest.mark.parametrize("features", [["a", "b"], None])
+def test_a_job_commits_its_start_if_it_knows_the_features(tmp_path: Path, features: list[str] | None) -> None:
+    """So readers see how many records wait in the first window. Without features the first record names them."""
+    with Store(tmp_path / "a.db", "job", "f") as store:
+        model = WindowedRegressor(features=features, budget="eps=8,delta=1e-6", window=100)
+        runner = Runner(MemorySource(items(3, 3), ["a", "b"]), model, store)
+        with pytest.warns(WindowWarning, match="3 users are too few"):
+            assert (runner.run(), runner.waiting) == (Counts(), 3)
+    snapshot = Store.snapshot(tmp_path / "a.db")
+    assert (snapshot and (snapshot.counts, snapshot.waiting)) == (features and (Counts(), 3))
+
+
 def test_the_open_window_is_read_again_after_a_crash(tmp_path: Path) -> None:
     """As if there had been no crash: the model, the counts and the spends, bit for bit."""
     stream = items(60, 6)
