@@ -323,6 +323,9 @@ def main() -> None:
             else:
                 print(json.dumps(in_process(data, kind, store)))
             return
+        from benchmarks.speed import machine
+
+        about = machine()
         whole, part = folder / "whole", folder / "part"
         make(whole, asked.rows)
         make(part, asked.rows // 10)
@@ -335,16 +338,14 @@ def main() -> None:
         parts = measure(str(part), "stages", "local[1]", str(asked.rows // 10))
         parts["pan_run"] = measure(str(part), "pan-private", "", "")["seconds"]
         print(parts, flush=True)
-    page = text(found, parts, asked.rows)
+    page = text(about, found, parts, asked.rows)
     if asked.write:
         PAGE.write_text(page)
     else:
         print(page)
 
 
-def text(found: dict[tuple[str, str], dict[str, float]], parts: dict[str, float], rows: int) -> str:
-    from benchmarks.speed import machine
-
+def text(about: str, found: dict[tuple[str, str], dict[str, float]], parts: dict[str, float], rows: int) -> str:
     lines = [
         f"| {rows:,} | {kind} | {by} | {one['seconds']:.1f} | {rows / one['seconds']:,.0f} "
         f"| {one['memory'] / 1e6:,.0f} MB |"
@@ -377,7 +378,7 @@ def text(found: dict[tuple[str, str], dict[str, float]], parts: dict[str, float]
         start=found["LDP", "Spark, local[1]"]["start"],
         cluster_start=found["LDP", f"Spark, {CLUSTER}"]["start"],
         cluster=CLUSTER,
-        machine=machine(),
+        machine=about,
         rows="\n".join(lines),
         parts_rows=few,
         fixed=fixed,

@@ -30,7 +30,7 @@ bits of each person. It adds a part when it reads it, and overwrites it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,7 +167,7 @@ class DividedModel(BatchedModel):
             finally:
                 self._discard()
 
-    def learn_parts(self, sizes: Iterable[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]) -> None:
+    def learn_parts(self, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]) -> None:
         """Learn the next batches, whose records are in other processes.
 
         Parameters
@@ -185,8 +185,8 @@ class DividedModel(BatchedModel):
         self._need_no_account("learn_parts")
         with self._rng.lock:
             self._need_boundary()
-            missing = 0
-            for number, records in enumerate(sizes):
+            missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
+            for number, records in enumerate(learned):
                 self._begin_phase()
                 planned = self._batch
                 if records > planned:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from streamdp.spark.gathering import ClusterUsers, Question
 from streamdp.spark.sealing import Seal, seal
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
+from streamdp.windows import newton
 from tests.support.commands import Quick
 from tests.support.documents import Shell, blocks
 from tests.support.paths import ROOT
@@ -187,6 +189,12 @@ def windowed(store: Path | str, **more: Any) -> dict[str, Any]:
     return job(store, model=model, schema=NO_BUDGETS, cap="eps=8,delta=1e-6", source=source) | more
 
 
+@pytest.fixture
+def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four rounds of a window, here and in the file runner; each is a job of Spark, and all are alike."""
+    monkeypatch.setattr(newton, "NewtonSteps", partial(newton.NewtonSteps, rounds=4))
+
+
 def people(n: int, first: int = 0, each: int = 3) -> dict[str, list[Any]]:
     """n records of `n / each` people and some bad ones; a person has a record in every part of the data."""
     records = rows(n, first)
@@ -195,7 +203,7 @@ def people(n: int, first: int = 0, each: int = 3) -> dict[str, list[Any]]:
 
 
 def test_a_window_on_several_executors_is_that_of_one_process(
-    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_rounds: None
 ) -> None:
     """Two parts, tasks that fail once, a cap: all numbers are the file runner's, and no sum left in the clear."""
     records, settings = people(3000), windowed(tmp_path / "spark.db")
@@ -208,7 +216,7 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     bad = records["origin"].count("XXX")
     assert first.dead == bad
     assert first.learned + first.refused == 3000
-    assert len(sums) == 16
+    assert len(sums) == 4
     theirs = learned_from_a_file(settings, records, tmp_path)
     assert_same(committed(settings["store"]).snapshot, theirs)
     assert not any(total.any() for total in sums)  # overwritten
@@ -222,7 +230,9 @@ def test_a_window_on_several_executors_is_that_of_one_process(
     assert not [path for path in kept if path.suffix != ".csv" and SECRET.encode() in path.read_bytes()]
 
 
-def test_a_stream_of_windows_goes_on_after_one_that_is_too_small(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_of_windows_goes_on_after_one_that_is_too_small(
+    spark: SparkSession, tmp_path: Path, few_rounds: None
+) -> None:
     data, store = tmp_path / "data", tmp_path / "a.db"
     data.mkdir()
     parts = [people(30, 5000), people(1500)]

@@ -230,6 +230,17 @@ def test_what_does_not_fit_is_refused_before_it_is_counted() -> None:
             call()
 
 
+@pytest.mark.parametrize("method", ["newton", "ac-sa"])
+def test_without_records_nothing_happens(method: str) -> None:
+    driver = model(PanPrivateRegressor, method=method)
+    before = driver.state_dict()
+    driver.learn_parts([0, 0], lambda batch, state: [])
+    after = driver.state_dict()
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+
+
 def test_a_sum_is_spent_before_it_is_asked_for_and_is_overwritten_when_it_is_added() -> None:
     driver = model(PanPrivateRegressor, batch_size=10)
     sums: list[np.ndarray] = []
