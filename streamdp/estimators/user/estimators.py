@@ -115,7 +115,12 @@ _PARAMETERS = {
         some users are asked where the averages lie, as in the paper, and the averages of the others are cut around that
         point. It matters for accuracy only, see the module.""",
     "ledger": "A `Ledger` that caps what each subject spends, one budget for each report; None: no cap.",
-    "target": TARGET,
+    "target": TARGET.format("""of the centre and spread that `scaling` gives"""),
+    "scaling": """
+        "private": the centre and the spread of the target are learned from one bit of each of the first users, who send
+        no gradient (see `asked_target`); "declared": the middle and half the width of its bounds; "none"; None:
+        "private" for a target with bounds, an intercept and no domain, `smoothness` or `strong_convexity`, with
+        method="asgd"; with "ac-sa" "declared".""",
 }
 _LOSS = """
     A name or a `Loss`: {}.
@@ -156,6 +161,7 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
         strong_convexity: float = 0.0,
         method: str = "auto",
         target: tuple[float, float] | None = None,
+        scaling: str | None = None,
     ) -> None:
         self._construct(locals())
 
