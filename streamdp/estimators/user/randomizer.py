@@ -184,14 +184,15 @@ class UserRandomizer:
             from streamdp.data.declaration import declared_bounds  # it needs polars: half a second to import
 
             low, high = declared_bounds("target", self.target[:2])
-            _, _, centre, scale = self.target
-            if not (math.isfinite(centre) and 0 < scale < math.inf):
+            *_, centre, scale = self.target
+            if len(self.target) != 4 or not (math.isfinite(centre) and 0 < scale < math.inf):
                 raise ConfigError("target: expected a finite centre and a positive, finite scale")
             object.__setattr__(self, "target", Units(low, high, float(centre), float(scale)))
         if self.question is not None:
             if self.target is None or self.coordinate is not None:
                 raise ConfigError("question: only a target with bounds can be asked about, and nothing else with it")
-            object.__setattr__(self, "question", Question(*self.question))
+            low, high, turn = self.question
+            object.__setattr__(self, "question", Question(float(low), float(high), int(turn)))
         self.loss.check_theta(self.point, self._columns)
         if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
             raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
