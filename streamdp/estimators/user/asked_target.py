@@ -82,6 +82,13 @@ class AskedTarget(UserRecords):
         """Reports that were one bit about the centre and the spread of the target, and not a gradient."""
         return 0 if self._search is None else self._search.asked
 
+    def _place_of_target(self) -> tuple[float, float, float]:
+        if self._search is None or self._bounds is None:
+            return 0.0, 1.0, np.inf
+        low, high = self._bounds
+        centre, unit = self._search.place
+        return centre, 0.0 if self._search.open else unit, high / 2 - low / 2
+
     def _ask(self, search: TargetSearch, y: np.ndarray) -> None:
         """Let a user with these targets (k,) answer the open question."""
         assert self._bounds is not None
