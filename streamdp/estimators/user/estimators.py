@@ -6,8 +6,8 @@ question about the average (`local_mean`: coarse, then fine); from the batch's m
 method="asgd" makes the steps of averaged SGD that know the noise (`optim.asgd`): no horizon, no domain and no plan. All
 users answer the fine question around zero, but the first ones if the target has bounds: they answer one bit about it
 (`asked_target`). Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of (epsilon, delta) is spent
-by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily, Sun 2023, Algorithm
-5, on Algorithms 1 to 3.
+by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily, Sun 2023,
+Algorithm 5, on Algorithms 1 to 3.
 
 Neighbours: all records of one report replaced by any others.
 
