@@ -255,14 +255,14 @@ class Definition(Settings):
             given["classes"] = list(self.schema_.target.classes)
         features: Any = list(self.build_schema().feature_names)
         target = self.schema_.target
-        if "scaling" in known:
+        if model.kind.scales_columns:
             features = self.schema_.declared()
         if target.bounds is not None and "target" in known:
             given["target"] = tuple(bound / (target.scale or 1.0) for bound in target.bounds)
         if self.validation is not None:
             if "validation" not in known:
                 raise ConfigError(f"{model.estimator} has no validation: it protects users, and not single records")
-            outside = None if "scaling" in known else target.bounds
+            outside = None if model.kind.scales_columns else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: StreamEstimator = build(budget=model.budget, features=features, ledger=ledger, **given)
         return estimator

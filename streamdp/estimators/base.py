@@ -79,6 +79,8 @@ class StreamEstimator(river_base.Estimator):
     """Whether each record may spend its own budget. If not, all records share the estimator's budget."""
     needs_subject: ClassVar[bool] = False
     """Whether the guarantee covers all records of a subject, so that each record must name its subject."""
+    scales_columns: ClassVar[bool] = False
+    """Whether centres and scales of columns are learned: then `features` is the public schema."""
     shuffled: ClassVar[bool] = False
     """Whether the estimator can learn from the messages of a separate shuffler."""
     _unit: ClassVar[Unit] = RECORD

@@ -147,16 +147,21 @@ class BatchedModel(BoundedModel, ValidatedModel):
         Newton's steps for Huber's loss are the same in all units of the target. So for a target with declared bounds
         it is enough to begin in their middle, with half their width as the scale.
         """
-        first, bounds = self._loss.start(d), self._target_bounds()
-        if self._method == "newton" and bounds is not None and self.intercept and self.domain is None:
+        first = self._loss.start(d)
+        if (bounds := self._first_bounds()) is not None:
             first[-2:] = bounds[0] / 2 + bounds[1] / 2, bounds[1] / 2 - bounds[0] / 2
         return first
+
+    def _first_bounds(self) -> tuple[float, float] | None:
+        """The bounds of the target within which theta begins."""
+        return self._target_bounds() if self._method == "newton" and self.intercept and self.domain is None else None
 
     def _walk_from(self, start: np.ndarray) -> Walk:
         """The walk of the method, which begins at a vector (d,)."""
         if self._curvature is not None:
             deviation = math.sqrt(self._noise(1) / self._curvature.size)
-            return Newton(self._curvature, start, self._project, deviation, self.batch_size)
+            wide = self._first_bounds() is not None
+            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide)
         bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
         problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
         return Planned(problem, start, self._project, self.horizon, self.batch_size)
@@ -370,9 +375,13 @@ class BatchedModel(BoundedModel, ValidatedModel):
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)
-        walks: Any = [part._walk for part in parts]  # noqa: SLF001 - the same class
+        walks: Any = [self._walk_of(part) for part in parts]
         self._walk.merge(walks, self._walk.estimate.copy())
         self._begin_phase()
+
+    def _walk_of(self, part: Self) -> Walk:
+        """The walk of another learner, in the units of this one."""
+        return part._walk
 
     def _start_from(self, numbers: np.ndarray) -> None:
         self._walk.estimate[:] = numbers

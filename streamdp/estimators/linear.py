@@ -52,8 +52,8 @@ class LinearModel(StreamEstimator):
     _default_domain: ClassVar[Domain] = RealSpace()
     _counts: ClassVar[tuple[str, ...]] = ("n_seen", "n_refused")
     """The attributes that count, in the order of the state."""
-    _format: ClassVar[int] = 1
-    """The format of the state."""
+    _formats: ClassVar[tuple[int, ...]] = (1,)
+    """The formats of states that are read; the last one is written."""
     _weighed_by: ClassVar[str] = "n_seen"
     """The count that `merged` weighs by."""
 
@@ -247,7 +247,7 @@ class LinearModel(StreamEstimator):
                     f"{self.to_boundary} that are missing, or call close_batch()"
                 )
             return {
-                "format": self._format,
+                "format": self._formats[-1],
                 **self._model(),
                 **self._learned(),
                 **self._learned_beside(),
@@ -294,8 +294,8 @@ class LinearModel(StreamEstimator):
         self._need_no_account("load_state_dict")
         with self._rng.lock:
             try:
-                if state["format"] != self._format:
-                    raise ConfigError(f"state: expected format {self._format}, got {state['format']}")
+                if state["format"] not in self._formats:
+                    raise ConfigError(f"state: expected format {self._formats[-1]}, got {state['format']}")
                 if self._features is None:
                     names = list(state["features"])
                     self.clone({"features": names, "ledger": None}).load_state_dict(state)  # raises what this would

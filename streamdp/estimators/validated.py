@@ -82,6 +82,17 @@ class ValidatedModel(LinearModel):
         """
         return 0.0, 1.0, np.inf
 
+    @property
+    def looseness(self) -> float | None:
+        """How many times half the width of the target's declared bounds is its unit, where that is learned privately.
+
+        None before it is known, and for estimators that do not learn it.
+        """
+        if self._features is None:
+            return None
+        _, scale, half = self._place_of_target()
+        return half / scale if scale > 0 and np.isfinite(half) else None
+
     # -- learning ---------------------------------------------------------------------------------------------------
 
     def _meet(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:

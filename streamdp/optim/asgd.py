@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Self
 
@@ -119,6 +120,18 @@ class Asgd(Growing):
         state[d:-2] += weight / state[-1] * (theta - state[d:-2])
         self.records += advance
         self.state[:] = state
+
+    def mapped(self, place: Callable[[np.ndarray], np.ndarray]) -> Self:
+        """Return a copy in other units.
+
+        Parameters
+        ----------
+        place
+            Maps a theta (d,) to its value in the other units.
+        """
+        other, d = copy(self), self._d
+        other.state = np.concatenate([place(self.state[:d]), place(self.state[d:-2]), self.state[-2:]])
+        return other
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         if not (numbers[-2:].min() >= 0 and np.abs(numbers).max() <= _LARGEST_THETA):

@@ -20,6 +20,11 @@ The next query point, which is also the answer, is thetabar - A^-1 gbar: a Newto
 gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its own step with the curvature max(sbar,
 .05 / sigma, 2 sqrt v), to at most twice and at least half of its last value.
 
+Wide bounds. With bounds of the target, Huber's sigma begins at half their width. While it is far too large, all
+residuals are small beside it: the gradients tell sigma that it is too large, and of the coefficients little more than
+the intercept. So as long as each batch from the first one on would move sigma to less than 3/4 (its step without the
+term 2 sqrt v, at least to half), it is moved there, the other coefficients go back to 0, and the averages begin anew.
+
 A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
 """
 
@@ -39,6 +44,7 @@ from streamdp.optim.losses import Huber
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
 _FORGOTTEN = 300.0
+_NARROWED = 0.75
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
@@ -57,6 +63,8 @@ class Newton(Growing):
         z >= 0, the standard deviation of the noise of a sum, on each coordinate.
     batch
         Records of each batch; None: they grow.
+    wide
+        Whether Huber's sigma may begin far too large, because it begins at half the width of the target's bounds.
     """
 
     def __init__(
@@ -66,10 +74,12 @@ class Newton(Growing):
         project: Callable[[np.ndarray], np.ndarray],
         deviation: float,
         batch: int | None = None,
+        wide: bool = False,
     ) -> None:
         super().__init__(np.zeros(self.size(curvature)), batch)
         """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2."""
         self.curvature = curvature
+        self._wide = wide
         self._project = project
         self._deviation = deviation
         d, q = curvature.parameters, curvature.columns
@@ -137,7 +147,21 @@ class Newton(Growing):
         known = self.state[-3] + tau
         omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
         self.records += advance
+        first, sigma = self.state[-2] == 0, float(self.estimate[-1])
         self.learn(total, size, tau, omega, self._deviation)
+        if first and self._wide:
+            self._narrow(sigma)
+
+    def _narrow(self, sigma: float) -> None:
+        """After a first batch at a sigma that was far too large: see the text of the module."""
+        d = self.curvature.parameters
+        downhill, bend = float(self.state[3 * d - 1]), max(float(self.state[-4]), 0.05 / sigma)
+        less = max(sigma / 2, sigma - downhill / bend)
+        if less < _NARROWED * sigma:
+            state = np.zeros_like(self.state)
+            state[d - 2 : d] = self.estimate[d - 2], less
+            state[:d] = self._project(state[:d])
+            self.state[:] = state
 
     def learn(self, total: np.ndarray, size: int, information: float, weight: float, deviation: float) -> None:
         """Add a sum to the averages, and move the query point.

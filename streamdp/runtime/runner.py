@@ -10,7 +10,6 @@ as after a crash, at once.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -8,6 +8,7 @@ from streamdp.serving.publish import weights
 from streamdp.store.snapshot import Counts
 
 _DROPPED = 0.05
+_LOOSE = 16.0
 
 
 def doubts(estimator: Any, counts: Counts) -> list[str]:
@@ -30,6 +31,11 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         )
     if getattr(estimator, "on_border", False):
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
+    if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:
+        found.append(
+            f"the declared bounds of the target are about {loose:,.0f} times as wide as most of its values, as far as "
+            "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better"
+        )
     if counts.learned:
         rows = weights(estimator)
         unsettled = sum(row.settled is False for row in rows)

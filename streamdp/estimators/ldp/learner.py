@@ -46,7 +46,8 @@ class LDPLearner(ValidatedModel):
     )
     _averaged: ClassVar[bool] = False
     _stays = True
-    _format: ClassVar[int] = 3
+    _formats = (3,)
+    scales_columns = True
     _arrays: Arrays
 
     mechanism: str | type[Mechanism]

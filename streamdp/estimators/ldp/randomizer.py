@@ -19,6 +19,8 @@ from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, calibrated, mechanism_for, randomize_rows, record_rows
+from streamdp.privacy.mechanisms.response import respond
+from streamdp.privacy.samplers import KEEP
 
 
 @dataclass(frozen=True)
@@ -174,18 +176,10 @@ class Randomizer:
         target = min(max(target, middle - half), middle + half)
         if asked.column >= 0:
             value = row[asked.column] if asked.column < len(row) else (target - middle) / half
-            yes = self._answer(bool(asked.low <= value < asked.high), rows)
+            yes = respond(bool(asked.low <= value < asked.high), float(rows[0, KEEP]), self.rng)
             return Answer(asked.column, asked.low, asked.high, yes, spend, private)
         scaled = (np.append(row, target) - asked.scales[:, 0]) / asked.scales[:, 1]
         columns = np.append(scaled[:-1], [1.0] * bool(self.intercept))
         gradient = self.loss.gradient(self.theta, columns, scaled[-1])[None, :]
         randomize_rows(mechanism.code, rows, gradient, self.rng)
         return Report(gradient[0], spend, private, asked.changes)
-
-    def _answer(self, truth: bool, rows: np.ndarray) -> bool:
-        from streamdp.privacy import samplers
-
-        with self.rng.lock:
-            while (yes := samplers.respond(truth, rows[0, samplers.KEEP], self.rng.words)) < 0:
-                self.rng.refill()
-        return bool(yes)

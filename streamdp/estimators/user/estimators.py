@@ -4,9 +4,10 @@ For each batch of users the learner shows a point; a user averages the gradients
 question about the average (`local_mean`: coarse, then fine); from the batch's mean the learner makes one step.
 
 method="asgd" makes the steps of averaged SGD that know the noise (`optim.asgd`): no horizon, no domain and no plan. All
-users answer the fine question around zero. Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of
-(epsilon, delta) is spent by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of
-Bassily, Sun 2023, Algorithm 5, on Algorithms 1 to 3.
+users answer the fine question around zero, but the first ones if the target has bounds: they answer one bit about it
+(`asked_target`). Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of (epsilon, delta) is spent
+by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily, Sun 2023,
+Algorithm 5, on Algorithms 1 to 3.
 
 Neighbours: all records of one report replaced by any others.
 
@@ -115,7 +116,12 @@ _PARAMETERS = {
         some users are asked where the averages lie, as in the paper, and the averages of the others are cut around that
         point. It matters for accuracy only, see the module.""",
     "ledger": "A `Ledger` that caps what each subject spends, one budget for each report; None: no cap.",
-    "target": TARGET,
+    "target": TARGET.format("""of the centre and spread that `scaling` gives"""),
+    "scaling": """
+        "private": the centre and the spread of the target are learned from one bit of each of the first users, who send
+        no gradient (see `asked_target`); "declared": the middle and half the width of its bounds; "none"; None:
+        "private" for a target with bounds, an intercept and no domain, `smoothness` or `strong_convexity`, with
+        method="asgd"; with "ac-sa" "declared".""",
 }
 _LOSS = """
     A name or a `Loss`: {}.
@@ -156,6 +162,7 @@ class UserLevelLDPRegressor(UserLearner, LinearRegressor):
         strong_convexity: float = 0.0,
         method: str = "auto",
         target: tuple[float, float] | None = None,
+        scaling: str | None = None,
     ) -> None:
         self._construct(locals())
 

@@ -1,22 +1,22 @@
-"""The learner of user-level reports, which also collects the records of users without a device: see `estimators`."""
+"""The learner of user-level reports: see `estimators`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
-from streamdp.data.subjects import subject_bytes, subjects_bytes
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.bounded import PLANNED_ONLY
-from streamdp.estimators.user.open_users import OpenUsers, Users
+from streamdp.estimators.user.asked_target import AskedTarget
+from streamdp.estimators.user.collected_users import CollectedUsers
+from streamdp.estimators.user.open_users import Users
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, averages
-from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.user.target_units import place_targets
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.domains import RealSpace
@@ -34,8 +34,8 @@ _LARGEST_REPORT = 1e75
 _CELLS = 2**22  # the largest size of an array with one row for each user who answers
 
 
-class UserLearner(UserRecords, BatchedModel):
-    """Collecting, reporting and learning. The raw records of open users are in `_people`."""
+class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
+    """Reporting and learning."""
 
     trust = (
         "nobody, if users keep their records and send reports; otherwise the process that calls learn_one, which "
@@ -49,19 +49,16 @@ class UserLearner(UserRecords, BatchedModel):
     )
     _unit: ClassVar[Unit] = REPORT
     _counts = ("n_seen", "n_refused", "n_users")
+    _formats = (1, 2)
 
-    window_seconds: float | None
     centre: str
     _methods = ("asgd", "ac-sa")
 
     def _set_up(self) -> None:
-        if self.window_seconds is not None and not self.window_seconds > 0:
-            raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.window_seconds!r}")
         if self.centre not in ("zero", "asked"):
             raise ConfigError(f'centre: expected "zero" or "asked", got {self.centre!r}')
         super()._set_up()
         UserMean(self._budget, 1.0, 2.0, 1, 1, 1.0)  # a budget that cannot be served is an error now
-        self._people = OpenUsers(self.items_per_user, self.window, self.window_seconds)
         self.n_users = 0
         """Reports learned."""
 
@@ -133,6 +130,10 @@ class UserLearner(UserRecords, BatchedModel):
     def _inner(self) -> np.ndarray:
         return self._walk.estimate
 
+    def _walk_of(self, part: Self) -> Walk:
+        walk = super()._walk_of(part)
+        return walk.mapped(lambda theta: self._inward(part._outward(theta))) if isinstance(walk, Asgd) else walk
+
     def _start_from(self, numbers: np.ndarray) -> None:
         super()._start_from(self._inward(numbers))
 
@@ -141,68 +142,6 @@ class UserLearner(UserRecords, BatchedModel):
         self._votes = np.zeros(_votes_shape(mean), dtype=np.int64)
         self._centre, self._total = np.zeros(self._d), np.zeros(self._d)
         self._answered = 0
-
-    # -- collecting --------------------------------------------------------------------------------------------------
-
-    @property
-    def _pending(self) -> int:
-        return self._people.held
-
-    @property
-    def to_boundary(self) -> int:
-        """How many records to learn until the window ends and no user is open, at most; 0 if no user is open."""
-        return 0 if self.at_boundary else self._people.room
-
-    def boundary_within(self, records: int) -> int:
-        """See `StreamEstimator.boundary_within`. Only ends of windows are planned boundaries."""
-        left, window = self._people.room, self._people.window
-        return records if left > records else left + (records - left) // window * window
-
-    def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
-        if not self._people.room:  # an exception, such as Ctrl-C, interrupted the end of a window
-            self._finish()
-        people = subjects_bytes(people)  # b"ann" and "ann" are one person
-        admitted = self._admit(people)
-        if admitted is not None:
-            self.n_refused += int(np.count_nonzero(~admitted))
-        if len(X) and (admitted is None or admitted.any()):
-            self._count(self._budget)
-        begin = 0
-        while begin < len(X):
-            part = slice(begin, begin + self._people.room)
-            mask = None if admitted is None else admitted[part]
-            self.n_seen += len(X[part]) if mask is None else int(np.count_nonzero(mask))
-            self._report(self._people.take(X[part], y[part], people[part], mask))
-            begin = part.stop
-        if self._people.late:
-            self._finish()
-        return admitted
-
-    def _admit(self, subjects: Sequence[Subject | None]) -> np.ndarray | None:
-        """Ask the ledger for every report that begins here; return the mask (n,) of admitted records, or None for all.
-
-        Nothing has changed before, so the call may be repeated if the ledger raises.
-        """
-        if self.ledger is None:
-            return None
-        begun, report = self._people.begun(subjects)
-        mask: np.ndarray = np.append(self.ledger.admit_many(begun, self._budget), True)[report]
-        return None if mask.all() else mask
-
-    def _finish(self) -> None:
-        """Close all users, and the window."""
-        self._report(self._people.close())
-
-    def close_user(self, subject: Subject) -> None:
-        """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
-
-        Parameters
-        ----------
-        subject
-            The user, as given to `learn_one`.
-        """
-        with self._rng.lock:
-            self._report(self._people.close_user(subject_bytes(subject)))
 
     # -- reporting and learning --------------------------------------------------------------------------------------
 
@@ -215,8 +154,12 @@ class UserLearner(UserRecords, BatchedModel):
             while done < len(users):
                 turn = users[done : done + self._turn]
                 X, y, sizes = self._people.records(turn)
-                place_targets(y, self._bounds)
-                self._answer(averages(self._spec, self._loss, self._middle, X, y, sizes))
+                if (search := self._asking) is not None:
+                    self.n_users += 1
+                    self._ask(search, y)
+                else:
+                    place_targets(y, self._units)
+                    self._answer(averages(self._spec, self._loss, self._middle, X, y, sizes))
                 done += len(turn)
         finally:
             self._people.wipe()
@@ -224,6 +167,8 @@ class UserLearner(UserRecords, BatchedModel):
     @property
     def _turn(self) -> int:
         """How many users may answer at once: as many as get the same question, within the limit of memory."""
+        if self._asking is not None:
+            return 1
         mean = self._mean
         left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
         return min(left, max(1, _CELLS // max(mean.padded, mean.intervals)))
@@ -272,6 +217,7 @@ class UserLearner(UserRecords, BatchedModel):
         mean = self._mean
         rng = self._rng if isinstance(self._rng, SeededEntropy) else Entropy()
         coordinate = self._answered % mean.padded if self._answered < mean.coarse else None
+        search = self._asking
         return UserRandomizer(
             self._middle.copy(),
             float(self._spec[ENVELOPE]),
@@ -284,7 +230,8 @@ class UserLearner(UserRecords, BatchedModel):
             self._centre.copy(),
             int(self.items_per_user),
             rng,
-            self._bounds,
+            self._units,
+            None if search is None else search.question(),
         )
 
     def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
@@ -305,8 +252,9 @@ class UserLearner(UserRecords, BatchedModel):
         self._need_features("absorb")
         self._need_no_account("absorb")
         with self._rng.lock:
-            coarse = self._answered < self._mean.coarse
-            if tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse:
+            coarse, search = self._answered < self._mean.coarse, self._asking
+            stale = tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse
+            if stale or (report.question is None) != (search is None):
                 raise SchemaError("report: it answers a question that is no longer open")
             if not self._answers(report):
                 raise SchemaError("report: it is no answer to the open question")
@@ -316,6 +264,10 @@ class UserLearner(UserRecords, BatchedModel):
             self._count(report.budget)
             self._tainted |= not report.private
             self.n_seen += 1
+            if search is not None and report.question is not None:
+                self.n_users += 1
+                search.take(report.question, bool(report.answer[0]), self._chance)
+                return
             if coarse:
                 self._votes[report.coordinate] += floats("report", report.answer).astype(np.int64)
             else:
@@ -325,6 +277,8 @@ class UserLearner(UserRecords, BatchedModel):
     def _answers(self, report: UserReport) -> bool:
         """Whether the report has the form of an answer to the open question."""
         mean, answer, coordinate = self._mean, floats("report", report.answer), report.coordinate
+        if report.question is not None:
+            return report.question.low < report.question.high and answer.shape == (1,) and answer[0] in (0.0, 1.0)
         if coordinate is None:
             return answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
         named = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
@@ -332,13 +286,6 @@ class UserLearner(UserRecords, BatchedModel):
         return named and known and answer.sum() == mean.response.picks
 
     # -- state -------------------------------------------------------------------------------------------------------
-
-    def _empty(self) -> dict[str, Any]:
-        return {}  # a copy of `_people` is empty
-
-    def _discard(self) -> None:
-        self._people.close()
-        self._people.wipe()
 
     def _older_method(self, state: Mapping[str, Any]) -> str | None:
         planned = "plan" in state and not str(state["plan"]).startswith("('asgd'")
@@ -362,6 +309,7 @@ class UserLearner(UserRecords, BatchedModel):
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         take_over_steps, bounds = super()._read(state), self._read_bounds(state)
+        search = self._read_search(state, bounds)
         epoch, phase, step = (int(number) for number in state["place"])
         mean = self._mean_of(self._walk.batch_at((epoch, phase, step)))
         votes = finite_array(state, "votes", _votes_shape(mean))
@@ -372,6 +320,7 @@ class UserLearner(UserRecords, BatchedModel):
 
         def take_over() -> None:
             self._begin_in(bounds)
+            self._search = search
             take_over_steps()
             self._answered, self._people.at = answered, window_at % self._people.window
             self._votes, self._centre, self._total = votes.astype(np.int64), centre, total
@@ -382,6 +331,7 @@ class UserLearner(UserRecords, BatchedModel):
         caveats = [
             f"there are {self.n_users:,} reports, each on up to {self.items_per_user} records of one user",
             "a record without a subject counts as a user of its own",
+            *self._about_scale(),
             *self._about_domain(),
             "after a crash the records since the last commit are reported on again: for an observer who saw the state "
             "before the crash and sees the model after it, these users spend twice",

@@ -1,12 +1,13 @@
 """The user's half of user-level learning: what a device needs that holds all records of one user, and what it sends.
 
 Only one `UserReport` on all records leaves the device; it protects them together, with its budget, against everyone,
-the learner included (the argument is in `local_mean`).
+the learner included (the arguments are in `local_mean` and `asked_target`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +17,13 @@ import numpy as np
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.user.target_units import place_targets
+from streamdp.estimators.user.target_units import Bounds, Units, place_targets
 from streamdp.optim.losses import Loss
+from streamdp.optim.target_search import Question
 from streamdp.optim.user_averages import average_gradients
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.guarantees import Budget, amount
+from streamdp.privacy.mechanisms.response import respond, truth
 
 MOST_ITEMS = 2**20
 """The largest number of records in one report."""
@@ -63,6 +66,34 @@ def averages(
     return average_gradients(spec, loss, point, X, y, np.cumsum([0, *sizes]), np.arange(len(sizes)))
 
 
+def is_within(question: Question, y: np.ndarray, bounds: Bounds) -> bool:
+    """Return the true answer of a user: whether the target of one of its records, in turn, is in the interval.
+
+    Parameters
+    ----------
+    question
+        The interval, and the number that chooses the record.
+    y
+        (k,) the targets.
+    bounds
+        To which targets are clipped.
+    """
+    low, high = bounds
+    value = min(max(float(y[question.turn % len(y)]), low), high)
+    return question.low <= value < question.high
+
+
+def chance_of_truth(budget: Budget) -> float:
+    """Return with which probability a user with a budget tells a bit as it is.
+
+    Parameters
+    ----------
+    budget
+        What the bit spends.
+    """
+    return float(truth(budget, np.array([amount(budget)]))[0])
+
+
 @dataclass(frozen=True)
 class UserReport:
     """What leaves a user's side: an answer to one question.
@@ -71,7 +102,7 @@ class UserReport:
     ----------
     answer
         To the coarse question: (t,), 1 for each interval of the coordinate that is named, else 0. To the fine question:
-        a noisy offset (d,) from the centre.
+        a noisy offset (d,) from the centre. To the question about the target: (1,), 1 for yes, else 0.
     coordinate
         The coordinate of the coarse question; None for the fine question.
     batch
@@ -80,6 +111,8 @@ class UserReport:
         What the report spends.
     private
         False if the report was made with a seed.
+    question
+        What was asked about the target; None: a gradient was asked for.
     """
 
     answer: np.ndarray
@@ -87,6 +120,7 @@ class UserReport:
     batch: tuple[int, int, int]
     budget: Budget
     private: bool = True
+    question: Question | None = None
 
 
 @dataclass(frozen=True)
@@ -116,8 +150,11 @@ class UserRandomizer:
     rng
         The source of the noise; cryptographic by default.
     target
-        The bounds of the target in whose units the gradient is taken; it may come from an untrusted source. None: the
-        target is taken as it is.
+        The bounds of the target, and the units in which the gradient is taken; it may come from an untrusted source.
+        None: the target is taken as it is.
+    question
+        What is asked about the target in place of a gradient; it may come from an untrusted source. None: a gradient is
+        asked for.
 
     Raises `ConfigError` for parameters that do not fit one another or give less noise than the loss needs.
     """
@@ -133,7 +170,8 @@ class UserRandomizer:
     centre: np.ndarray
     items: int
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
-    target: tuple[float, float] | None = None
+    target: Units | None = None
+    question: Question | None = None
 
     def __post_init__(self) -> None:
         for name in ("point", "centre"):
@@ -145,7 +183,16 @@ class UserRandomizer:
         if self.target is not None:
             from streamdp.data.declaration import declared_bounds  # it needs polars: half a second to import
 
-            object.__setattr__(self, "target", declared_bounds("target", self.target))
+            low, high = declared_bounds("target", self.target[:2])
+            *_, centre, scale = self.target
+            if len(self.target) != 4 or not (math.isfinite(centre) and 0 < scale < math.inf):
+                raise ConfigError("target: expected a finite centre and a positive, finite scale")
+            object.__setattr__(self, "target", Units(low, high, float(centre), float(scale)))
+        if self.question is not None:
+            if self.target is None or self.coordinate is not None:
+                raise ConfigError("question: only a target with bounds can be asked about, and nothing else with it")
+            low, high, turn = self.question
+            object.__setattr__(self, "question", Question(float(low), float(high), int(turn)))
         self.loss.check_theta(self.point, self._columns)
         if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
             raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
@@ -191,6 +238,11 @@ class UserRandomizer:
         if y.shape != (len(X),) or not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("records: expected finite numbers, got NaN or an infinity")
         self.loss.check_targets(y, max(2, len(self.point) // self._columns))
+        if self.question is not None and self.target is not None:
+            truth_of_bit = is_within(self.question, y, self.target[:2])
+            bit = respond(truth_of_bit, chance_of_truth(self.mean.budget), self.rng)
+            answer = np.array([float(bit)])
+            return UserReport(answer, None, self.batch, self.mean.budget, self.rng.private, self.question)
         place_targets(y, self.target)
         vectors = averages(self.spec, self.loss, self.point, X, y, [len(X)])
         if self.coordinate is None:

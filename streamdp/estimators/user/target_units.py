@@ -1,8 +1,8 @@
 """Targets in units of their declared bounds: for learners that begin at 0 with steps for a target of spread 1.
 
-With the bounds (low, high), theta is learned for (y - centre) / scale, centre = (low + high) / 2 and scale = (high -
-low) / 2, and y is clipped to the bounds. Both are public, so nothing is spent on them, and no argument about gradients
-changes, because their bounds hold for every y. What is shown is in original units.
+With the bounds (low, high), theta is learned for (y - centre) / scale, and y is clipped to the bounds. Centre and scale
+are (low + high) / 2 and (high - low) / 2, which are public, or were learned privately before (`asked_target`). So no
+argument about gradients changes, because their bounds hold for every y. What is shown is in original units.
 
 Targets stay as they are if a parameter is in the units of theta: a domain, a smoothness or a strong convexity. A state
 that was written before targets had units goes on without them.
@@ -11,7 +11,7 @@ that was written before targets had units goes on without them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -23,45 +23,73 @@ Bounds = tuple[float, float]
 
 TARGET = """
     The public bounds (low, high) of the target. With an intercept, and without a domain, `smoothness`,
-    `strong_convexity` and scaling="none", the target is clipped to them, and theta is learned in units of half their
-    width, in which the numbers of the loss are, too. Otherwise, and with None, theta is learned for the target as it
-    comes, which should have a spread of about 1."""
+    `strong_convexity` and scaling="none", the target is clipped to them, and theta is learned in units {}, in which the
+    numbers of the loss are, too. Otherwise, and with None, theta is learned for the target as it comes, which should
+    have a spread of about 1."""
 """The text of the parameter `target`."""
 
 _OF_THETA = {"domain": None, "smoothness": None, "strong_convexity": 0.0}  # with their defaults
 
 
-def place_targets(y: np.ndarray, bounds: Bounds | None) -> None:
-    """Clip targets to their bounds and write them in units of these, in place.
+class Units(NamedTuple):
+    """What targets are clipped to, and in what units they are learned.
+
+    Parameters
+    ----------
+    low, high
+        The bounds of the target.
+    centre, scale
+        What is learned is (y - centre) / scale.
+    """
+
+    low: float
+    high: float
+    centre: float
+    scale: float
+
+
+def units_of(bounds: Bounds) -> Units:
+    """Return the units of half the width of the bounds, around their middle.
+
+    Parameters
+    ----------
+    bounds
+        (low, high).
+    """
+    low, high = bounds
+    return Units(low, high, low / 2 + high / 2, high / 2 - low / 2)
+
+
+def place_targets(y: np.ndarray, units: Units | None) -> None:
+    """Clip targets to their bounds and write them in their units, in place.
 
     Parameters
     ----------
     y
         (n,) targets.
-    bounds
-        (low, high); None: nothing is done.
+    units
+        None: nothing is done.
     """
-    if bounds is not None:
-        centre, scale = _centre_and_scale(bounds)
-        np.clip(y, *bounds, out=y)
-        y -= centre
-        y /= scale
-
-
-def _centre_and_scale(bounds: Bounds) -> Bounds:
-    low, high = bounds
-    return low / 2 + high / 2, high / 2 - low / 2
+    if units is not None:
+        np.clip(y, units.low, units.high, out=y)
+        y -= units.centre
+        y /= units.scale
 
 
 class TargetUnits(BoundedModel):
-    """The bounds in whose units the targets are learned; they are in the state."""
+    """The bounds of the targets and the units in which they are learned; they are in the state."""
 
+    scaling: str | None = None
     _bounds: Bounds | None = None
     """None: targets are learned as they are."""
 
+    @property
+    def _units(self) -> Units | None:
+        return None if self._bounds is None else units_of(self._bounds)
+
     def _usual_bounds(self) -> Bounds | None:
         """Those of a new model."""
-        given = any(getattr(self, name) != usual for name, usual in _OF_THETA.items())
+        given = self.scaling == "none" or any(getattr(self, name) != usual for name, usual in _OF_THETA.items())
         return None if given or not self.intercept else self._target_bounds()
 
     def _begin_in(self, bounds: Bounds | None) -> None:
@@ -70,19 +98,17 @@ class TargetUnits(BoundedModel):
 
     def _outward(self, theta: np.ndarray) -> np.ndarray:
         """Theta (d,) in original units."""
-        if self._bounds is not None:
-            centre, scale = _centre_and_scale(self._bounds)
-            theta = theta * scale
-            theta[len(self._names)] += centre
+        if (units := self._units) is not None:
+            theta = theta * units.scale
+            theta[len(self._names)] += units.centre
         return theta
 
     def _inward(self, original: np.ndarray) -> np.ndarray:
         """Theta (d,) as it is learned, as a new array: the inverse of `_outward`."""
         theta = original.copy()
-        if self._bounds is not None:
-            centre, scale = _centre_and_scale(self._bounds)
-            theta[len(self._names)] -= centre
-            theta /= scale
+        if (units := self._units) is not None:
+            theta[len(self._names)] -= units.centre
+            theta /= units.scale
         return theta
 
     def _estimate(self) -> np.ndarray:
@@ -114,5 +140,9 @@ class TargetUnits(BoundedModel):
         parts[0]._need_features("merged")  # noqa: SLF001 - the same class
         if self._features is None:
             self._declare(parts[0]._names)  # noqa: SLF001 - the same class
-        self._begin_in(parts[0]._bounds)  # noqa: SLF001 - the same class
+        self._begin_as(parts)
         super()._start_from_average(parts)
+
+    def _begin_as(self, parts: Sequence[Self]) -> None:
+        """Take over the units of parts that are merged."""
+        self._begin_in(parts[0]._bounds)  # noqa: SLF001 - the same class

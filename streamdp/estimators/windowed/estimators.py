@@ -79,7 +79,7 @@ _PARAMETERS = {
         "private": columns and targets with declared bounds are centred and scaled by noisy moments of the first
         windows, which spend a tenth of their mu^2 on that (see `windows.scaling`); "none"; None: "private" with method
         "newton", if there are bounds, an intercept and no domain, else "none" for columns.""",
-    "target": TARGET,
+    "target": TARGET.format("of half their width"),
     "strong_convexity": """
         lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.""",
 }

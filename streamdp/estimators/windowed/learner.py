@@ -60,7 +60,7 @@ class WindowLearner(UserRecords):
     _weighed_by = "n_users"
 
     method: str | Method
-    scaling: str | None
+    scales_columns = True
 
     def _set_up(self) -> None:
         super()._set_up()
@@ -127,9 +127,6 @@ class WindowLearner(UserRecords):
         return _plan(self._method, self._task(users))
 
     # -- scales ------------------------------------------------------------------------------------------------------
-
-    def _usual_bounds(self) -> tuple[float, float] | None:
-        return None if self.scaling == "none" else super()._usual_bounds()
 
     def _begin_in(self, bounds: tuple[float, float] | None) -> None:
         scales = self._scales_for(bounds)
@@ -301,7 +298,7 @@ class WindowLearner(UserRecords):
         """
         users = WindowRecords(self._loss, self._spec, self._project, X, y, sizes)
         try:
-            place_targets(y, self._bounds)
+            place_targets(y, self._units)
         except BaseException:  # such as Ctrl-C
             users.wipe()
             raise

@@ -20,6 +20,8 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
+from streamdp.privacy import samplers
+from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, GaussianDP
 
 _ROUNDING = 2.0**-50
@@ -41,3 +43,21 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
         else scipy.special.expit(np.asarray(amounts))
     )
     return np.asarray(np.maximum(0.5, np.minimum(p * (1 - _ROUNDING), 1 - _ROUNDING)))
+
+
+def respond(bit: bool, keep: float, rng: Entropy | SeededEntropy) -> bool:
+    """Return a noisy bit.
+
+    Parameters
+    ----------
+    bit
+        The true one.
+    keep
+        The probability with which it is told, from `truth`.
+    rng
+        The source of randomness.
+    """
+    with rng.lock:
+        while (told := samplers.respond(bit, keep, rng.words)) < 0:
+            rng.refill()
+    return bool(told)

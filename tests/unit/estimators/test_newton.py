@@ -449,3 +449,20 @@ def test_a_cohort_needs_a_planned_method() -> None:
     with pytest.raises(ConfigError, match=r"learn_cohort.*ac-sa"):
         learner.learn_cohort(*stream(learner, 100))
     assert learner.n_seen == 0
+
+
+@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
+def test_bounds_a_hundred_times_too_wide_do_no_harm(kind: Any) -> None:
+    """Targets of spread 700 in bounds of +-100,000, against bounds that fit; the noise has a seed."""
+    rng = np.random.default_rng(8)
+    X = rng.uniform(-1, 1, (9000, 2))
+    y = 1000 + X @ [900.0, -700.0] + rng.normal(0, 200, 9000)
+    for seed in range(3):
+        errors = []
+        for bounds in ((-2000.0, 4000.0), (-90_000.0, 110_000.0)):
+            model = kind(features=["a", "b"], target=bounds, budget="eps=2,delta=1e-6", seed=seed)
+            model.learn_arrays(X, y)
+            model.close_batch()
+            errors.append(float(np.mean(np.abs(y - model.predict_arrays(X)))))
+        assert errors[0] < 200
+        assert errors[1] < 1.5 * errors[0]

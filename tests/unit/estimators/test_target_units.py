@@ -18,7 +18,7 @@ from streamdp import (
     WindowedRegressor,
 )
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.user.target_units import place_targets
+from streamdp.estimators.user.target_units import place_targets, units_of
 from streamdp.privacy.entropy import SeededEntropy
 
 BOUNDS = (-500.0, 2500.0)
@@ -26,13 +26,15 @@ CENTRE, SCALE = 1000.0, 1500.0
 KINDS: list[tuple[Any, dict[str, Any]]] = [
     (WindowedRegressor, {"window": 1200}),
     (WindowedRegressor, {"window": 1200, "method": "private-range", "items_per_user": 4}),
-    (UserLevelLDPRegressor, {"items_per_user": 4, "batch_size": 25}),
-    (UserLevelLDPRegressor, {"loss": Quantile(tau=0.3), "items_per_user": 4}),
+    (UserLevelLDPRegressor, {"items_per_user": 4, "batch_size": 25, "scaling": "declared"}),
+    (UserLevelLDPRegressor, {"loss": Quantile(tau=0.3), "items_per_user": 4, "scaling": "declared"}),
     (UserLevelLDPRegressor, {"method": "ac-sa", "items_per_user": 4}),
 ]
 
 
 def made(kind: Any, options: dict[str, Any], target: tuple[float, float] | None = BOUNDS) -> Any:
+    if target is None and options.get("scaling") == "declared":
+        options = {name: value for name, value in options.items() if name != "scaling"}
     return kind(
         features={"a": (-1.0, 1.0), "b": (-1.0, 1.0)} if kind is WindowedRegressor else ["a", "b"],
         seed=3,
@@ -55,7 +57,7 @@ def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: d
     learner, other = made(kind, options), made(kind, options, (-1.0, 1.0))
     learner.learn_arrays(X, y, subjects=people)
     units = y.copy()
-    place_targets(units, BOUNDS)
+    place_targets(units, units_of(BOUNDS))
     assert np.abs(units).max() == 1
     other.learn_arrays(X, units, subjects=people)
     theta = other.theta
@@ -112,13 +114,23 @@ def test_a_state_goes_on_and_keeps_its_bounds(kind: Any, options: dict[str, Any]
 
 def test_a_device_reports_as_the_learner_would() -> None:
     X, y, people = data(4)
-    inside, device = (made(UserLevelLDPRegressor, {"items_per_user": 4, "batch_size": 10}) for _ in range(2))
+    inside, device = (
+        made(UserLevelLDPRegressor, {"items_per_user": 4, "batch_size": 10, "scaling": "declared"}) for _ in range(2)
+    )
     inside.learn_arrays(X, y, subjects=people)
     report = device.randomizer([({"a": a, "b": b}, t) for (a, b), t in zip(X, y, strict=True)])
     np.testing.assert_array_equal(inside._total, report.answer)
     half = device.randomizer
-    for bad in ((1.0, 1.0), (0.0, float("inf")), (1.0,), (0.0, 5e-324)):
-        with pytest.raises(SchemaError, match="target"):
+    inf = float("inf")
+    for bad in (
+        (1.0, 1.0, 0.0, 1.0),
+        (0.0, inf, 0.0, 1.0),
+        (1.0,),
+        (0.0, 5e-324, 0.0, 1.0),
+        (0.0, 1.0, inf, 1.0),
+        (0.0, 1.0, 0.0, 0.0),
+    ):
+        with pytest.raises((SchemaError, ConfigError), match="target"):
             type(half)(**{name: getattr(half, name) for name in half.__dataclass_fields__} | {"target": bad})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdp import L2Ball, LDPASGDClassifier, PanPrivateClassifier
+from streamdp import L2Ball, LDPASGDClassifier, PanPrivateClassifier, UserLevelLDPRegressor
 from streamdp.serving.doubts import doubts
 from streamdp.store.snapshot import Counts
 
@@ -29,3 +29,14 @@ def test_theta_on_its_border_and_weights_without_an_interval_are_told() -> None:
     model = LDPASGDClassifier(features=["a"])
     model.learn_arrays(X[:3], np.ones(3))
     assert "2 of 2 weights have no interval yet" in doubts(model, Counts(3, 0, 0))[-1]
+
+
+def test_bounds_far_wider_than_the_values_are_told() -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(800, 1)), rng.normal(size=800)
+    for bounds, told in (((-500.0, 500.0), True), ((-4.0, 4.0), False)):
+        model = UserLevelLDPRegressor(features=["a"], target=bounds, items_per_user=1, budget="eps=4", seed=1)
+        assert model.looseness is None
+        model.learn_arrays(X, y)
+        assert (model.looseness > 50) == told
+        assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told

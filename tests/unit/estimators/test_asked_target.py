@@ -1,0 +1,148 @@
+"""User-level regressors that learn the units of their target from some users: devices, states, merging, statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.user.randomizer import is_within
+from streamdp.optim.target_search import Question
+
+WIDE = (-90_000.0, 110_000.0)
+
+
+def made(**options: Any) -> Any:
+    given = {"seed": 3, "target": WIDE, "budget": "eps=4,delta=1e-6", "items_per_user": 2} | options
+    return UserLevelLDPRegressor(features=["a", "b"], **given)
+
+
+def data(n: int, seed: int = 4) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Two records a user; a spread of 700 around 1,000."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, 1000 + X @ [900.0, -700.0] + rng.normal(0, 200, n), [i // 2 for i in range(n)]
+
+
+def learned(users: int, seed: int = 4, **options: Any) -> Any:
+    model = made(**options)
+    X, y, people = data(2 * users, seed)
+    model.learn_arrays(X, y, subjects=people)
+    return model
+
+
+def test_bounds_a_hundred_times_too_wide_do_no_harm() -> None:
+    X, y, _ = data(4000, 5)
+    constant = np.mean(np.abs(y - np.median(y)))
+    for seed in range(3):
+        model, declared = learned(4000, seed=seed), learned(4000, seed=seed, scaling="declared")
+        assert 130 <= model.n_asked < 600
+        assert declared.n_asked == 0
+        error, other = (np.mean(np.abs(y - each.predict_arrays(X))) for each in (model, declared))
+        assert error < 0.6 * constant
+        assert error < 0.75 * other
+
+
+def test_before_any_gradient_the_estimate_is_the_centre_that_is_known() -> None:
+    model = learned(60)
+    assert model.n_asked == model.n_users == 60
+    np.testing.assert_array_equal(model.theta[:2], 0)
+    assert abs(model.theta[2]) < 10_000  # a tenth of the bounds
+
+
+def test_devices_report_what_the_learner_would_ask() -> None:
+    X, y, people = data(700)
+    inside, outside = made(), made()
+    inside.learn_arrays(X, y, subjects=people)
+    for i in range(0, 700, 2):
+        half = outside.randomizer
+        report = half([({"a": a, "b": b}, t) for (a, b), t in zip(X[i : i + 2], y[i : i + 2], strict=True)])
+        assert (report.question is not None) == (half.question is not None) == (outside._search.open)
+        outside.absorb(report)
+    assert inside.n_users == outside.n_users == 350 > inside.n_asked == outside.n_asked > 130
+    np.testing.assert_array_equal(inside.theta, outside.theta)
+
+
+def test_an_answer_to_another_question_is_refused() -> None:
+    records = [({"a": 0.1, "b": 0.2}, 900.0)]
+    asking, learning = made(), learned(600)
+    assert asking._asking is not None is not learning.n_asked
+    bit, gradient = asking.randomizer(records), learning.randomizer(records)
+    for model, report in ((asking, gradient), (learning, bit)):
+        counts = model.n_users, model.n_asked
+        with pytest.raises(SchemaError, match="no longer open"):
+            model.absorb(report)
+        assert (model.n_users, model.n_asked) == counts
+    for broken in (np.array([0.5]), np.array([1.0, 0.0]), np.zeros((1, 1))):
+        with pytest.raises(SchemaError, match="no answer"):
+            asking.absorb(type(bit)(broken, None, bit.batch, bit.budget, question=bit.question))
+    half = asking.randomizer
+    fields = {name: getattr(half, name) for name in half.__dataclass_fields__}
+    with pytest.raises(ConfigError, match="question"):
+        type(half)(**fields | {"target": None})
+
+
+def test_the_record_that_answers_is_chosen_in_turn() -> None:
+    y = np.array([1.0, 5.0, 9.0])
+    assert [is_within(Question(4, 6, turn), y, (0, 10)) for turn in range(4)] == [False, True, False, False]
+    assert is_within(Question(6, 9, 2), y, (0, 8))  # clipped
+
+
+@pytest.mark.parametrize("users", [40, 400])
+def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
+    model, other = learned(users), made()
+    state = model.state_dict()
+    other.load_state_dict(state)
+    X, y, people = data(800, 9)
+    for each in (model, other):
+        each._rng = type(model._rng)(11)
+        each.learn_arrays(X, y, subjects=people)
+    assert other.n_asked == model.n_asked
+    np.testing.assert_array_equal(other.theta, model.theta)
+
+
+def test_a_state_from_before_goes_on_in_the_units_of_the_bounds() -> None:
+    old = learned(300, scaling="declared")
+    state = old.state_dict() | {"format": 1}
+    assert "search" not in state
+    new = made()
+    new.load_state_dict(state)
+    assert new.n_asked == 0
+    X, y, people = data(800, 9)
+    for each in (old, new):
+        each._rng = type(old._rng)(11)
+        each.learn_arrays(X, y, subjects=people)
+    np.testing.assert_array_equal(new.theta, old.theta)
+
+
+def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
+    parts = [learned(1500, seed=seed) for seed in (5, 6)] + [learned(50, seed=7)]
+    assert parts[0]._units != parts[1]._units
+    merged = parts[2].merged(*parts[:2])
+    weights = np.array([part._walk.state[-2] for part in parts])
+    expected = weights @ [part.theta for part in parts] / weights.sum()
+    np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
+    assert merged._units in [part._units for part in parts[:2]]
+    with pytest.raises(ConfigError, match="scaling of the target"):
+        parts[0].merged(learned(50, scaling="declared"))
+
+
+def test_the_statement_says_what_the_asked_users_paid_for() -> None:
+    model = learned(600)
+    said = f"of the reports, {model.n_asked:,} spent their budget on one bit about the centre and the spread"
+    assert said in model.statement().replace("\n", " ")
+    assert "one bit about" not in learned(60, scaling="declared").statement()
+
+
+def test_what_private_scaling_needs() -> None:
+    for options in ({"target": None}, {"intercept": False}, {"smoothness": 1.0}, {"method": "ac-sa"}):
+        with pytest.raises(ConfigError, match="private scaling needs"):
+            made(scaling="private", **options)
+        assert made(**options)._search is None
+    with pytest.raises(ConfigError, match="scaling: expected"):
+        made(scaling="shared")
+    assert made(scaling="none")._bounds is None
+    assert UserLevelLDPClassifier(features=["a"])._search is None
