@@ -52,6 +52,7 @@ class Weight(BaseModel):
     value: float
     low: float | None
     high: float | None
+    settles_at: int | None
     unit: str
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamdp.serving.publish import weights
+from streamdp.serving.publish import unsettled, weights
 from streamdp.store.snapshot import Counts
 
 _DROPPED = 0.05
@@ -31,8 +31,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     if getattr(estimator, "on_border", False):
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
     if counts.learned:
-        rows = weights(estimator)
-        unsettled = sum(row.settled is False for row in rows)
-        if unsettled:
-            found.append(f"{unsettled} of {len(rows)} weights have no interval yet: more records settle them")
+        needed = unsettled(weights(estimator))
+        if needed is not None:
+            found.append(needed)
     return found
