@@ -214,4 +214,5 @@ def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: f
         middle = (low + high) / 2
         below = np.sum(weights * np.interp((middle - centres) / errors, points, normal), axis=0) < p
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high) / 2
+    found: np.ndarray = (low + high) / 2
+    return found

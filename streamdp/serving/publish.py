@@ -112,9 +112,11 @@ def unsettled(shown: Sequence[Weight]) -> str | None:
     if not waiting:
         return None
     records = sorted(w.settles_at for w in waiting if w.settles_at is not None)
-    counts = " to ".join(f"{n:,}" for n in dict.fromkeys((records[0], records[-1]))) if records else "more"
-    about = "about " if records else ""
-    return f"{len(waiting)} of {len(shown)} weights have no interval yet: {about}{counts} records in all settle most"
+    enough = "more records settle them"
+    if records:
+        counts = " to ".join(f"{n:,}" for n in dict.fromkeys((records[0], records[-1])))
+        enough = f"about {counts} records in all settle most such weights"
+    return f"{len(waiting)} of {len(shown)} weights have no interval yet: {enough}"
 
 
 def _flat(named: dict[Any, Any]) -> Iterator[tuple[str | None, str, float]]:
