@@ -229,7 +229,7 @@ def coverage(share: float) -> Iterator[list[str]]:
     """Rows of the share of intervals that cover theta*."""
     many = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4", "mu=1", "mixed"), (None, 3.0), (100_000,))
     more = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4"), (None,), (300_000, 1_000_000))
-    draws = {(None, 100_000): 40, (3.0, 100_000): 10, (None, 300_000): 12, (None, 1_000_000): 6}
+    draws = {(None, 100_000): 200, (3.0, 100_000): 60, (None, 300_000): 60, (None, 1_000_000): 40}
     cases = [(*case, max(4, int(share * draws[case[3:]]))) for case in [*many, *more]]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for case, (inside, error, settled) in zip(cases, pool.map(covered, *zip(*cases, strict=True)), strict=True):

@@ -30,7 +30,8 @@ With the whole of it intervals of models with slow directions are too short: suc
 most of their directions have, and so chance is overrated.
 
 Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
-one direction only, and the linear model says nothing about how far it is from theta*.
+one direction only, and the linear model says nothing about how far it is from theta*. They are NaN too if the clock moved by less than
+`_SHORTEST`, the information of as many gradients without noise, because the first steps are long.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
@@ -54,7 +55,7 @@ from streamdp.errors import ConfigError
 SEGMENTS = 32
 LEAST_TIMES, MOST_DOUBT = 2.0, 0.2
 SETTLED_TIMES = 6.0
-_FEWEST = 12
+_FEWEST, _SHORTEST = 12, 200.0
 _TIMES = np.geomspace(0.3, 300, 40)
 _SPREADS = (0.1, 0.3, 0.6, 1.2)
 _FACTORS = 2.0 ** np.arange(-8, 7)
@@ -105,7 +106,9 @@ def path_intervals(
     ends_of = [_quantile(weights, centres, errors * np.sqrt(factors), p) for p in ((1 - level) / 2, (1 + level) / 2)]
     found = (centre + slow * (np.column_stack(ends_of).T - centre)).T * np.sqrt(noise[moving])[:, None]
     found[weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT] = np.nan
-    limits[moving], times[moving] = found, np.exp(np.log(_TIMES) @ weights)
+    times[moving] = np.exp(np.log(_TIMES) @ weights)
+    if lengths.sum() >= _SHORTEST:
+        limits[moving] = found
     return limits, times
 
 
