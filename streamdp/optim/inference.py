@@ -30,8 +30,8 @@ With the whole of it intervals of models with slow directions are too short: suc
 most of their directions have, and so chance is overrated.
 
 Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
-one direction only, and the linear model says nothing about how far it is from theta*. They are NaN too if the clock moved by less than
-`_SHORTEST`, the information of as many gradients without noise, because the first steps are long.
+one direction only, and the linear model says nothing about how far it is from theta*. They are NaN too if the clock
+moved by less than `_SHORTEST`, the information of as many gradients without noise, because the first steps are long.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
