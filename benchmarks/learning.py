@@ -1,4 +1,4 @@
-"""How well LDP-ASGD learns, over many draws of noise. Run with `python -m benchmarks.learning [--write]`.
+"""How well LDP-ASGD learns, over many draws. Run with `python -m benchmarks.learning [--only SECTION] [--write]`.
 
 Five questions, each with noise from the operating system:
 
@@ -11,13 +11,17 @@ Five questions, each with noise from the operating system:
   bounds ten times too wide, where columns are scaled privately;
 * confidence intervals: the share that covers the truth, said to be 95 %.
 
-`--write` writes learning.md. The whole takes about half an hour on one core; `--quick` runs a tenth of the draws.
+`--write` writes learning.md. The whole takes about three quarters of an hour on two cores; `--quick` runs a tenth of
+the draws, and `--only intervals` one section.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -197,63 +201,102 @@ def errors(share: float) -> Iterator[list[str]]:
         yield [loss, str(d), budget, said, f"{mean:.2f} ± {error:.2f}", f"{traces[1] / traces[0]:.2f}", least]
 
 
-def covered(loss: str, d: int, budget: str, bounds: float | None, draws: int) -> tuple[float, float]:
-    """The share of the settled 95 % intervals that cover theta*, NaN if there are none, and the share that are settled.
+def covered(loss: str, d: int, budget: str, bounds: float | None, n: int, draws: int) -> tuple[float, float, float]:
+    """The share of the settled 95 % intervals that cover theta*, its standard error, and the share that are settled.
 
-    n = 100,000; "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or not at all.
+    The first two are NaN if none is settled. Intervals of one draw of n records are not independent: the error is that
+    of the mean over draws. "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or
+    not at all.
     """
-    n, simulation = 100_000, Simulation(loss, d)
-    inside: list[bool] = []
+    simulation = Simulation(loss, d)
+    hits, counts = np.zeros((2, draws))
     for draw in range(draws):
         X, y = simulation.draw(n, 500 + draw)
         model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds)
         amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
         model.learn_arrays(X if bounds is None else np.clip(X / bounds, -1, 1), y, amounts)
-        low, high = model.interval()[: len(simulation.truth)].T
-        settled = ~np.isnan(low)
-        inside.extend(((low <= simulation.truth) & (simulation.truth <= high))[settled])
-    return float(np.mean(inside)) if inside else float("nan"), len(inside) / (draws * len(simulation.truth))
+        low, high = model.interval().T
+        hits[draw] = np.count_nonzero((low <= simulation.truth) & (simulation.truth <= high))
+        counts[draw] = np.count_nonzero(~np.isnan(low))
+    settled = float(counts.mean()) / len(simulation.truth)
+    if not settled:
+        return float("nan"), float("nan"), 0.0
+    share = float(hits.sum() / counts.sum())
+    return share, float(np.sqrt(np.sum((hits - share * counts) ** 2)) / counts.sum()), settled
 
 
 def coverage(share: float) -> Iterator[list[str]]:
     """Rows of the share of intervals that cover theta*."""
-    for loss in ("huber", "logistic"):
-        for d in (5, 10):
-            for budget in ("eps=1", "eps=4", "mu=1", "mixed"):
-                for bounds in (None, 3.0):
-                    inside, settled = covered(loss, d, budget, bounds, max(4, int(share * 40)))
-                    scaling = "none" if bounds is None else "private"
-                    held = "" if np.isnan(inside) else f"{100 * inside:.1f} %"
-                    yield [loss, str(d), budget, scaling, f"{100 * settled:.0f} %", held]
+    many = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4", "mu=1", "mixed"), (None, 3.0), (100_000,))
+    more = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4"), (None,), (300_000, 1_000_000))
+    draws = {(None, 100_000): 200, (3.0, 100_000): 60, (None, 300_000): 60, (None, 1_000_000): 40}
+    cases = [(*case, max(4, int(share * draws[case[3:]]))) for case in [*many, *more]]
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        for case, (inside, error, settled) in zip(cases, pool.map(covered, *zip(*cases, strict=True)), strict=True):
+            loss, d, budget, bounds, n, count = case
+            held = "" if np.isnan(inside) else f"{100 * inside:.1f} ± {100 * error:.1f} %"
+            scaling = "none" if bounds is None else "private"
+            yield [loss, str(d), budget, scaling, f"{n:,}", str(count), f"{100 * settled:.0f} %", held]
+
+
+# --- the page -----------------------------------------------------------------------------------------------
+
+
+def flights_section(share: float) -> str:
+    """The table of flights, and the runs that end worse than a constant."""
+    head = ["job", "budget", "mean", "worst", "without privacy", "constant"]
+    return (
+        f"## Flights\n\nMean and worst of {DRAWS} draws of noise; mean absolute error in minutes, or accuracy in "
+        f"percent.\n\n{table(head, list(flights(share)))}\n\nRuns of the demo's jobs, with mixed budgets, that end "
+        f"worse than the constant: {worse_than_constant(share)}."
+    )
+
+
+def simulations_section(share: float) -> str:
+    """The table of errors, with its heading."""
+    head = ["loss", "features", "budget", "bounds", "n MSE / tr V", "limit", "any method's bound"]
+    return (
+        f"## Simulations\n\nn MSE / tr V of Mallows' limit at n = 100,000, {DRAWS} draws of records and noise. "
+        "Ratios below the limit are shrinkage before convergence. No unbiased estimate from answers with pure local "
+        f"privacy is below the last column (`information_bound`).\n\n{table(head, list(errors(share)))}"
+    )
+
+
+def intervals_section(share: float) -> str:
+    """The table of intervals, with its heading."""
+    head = ["loss", "features", "budget", "scaling", "records", "draws", "settled", "covered"]
+    return (
+        "## Intervals\n\nShare of the parameters that have a 95 % interval, because they are settled, and the share of "
+        "these intervals that cover the truth, with its standard error over draws of records and noise.\n\n"
+        f"{table(head, list(coverage(share)))}"
+    )
+
+
+SECTIONS = {
+    "flights": flights_section,
+    "real": real_section,
+    "simulations": simulations_section,
+    "intervals": intervals_section,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
     parser.add_argument("--write", action="store_true", help="replace learning.md")
     parser.add_argument("--quick", action="store_true", help="a tenth of the draws")
+    parser.add_argument("--only", choices=SECTIONS, help="run one section, and keep the others of learning.md")
     given = parser.parse_args()
-    share = 0.1 if given.quick else 1.0
+    page = Path(__file__).parent / "learning.md"
+    kept = dict(zip(SECTIONS, page.read_text().split("\n## ")[1:], strict=True)) if given.only else {}
     parts = [
-        "# How well LDP-ASGD learns\n\n`python -m benchmarks.learning --write` writes this page.\n",
-        f"## Flights\n\nMean and worst of {DRAWS} draws of noise; mean absolute error in minutes, or accuracy in "
-        "percent.\n",
-        table(["job", "budget", "mean", "worst", "without privacy", "constant"], list(flights(share))),
-        f"\nRuns of the demo's jobs, with mixed budgets, that end worse than the constant: {worse_than_constant(share)}"
-        f".\n\n{real_section(share)}\n\n## Simulations\n\n"
-        f"n MSE / tr V of Mallows' limit at n = 100,000, {DRAWS} draws of records and noise. "
-        "Ratios below the limit are shrinkage before convergence. No unbiased estimate from answers with pure local "
-        "privacy is below the last column (`information_bound`).\n",
-        table(
-            ["loss", "features", "budget", "bounds", "n MSE / tr V", "limit", "any method's bound"], list(errors(share))
-        ),
-        "\n## Intervals\n\nShare of the parameters that have a 95 % interval, because they are settled, and the share "
-        "of these intervals that cover the truth; n = 100,000, 40 draws.\n",
-        table(["loss", "features", "budget", "scaling", "settled", "covered"], list(coverage(share))),
+        make(0.1 if given.quick else 1.0) if given.only in (None, name) else f"## {kept[name].rstrip()}"
+        for name, make in SECTIONS.items()
     ]
-    text = "\n".join(parts) + "\n"
+    head = "# How well LDP-ASGD learns\n\n`python -m benchmarks.learning --write` writes this page."
+    text = "\n\n".join([head, *parts]) + "\n"
     print(text)
     if given.write:
-        (Path(__file__).parent / "learning.md").write_text(text)
+        page.write_text(text)
 
 
 if __name__ == "__main__":

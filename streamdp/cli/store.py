@@ -74,7 +74,7 @@ def weights(
     """The weights of the committed model, with confidence intervals if the estimator has them."""
     from dataclasses import asdict
 
-    from streamdp.serving.publish import committed
+    from streamdp.serving.publish import committed, unsettled
     from streamdp.serving.publish import weights as list_weights
 
     model = committed(store, job)
@@ -92,8 +92,8 @@ def weights(
         compared = "" if baseline is None else f"  beside {baseline}"
         typer.echo(f"{name:{width}}  {w.value:+.4f}{'  not settled' if w.settled is False else interval}{compared}")
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
-    if any(w.settled is False for w in found):
-        typer.echo("not settled: more records are needed for an interval")
+    if (needed := unsettled(found)) is not None:
+        typer.echo(needed)
 
 
 @app.command(epilog="Example: streamdp predict late.db < flights.csv > predicted.csv")

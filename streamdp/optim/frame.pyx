@@ -171,6 +171,14 @@ cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     row[GAIN] = ls.gain_of(w, row[ls.MEAN], _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
 
 
+cdef void _forget_path(Model* m) noexcept nogil:
+    """Empty the segments, because the noise of theta changes in original units."""
+    cdef Py_ssize_t i
+    m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
+    for i in range(m.many * (m.d + 1)):
+        m.segments[i] = 0.0
+
+
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
@@ -205,9 +213,7 @@ cdef void _rescale(Model* m) noexcept nogil:
         row[GAIN] = ls.gain_of(w, mean, new)
     if changed:
         m.clock[CHANGES] += 1
-        m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
-        for k in range(m.many * (m.d + 1)):
-            m.segments[k] = 0.0
+        _forget_path(m)
         _fit(m)
     if restart:
         m.clock[WEIGHT] = 0.0
@@ -234,6 +240,7 @@ cdef void _scale_target(Model* m, const double* row) noexcept nogil:
     target[CENTRE] = target[ORIGIN] + target[UNIT] * row[ls.MEAN]
     target[SCALE] = target[UNIT] * min(1.0, sqrt(row[ls.VARIANCE] + exp(2.0 * row[ls.LOG])))
     m.clock[CHANGES] += 1
+    _forget_path(m)
     to_original(m, m.theta, m.average)
 
 

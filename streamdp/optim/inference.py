@@ -1,29 +1,43 @@
-"""Confidence intervals from one pass: batch means of the iterates.
+"""Confidence intervals from one pass: what the path of theta says about its own memory.
 
 Segments. The iterates are summed in at most `SEGMENTS` segments of about equal length. When there is no room for
 another, segments are joined in pairs. The state has O(d) numbers, and there are at least half as many segments at any
 time, once there were as many iterates. If iterate i has the weight tau_i (see `steps`), the length of a segment is the
-sum of its tau_i: the noise of step i has a variance proportional to tau_i.
+sum of its tau_i, which is how far the clock T moved. The first eighth of the segments is left out.
 
-Interval. The first quarter of the segments is left out, because theta moved from its start then. Let a_k be the
-averages of the K others, with lengths L_k, of mean length L, a their average weighed by length, and s^2 the sum of
-(L_k/L)(a_k - a)^2 over K - 1. If the segments were independent, a +- t s / sqrt(K) would be the interval, t being the
-quantile of Student's law with K - 1 degrees of freedom. But theta forgets slowly, so segments that follow each other
-are correlated. The coefficient rho of an autoregression of first order is estimated for each parameter, without its
-bias of -(1 + 4 rho)/K, and moved halfway to the average of all parameters, downwards by a standard error at most. One
-below the average is replaced by the average, so that a parameter with an interval by chance does not have too short a
-one. K segments then say as much about a as K/f independent ones, f = (1 + rho)/(1 - rho): s^2 is divided by its bias 1
-- (f - 1)/(K - 1) and multiplied by f, and t has K/f - 1 degrees of freedom.
+Model. Near theta* a gradient is H (theta - theta*) and noise. So a parameter is an Ornstein-Uhlenbeck process in T,
 
-Not settled. Where theta needs many records to move, or still moves from its start in one direction, its path is too
-short to say how far it is from theta*, and no correction helps. Where rho is above `MOST_CORRELATION`, the limits are
-NaN. So an interval is given from about a dozen relaxation times on.
+    dtheta = -h T^-alpha (theta - theta*) dT + sqrt(noise) T^-alpha dW,
 
-Source: Zhu, Chen, Wu, "Online covariance matrix estimation in stochastic gradient descent", JASA 2023, for batch means
-of SGD; Steiger et al., "ASAP3: a batch means procedure for steady-state simulation analysis", ACM TOMACS 2005, for the
-first batches, the test and the correction by an autoregression; Marriott and Pope, Biometrika 1954, for the bias of
-rho. The share halfway and `MOST_CORRELATION` were chosen on simulated autoregressions (`tests/unit/optim`);
-`benchmarks/learning.md` has the coverage of learners.
+where steps and noise are public, and h, the step times the curvature, is not. With k = h (integral of T^-alpha over the
+segments), the path forgets its start k times over. For each k in a grid the averages of the segments are jointly
+normal with a known covariance (`_covariance`), theta* is estimated by generalised least squares, and the likelihood of
+what remains is known (restricted likelihood).
+
+All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
+that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
+model are drawn from one law: ln k is normal, with an unknown mean and spread, and one in ten is from anywhere in the
+grid. A priori the shared relaxation time 1/k is uniform: a sceptical choice. The noise is known up to one factor of the
+model, which is 1 with a prior probability of a half: it is unknown for records with budgets of their own if the clock
+counts records, and smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of
+the mixture over k, which is wide if k may be small.
+
+Slow directions. If the paths of parameters are correlated by more than chance, they share directions of small
+curvature, of which each path shows a little. Let G be the covariance of the paths. The variance of the average is
+proportional to the diagonal of G^2 and not to the squared diagonal of G, so that the limits of parameter i are moved
+apart by the square root of 1 + sum over j of G_ij^2/G_ii^2, less `_CHANCE` times what independent paths would have.
+With the whole of it intervals of models with slow directions are too short: such paths seem to have more memory than
+most of their directions have, and so chance is overrated.
+
+Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
+one direction only, and the linear model says nothing about how far it is from theta*. They are NaN too if the clock
+moved by less than `_SHORTEST`, the information of as many gradients without noise, because the first steps are long.
+
+Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
+process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
+Analysis 2009, for the restricted likelihood of slow processes; Chen, Lee, Tong and Zhang, "Statistical inference for
+model parameters in stochastic gradient descent", Annals of Statistics 2020, for batches of iterates. The prior, the
+limits of doubt and the shares were chosen by measurement; `benchmarks/learning.md` has the coverage.
 
 Assumption. The steps are eta T^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1).
 
@@ -32,50 +46,176 @@ Privacy. The iterates are private, so the interval is post-processing and spends
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from streamdp.errors import ConfigError
 
 SEGMENTS = 32
-MOST_CORRELATION = 0.7
-_FEWEST = 12
+LEAST_TIMES, MOST_DOUBT = 2.0, 0.2
+SETTLED_TIMES = 6.0
+_FEWEST, _SHORTEST = 12, 200.0
+_TIMES = np.geomspace(0.3, 300, 40)
+_SPREADS = (0.1, 0.3, 0.6, 1.2)
+_FACTORS = 2.0 ** np.arange(-8, 7)
+_ELSEWHERE = 0.1
+_CHANCE = 0.4
 
 
-def batch_means_interval(segments: np.ndarray, level: float) -> np.ndarray:
-    """The lower and upper ends (d, 2) of the confidence intervals of the coordinates of theta*; NaN if not settled.
+def path_intervals(
+    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The confidence limits of theta*, NaN where not settled, and for how many relaxation times each parameter moved.
 
     Parameters
     ----------
     segments
         (`SEGMENTS`, d + 1) the sums of the iterates with their weights, and in the last column the sums of the weights.
+    ends
+        (d,) the clock T of each parameter's steps at the end of the segments.
+    decay
+        alpha.
+    noise
+        (d,) positive: theta's variance by noise in a short time dT is noise T^(-2 alpha) dT.
     level
         The confidence, above 0 and below 1.
 
-    Raises `ConfigError` for another level.
+    Returns (d, 2) and (d,); the second is NaN too if there are too few segments, or if theta did not move. Raises
+    `ConfigError` for another level.
     """
-    from scipy.special import stdtrit
-
     if not 0 < level < 1:
         raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {level}")
+    limits, times = np.full((len(ends), 2), np.nan), np.full(len(ends), np.nan)
     used = segments[segments[:, -1] > 0]
-    used = used[len(used) // 4 :]
-    lengths, count = used[:, -1:], len(used)
-    if count < _FEWEST:
-        return np.full((segments.shape[1] - 1, 2), np.nan)
-    means = used[:, :-1] / lengths
-    centre = used[:, :-1].sum(axis=0) / lengths.sum()
-    apart = (means - centre) * np.sqrt(lengths / lengths.mean())
-    squares = np.sum(apart**2, axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        own = (count * np.sum(apart[1:] * apart[:-1], axis=0) / squares + 1) / (count - 4)
-        moving = squares > 0
-        shared = own[moving].sum() / np.count_nonzero(moving)
-        error = np.sqrt(np.maximum(1 - own**2, 0) / count)
-        correlation = np.maximum(shared, np.maximum((own + shared) / 2, own - error))
-        settled = correlation <= MOST_CORRELATION
-        held = np.clip(correlation, 0, MOST_CORRELATION)
-        f = (1 + held) / (1 - held)
-        variance = squares / (count - f)  # (count - 1) times the bias of s^2
-        half = stdtrit(count / f - 1, (1 + level) / 2) * np.sqrt(variance * f / count)
-    half[~settled] = np.nan
-    return np.column_stack([centre - half, centre + half])
+    used = used[-(-len(used) // 8) :]
+    moving = np.ptp(used[:, :-1] / used[:, -1:], axis=0) > 0 if len(used) >= _FEWEST else np.zeros(len(ends), bool)
+    if not moving.any():
+        return limits, times
+    lengths = used[:, -1]
+    paths = (used[:, :-1] / lengths[:, None] / np.sqrt(noise))[:, moving]
+    fits = [_Fit(paths, lengths, end, decay) for end in np.unique(ends[moving])]
+    which = np.searchsorted([fit.end for fit in fits], ends[moving])
+    columns = np.arange(len(which))
+    centres, errors, squares, constants = (
+        np.stack([fit.numbers[i] for fit in fits])[which, :, columns].T for i in range(4)
+    )
+    weights, factors = _posterior(squares, constants, len(lengths))
+    centre = np.sum(weights * centres, axis=0)
+    slow = np.sqrt(1 + _shared_variance(paths, lengths, [fits[i] for i in which], weights))
+    ends_of = [_quantile(weights, centres, errors * np.sqrt(factors), p) for p in ((1 - level) / 2, (1 + level) / 2)]
+    found = (centre + slow * (np.column_stack(ends_of).T - centre)).T * np.sqrt(noise[moving])[:, None]
+    found[weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT] = np.nan
+    times[moving] = np.exp(np.log(_TIMES) @ weights)
+    if lengths.sum() >= _SHORTEST:
+        limits[moving] = found
+    return limits, times
+
+
+class _Fit:
+    """Restricted likelihoods of paths for each k, with a clock that shows `end` at the end.
+
+    `numbers` are the estimates of theta* and, for noise 1, their standard errors, the sums of squares that remain, and
+    the rest of the logarithm of the likelihood: each (grid, d).
+    """
+
+    def __init__(self, paths: np.ndarray, lengths: np.ndarray, end: float, decay: float) -> None:
+        self.end = end
+        edges = end - np.concatenate([np.cumsum(lengths[::-1])[::-1], [0.0]])
+        self.covariance = _covariance(np.maximum(edges, 1e-9 * end), decay)
+        self.weights = lengths * ((edges[1:] + edges[:-1]) / 2) ** decay / lengths.sum()
+        factor = np.linalg.cholesky(self.covariance)
+        both = np.column_stack([np.ones(len(paths)), paths])
+        white = np.linalg.solve(factor, np.broadcast_to(both, (len(factor), *both.shape)))
+        one, rest = white[:, :, :1], white[:, :, 1:]
+        information = np.sum(one**2, axis=1)
+        centres = np.sum(one * rest, axis=1) / information
+        squares = np.sum((rest - one * centres[:, None]) ** 2, axis=1)
+        logs = -np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)[:, None] - np.log(information) / 2
+        same = np.ones_like(centres)
+        self.numbers = (centres, same / np.sqrt(information), squares, same * logs)
+
+
+def _covariance(edges: np.ndarray, decay: float) -> np.ndarray:
+    """The covariances (grid, K, K) of the averages over K segments, for noise 1 and a stationary start.
+
+    Within a segment the rate is constant: with r its number of relaxation times, x at its start and v the variance that
+    noise alone would add, x becomes e^-r x plus a variance v (1 - e^-2r)/2r, and the average is f x, f = (1 - e^-r)/r,
+    plus a variance v (2r - 3 + 4 e^-r - e^-2r)/2r^3, with a covariance v f^2/2 between the two.
+    """
+    power = 1 - decay
+    passed = np.diff(np.log(edges) if power == 0 else edges**power / power)
+    added = np.diff(np.log(edges) if decay == 0.5 else edges ** (1 - 2 * decay) / (1 - 2 * decay))
+    rates = _TIMES / passed.sum()
+    r = np.outer(rates, passed)
+    keep, f = np.exp(-r), -np.expm1(-r) / r
+    total = np.cumsum(r, axis=1) - r
+    series = 1 / 3 - r / 4 + 7 * r**2 / 60
+    own = added * np.where(r < 0.03, series, (2 * r - 3 + 4 * keep - keep**2) / (2 * np.maximum(r, 0.01) ** 3))
+    out = np.empty((*r.shape, r.shape[1]))
+    variance = edges[0] ** -decay / (2 * rates)
+    for j in range(r.shape[1]):
+        out[:, j, j] = f[:, j] ** 2 * variance + own[:, j]
+        after = keep[:, j] * f[:, j] * variance + added[j] * f[:, j] ** 2 / 2
+        later = f[:, j + 1 :] * np.exp(total[:, j : j + 1] + r[:, j : j + 1] - total[:, j + 1 :]) * after[:, None]
+        out[:, j, j + 1 :] = out[:, j + 1 :, j] = later
+        variance = keep[:, j] ** 2 * variance - added[j] * np.expm1(-2 * r[:, j]) / (2 * r[:, j])
+    return out
+
+
+def _posterior(squares: np.ndarray, constants: np.ndarray, count: int) -> tuple[np.ndarray, float]:
+    """The posterior (grid, d) of k of each parameter, and the likeliest factor of the noise."""
+    grid = np.log(_TIMES)
+    laws = np.concatenate([np.exp(-(((grid - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
+    laws /= laws.sum(axis=1, keepdims=True)
+    laws = (1 - _ELSEWHERE) * laws + _ELSEWHERE / len(grid)
+    prior = -np.tile(grid, len(_SPREADS))
+    evidences, likelihoods = [], []
+    for factor in _FACTORS:
+        logs = constants - squares / (2 * factor) - (count - 1) / 2 * math.log(factor)
+        top = logs.max(axis=0)
+        likelihood = np.exp(logs - top)
+        evidence = laws @ likelihood
+        believed = 0.5 if factor == 1 else 0.5 / (len(_FACTORS) - 1)
+        evidences.append(np.log(evidence).sum(axis=1) + prior + top.sum() + math.log(believed))
+        likelihoods.append((likelihood, evidence))
+    best = int(np.argmax([np.logaddexp.reduce(e) for e in evidences]))
+    (likelihood, evidence), shared = likelihoods[best], evidences[best]
+    shared = np.exp(shared - shared.max())
+    weights = likelihood * (laws.T @ (shared[:, None] / evidence))
+    return weights / weights.sum(axis=0), float(_FACTORS[best])
+
+
+def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], weights: np.ndarray) -> np.ndarray:
+    """The sum over j of G_ij^2/G_ii^2, less a share of what independent paths would have: (d,), at least 0."""
+    places = np.rint(np.arange(len(_TIMES)) @ weights).astype(int)
+    kinds, kind = np.unique(np.column_stack([[fit.end for fit in fits], places]), axis=0, return_inverse=True)
+    first = [int(np.flatnonzero(kind == i)[0]) for i in range(len(kinds))]
+    share = lengths / lengths.sum()
+    centred = np.eye(len(share)) - share
+    roots = np.sqrt([fit.weights for fit in fits])
+    expected = centred @ np.stack([fits[i].covariance[places[i]] for i in first]) @ centred.T
+    expected *= roots[first][:, :, None] * roots[first][:, None, :]
+    flat = expected.reshape(len(first), -1) / np.trace(expected, axis1=1, axis2=2)[:, None]
+    chance = flat @ flat.T
+    moved = centred @ paths * roots.T
+    own = np.sum(moved**2, axis=0)
+    out = np.empty(len(own))
+    for i, path in enumerate(moved.T):
+        excess = (path @ moved / own[i]) ** 2 - _CHANCE * chance[kind[i], kind] * own / own[i]
+        excess[i] = 0.0
+        out[i] = max(excess.sum(), 0.0)
+    return out
+
+
+def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:
+    """The quantiles (d,) of mixtures (grid, d) of normal laws."""
+    points = np.linspace(-8, 8, 1601)
+    normal = [math.erfc(-x / math.sqrt(2)) / 2 for x in points]
+    low, high = (centres - 8 * errors).min(axis=0), (centres + 8 * errors).max(axis=0)
+    for _ in range(50):
+        middle = (low + high) / 2
+        below = np.sum(weights * np.interp((middle - centres) / errors, points, normal), axis=0) < p
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    found: np.ndarray = (low + high) / 2
+    return found

@@ -125,5 +125,6 @@ def weight_rows(model: Model) -> list[dict[str, Any]]:
         else:
             unit = f"{gained} per unit of {weight.name}"
         row: dict[str, Any] = {"name": weight.name, "value": weight.value, "low": weight.low, "high": weight.high}
-        rows.append(row | {"unit": unit} | ({} if weight.label is None else {"class": weight.label}))
+        row |= {"settles_at": weight.settles_at, "unit": unit}
+        rows.append(row | ({} if weight.label is None else {"class": weight.label}))
     return rows

@@ -53,6 +53,7 @@ class Weight(BaseModel):
     value: float
     low: float | None
     high: float | None
+    settles_at: int | None
     unit: str
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamdp.serving.publish import weights
+from streamdp.serving.publish import unsettled, weights
 from streamdp.store.snapshot import Counts
 
 _DROPPED = 0.05
@@ -37,8 +37,7 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
             "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better"
         )
     if counts.learned:
-        rows = weights(estimator)
-        unsettled = sum(row.settled is False for row in rows)
-        if unsettled:
-            found.append(f"{unsettled} of {len(rows)} weights have no interval yet: more records settle them")
+        needed = unsettled(weights(estimator))
+        if needed is not None:
+            found.append(needed)
     return found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamdp.data.records import Shard
 from streamdp.errors import ConfigError, StoreError
-from streamdp.serving.publish import Weight, weights
+from streamdp.serving.publish import Weight, unsettled, weights
 from streamdp.serving.snapshots import Model
 from streamdp.store.snapshot import Commit, Counts
 
@@ -99,8 +99,8 @@ def _weights(axis: Axes, shown: Sequence[Weight], baselines: dict[str, str], lev
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.5, -0.5)
     notes = [f"{100 * level:g} % intervals" if any(w.low is not None for w in shown) else "no intervals"]
-    if any(w.settled is False for w in shown):
-        notes.append("grey: not settled")
+    if (needed := unsettled(shown)) is not None:
+        notes.append(f"grey: not settled, {needed}")
     if baselines:
         notes.append("baselines: " + ", ".join(f"{name}={value}" for name, value in baselines.items()))
     if len(shown) < total - 2:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,8 @@ class Weight:
         Whether there are enough records for an interval. None if the estimator has no intervals.
     label
         The class that it belongs to, if there are more than two. Else None.
+    settles_at
+        About how many records in all give most such weights an interval. None if it is settled, or not yet known.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Weight:
     high: float | None = None
     settled: bool | None = None
     label: str | None = None
+    settles_at: int | None = None
 
 
 def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
@@ -78,18 +81,42 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     Returns the coefficients in the order of theta. Raises `ConfigError` for a level out of range.
     """
     interval: list[list[float]] | None = None
+    records: list[float] = []
     # Some estimators have no intervals, and the others have none before some records.
     with contextlib.suppress(NotAvailableError, AttributeError):
         interval = estimator.interval(level).tolist()
+        records = estimator.settles_at().tolist()
     out: list[Weight] = []
     for label, name, value in _flat(estimator.weights):
         if interval is None:
             out.append(Weight(name, value, label=label))
             continue
-        low, high = interval[len(out)]
-        settled = not math.isnan(low)
-        out.append(Weight(name, value, low if settled else None, high if settled else None, settled, label))
+        (low, high), needed = interval[len(out)], records[len(out)]
+        if not math.isnan(low):
+            out.append(Weight(name, value, low, high, True, label))
+        else:
+            enough = None if math.isnan(needed) else int(float(f"{needed:.1e}"))
+            out.append(Weight(name, value, None, None, False, label, enough))
     return out
+
+
+def unsettled(shown: Sequence[Weight]) -> str | None:
+    """Say in a sentence what the weights without an interval need. None if all are settled, or have no intervals.
+
+    Parameters
+    ----------
+    shown
+        The weights.
+    """
+    waiting = [w for w in shown if w.settled is False]
+    if not waiting:
+        return None
+    records = sorted(w.settles_at for w in waiting if w.settles_at is not None)
+    enough = "more records settle them"
+    if records:
+        counts = " to ".join(f"{n:,}" for n in dict.fromkeys((records[0], records[-1])))
+        enough = f"about {counts} records in all settle most such weights"
+    return f"{len(waiting)} of {len(shown)} weights have no interval yet: {enough}"
 
 
 def _flat(named: dict[Any, Any]) -> Iterator[tuple[str | None, str, float]]:

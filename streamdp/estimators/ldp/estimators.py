@@ -35,7 +35,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamdp.estimators.ldp.learner import AveragedLearner, LDPLearner
+from streamdp.estimators.ldp.averaged import AveragedLearner
+from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim.domains import Domain

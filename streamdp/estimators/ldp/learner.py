@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, NotAvailableError, SchemaError
+from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
 from streamdp.optim.arrays import Arrays
-from streamdp.optim.inference import SEGMENTS, batch_means_interval
+from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, weighted_by_norm
 from streamdp.optim.states import finite_array
@@ -374,28 +374,3 @@ class LDPLearner(ValidatedModel):
 def _cells(arrays: Arrays) -> int:
     """The weights of a posterior."""
     return int(arrays.posterior.shape[1] * arrays.posterior.shape[2])
-
-
-class AveragedLearner(LDPLearner):
-    """The learner whose estimate is the average: it has confidence intervals."""
-
-    _averaged = True
-
-    def interval(self, level: float = 0.95) -> np.ndarray:
-        """Return the (d, 2) confidence limits of theta by batch means (see `inference`); nothing is spent.
-
-        A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
-        interval would hold. More records settle it. Coverage is asymptotic, and needs a well-specified, identified
-        model and 1/2 < alpha < 1.
-
-        Parameters
-        ----------
-        level
-            The confidence, above 0 and below 1.
-
-        Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
-        """
-        self._need_features("interval")
-        if self._merged or self.n_seen < 2:
-            raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
-        return batch_means_interval(self._arrays.segments, level)

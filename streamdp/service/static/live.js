@@ -118,7 +118,10 @@ function commit(event, job) {
   }
   if (measure) measures(version, measure);
   if (validation) validated(validation);
-  fill(at("weights"), weights.map((w) => [w.class ? `${w.name} (${w.class})` : w.name, w.value, w.low, w.high, w.unit]));
+  fill(at("weights"), weights.map((w) => {
+    const ends = w.settles_at ? ["not settled", `from about ${format(w.settles_at)} records in all`] : [w.low, w.high];
+    return [w.class ? `${w.name} (${w.class})` : w.name, w.value, ...ends, w.unit];
+  }));
   document.title = `${job}: version ${version}`;
 }
 

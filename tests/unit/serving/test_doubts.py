@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamdp import L2Ball, LDPASGDClassifier, PanPrivateClassifier, UserLevelLDPRegressor
+from streamdp import L2Ball, LDPASGDClassifier, LDPASGDRegressor, PanPrivateClassifier, UserLevelLDPRegressor
 from streamdp.serving.doubts import doubts
+from streamdp.serving.publish import Weight, unsettled, weights
 from streamdp.store.snapshot import Counts
 
 
@@ -40,3 +41,20 @@ def test_bounds_far_wider_than_the_values_are_told() -> None:
         model.learn_arrays(X, y)
         assert (model.looseness > 50) == told
         assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told
+
+
+def test_weights_without_an_interval_say_how_many_records_settle_them() -> None:
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    model = LDPASGDRegressor(features=["a", "b"], budget="eps=1", seed=1)
+    model.learn_arrays(X, X @ [1.0, 1.0])
+    rows = weights(model)
+    waiting = [row.settles_at for row in rows if row.settled is False]
+    assert waiting
+    assert min(waiting) > 3000  # not fewer than it has
+    needed = unsettled(rows)
+    assert needed is not None
+    assert f"{len(waiting)} of 4 weights have no interval yet: about {min(waiting):,}" in needed
+    assert [row.settles_at for row in rows if row.settled] == [None] * (4 - len(waiting))
+    few = unsettled([Weight("a", 1.0, settled=False), Weight("b", 1.0, 0.5, 1.5, settled=True)])
+    assert few == "1 of 2 weights have no interval yet: more records settle them"
+    assert unsettled([Weight("a", 1.0)]) is unsettled([Weight("b", 1.0, 0.5, 1.5, settled=True)]) is None

@@ -1,0 +1,64 @@
+"""The learner whose estimate is the average of its iterates, with confidence intervals from their path."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamdp.errors import NotAvailableError
+from streamdp.estimators.ldp.learner import LDPLearner
+from streamdp.optim import frame as k
+from streamdp.optim import loops
+from streamdp.optim.inference import SETTLED_TIMES, path_intervals
+from streamdp.privacy import samplers
+
+
+class AveragedLearner(LDPLearner):
+    """The learner whose estimate is the average."""
+
+    _averaged = True
+
+    def interval(self, level: float = 0.95) -> np.ndarray:
+        """Return the (d, 2) confidence limits of theta from its path (see `inference`); nothing is spent.
+
+        A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
+        interval would hold. More records settle it. Coverage is asymptotic, and needs a well-specified, identified
+        model and 1/2 < alpha < 1.
+
+        Parameters
+        ----------
+        level
+            The confidence, above 0 and below 1.
+
+        Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
+        """
+        return self._path("interval", level)[0]
+
+    def settles_at(self) -> np.ndarray:
+        """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
+
+        An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha), and
+        most parameters that moved for `inference.SETTLED_TIMES` have an interval.
+
+        Raises `NotAvailableError` before the second record and after `merged`.
+        """
+        times = self._path("settles_at", 0.95)[1]
+        more: np.ndarray = self.n_seen * np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
+        return more
+
+    def _path(self, name: str, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """The limits and the relaxation times of `path_intervals`.
+
+        Gradients have the second moment C0^2/information, and the same in all d directions: exactly for the noise, and
+        nearly for the rest. In original units a parameter is a sum of coordinates of theta, whose noises add up.
+        """
+        self._need_features(name)
+        if self._merged or self.n_seen < 2:
+            raise NotAvailableError(f"{name}: needs one pass over at least two records, and none after merged()")
+        arrays, p = self._arrays, len(self._arrays.frame) - 1
+        d, spec, zero = arrays.state.shape[1], arrays.spec, self._original(np.zeros(arrays.state.shape[1]))
+        ends = np.full(d, arrays.clock[k.TOTAL] + spec[loops.OFFSET])
+        self._blocks(ends)[:, :p] -= arrays.frame[:p, k.SHRUNK]
+        information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
+        noise = sum((self._original(unit) - zero) ** 2 for unit in np.eye(d))
+        noise *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
+        return path_intervals(arrays.segments, ends, self._steps.alpha, noise, level)
