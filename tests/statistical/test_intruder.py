@@ -550,6 +550,9 @@ class DrawsAhead(PanPrivateRegressor):
 class KeepsTheLastGradient(PanPrivateRegressor):
     """Broken: the buffer of a gradient is kept."""
 
+    def _quickly(self) -> None:
+        """Every record takes the way of `_add`."""
+
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         super()._add(X, y)
         self._kept = np.empty(len(self._total))
