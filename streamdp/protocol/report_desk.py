@@ -89,12 +89,7 @@ class ReportDesk:
     """
 
     def __init__(
-        self,
-        job: str,
-        definition: Definition,
-        *,
-        max_staleness: int = MAX_STALENESS,
-        lifetime_s: float = LIFETIME_S,
+        self, job: str, definition: Definition, *, max_staleness: int = MAX_STALENESS, lifetime_s: float = LIFETIME_S
     ) -> None:
         if max_staleness < 0 or not lifetime_s > 0:
             raise ConfigError("expected a max_staleness of at least 0 and a positive lifetime")

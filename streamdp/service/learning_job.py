@@ -263,9 +263,10 @@ class LearningJob(Job):
 
     def _show_first(self, shard: Shard) -> None:
         """Show what all services have committed, before the first call is learned here."""
-        found = self._follower.look(first_snapshot(self.config))
+        first = first_snapshot(self.config)
+        found = self._follower.look(first)
         mine = (snapshot for snapshot in self._follower.shards if snapshot.shard == shard)
-        self._mine = next(mine, replace(first_snapshot(self.config), shard=shard))
+        self._mine = next(mine, replace(first, shard=shard))
         if found.snapshot is not None:
             self._show(found.snapshot, found.measures)
 

@@ -84,8 +84,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     records: list[float] = []
     # Some estimators have no intervals, and the others have none before some records.
     with contextlib.suppress(NotAvailableError, AttributeError):
-        interval = estimator.interval(level).tolist()
-        records = estimator.settles_at().tolist()
+        interval, records = (found.tolist() for found in estimator.settling(level))
     out: list[Weight] = []
     for label, name, value in _flat(estimator.weights):
         if interval is None:

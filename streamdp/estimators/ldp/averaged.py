@@ -31,7 +31,7 @@ class AveragedLearner(LDPLearner):
 
         Raises `NotAvailableError` before the second record and after `merged`, `ConfigError` for another level.
         """
-        return self._path("interval", level)[0]
+        return self.settling(level)[0]
 
     def settles_at(self) -> np.ndarray:
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
@@ -41,19 +41,24 @@ class AveragedLearner(LDPLearner):
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
-        times = self._path("settles_at", 0.95)[1]
-        more: np.ndarray = self.n_seen * np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
-        return more
+        return self.settling()[1]
 
-    def _path(self, name: str, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """The limits and the relaxation times of `path_intervals`.
+    def settling(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Return `interval` and `settles_at` together, in the time of one of them.
 
         Gradients have the second moment C0^2/information, and the same in all d directions: exactly for the noise, and
         nearly for the rest. In original units a parameter is a sum of coordinates of theta, whose noises add up.
+
+        Parameters
+        ----------
+        level
+            As for `interval`.
+
+        Raises the errors of `interval`.
         """
-        self._need_features(name)
+        self._need_features("interval")
         if self._merged or self.n_seen < 2:
-            raise NotAvailableError(f"{name}: needs one pass over at least two records, and none after merged()")
+            raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
         arrays, p = self._arrays, len(self._arrays.frame) - 1
         d, spec, zero = arrays.state.shape[1], arrays.spec, self._original(np.zeros(arrays.state.shape[1]))
         ends = np.full(d, arrays.clock[k.TOTAL] + spec[loops.OFFSET])
@@ -61,4 +66,6 @@ class AveragedLearner(LDPLearner):
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
         noise = sum((self._original(unit) - zero) ** 2 for unit in np.eye(d))
         noise *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
-        return path_intervals(arrays.segments, ends, self._steps.alpha, noise, level)
+        limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, level)
+        more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
+        return limits, self.n_seen * more

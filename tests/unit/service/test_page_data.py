@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamdp.config.job import JobConfig
 from streamdp.data.records import Shard
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.service import client, job, record
 
+SHARDS = [Shard("t", 0), Shard("t", 1)]
 
-def test_the_history_adds_up_the_shards_as_they_were(tmp_path: Path) -> None:
-    config = job(tmp_path, source={"type": "csv", "path": "never-read.csv"})
+
+@contextmanager
+def learned_elsewhere(folder: Path) -> Iterator[tuple[JobConfig, Store, Mapping[str, Any]]]:
+    """A job that its own workers learn, its store with `SHARDS`, and the state of a model without records."""
+    config = job(folder, source={"type": "csv", "path": "never-read.csv"})
     state = config.build_estimator().state_dict()  # type: ignore[attr-defined]
-    shards = [Shard("t", 0), Shard("t", 1)]
     named: Any = {"cap": config.cap_budget, "config": config.text(), "shared": True}
     with Store(config.store_path, config.job, config.fingerprint(), **named) as store:
-        store.claim(shards)
+        store.claim(SHARDS)
+        yield config, store, state
+
+
+def test_the_history_adds_up_the_shards_as_they_were(tmp_path: Path) -> None:
+    with learned_elsewhere(tmp_path) as (config, store, state):
         for shard, learned, dead in ((0, 10, 0), (1, 5, 1), (0, 30, 2)):
-            store.commit_parts({shards[shard]: Part(state, {"offset": learned}, Counts(learned, 0, dead))})
+            store.commit_parts({SHARDS[shard]: Part(state, {"offset": learned}, Counts(learned, 0, dead))})
     with client(config) as http:
         rows = http.get("/page/job/late").json()["history"]
     assert [(row["learned"], row["dead"]) for row in rows] == [(10, 0), (15, 1), (35, 3)]
@@ -63,18 +74,13 @@ def test_a_plan_outside_of_its_limits_is_refused(tmp_path: Path) -> None:
 
 def test_a_job_that_others_learn_shows_how_many_records_wait(tmp_path: Path) -> None:
     """Their number changes without a commit: nobody gets an event, and the version stays."""
-    config = job(tmp_path, source={"type": "csv", "path": "never-read.csv"})
-    state = config.build_estimator().state_dict()  # type: ignore[attr-defined]
-    shards = [Shard("t", 0), Shard("t", 1)]
-    named: Any = {"cap": config.cap_budget, "config": config.text(), "shared": True}
-    with Store(config.store_path, config.job, config.fingerprint(), **named) as store:
-        store.claim(shards)
-        store.commit_parts({shard: Part(state, {"offset": 10}, Counts(10)) for shard in shards})
+    with learned_elsewhere(tmp_path) as (config, store, state):
+        store.commit_parts({shard: Part(state, {"offset": 10}, Counts(10)) for shard in SHARDS})
         with client(config) as http:
             followed = http.app.state.jobs["late"]  # type: ignore[attr-defined]
             events: list[Any] = []
             followed.listeners.add(lambda *event: events.append(event))
-            store.note_waiting({shards[0]: 3, shards[1]: 4})
+            store.note_waiting({SHARDS[0]: 3, SHARDS[1]: 4})
             asyncio.run(followed.refresh())
             found = http.get("/v1/models/late").json()
             assert (found["version"], found["learned"], found["waiting"]) == (2, 20, 7)
