@@ -604,7 +604,8 @@ or of a connection. Every second Kafka stream is in a compacted topic, in transa
 of the streams use TLS and passwords, for Kafka and for PostgreSQL. `benchmarks/campaign.jsonl` has a line for each
 stream; an interrupted campaign continues. The streams that failed found four defects of the library, which are fixed
 with tests: spends that counted twice, workers that ended while the brokers were away (two kinds), and dead letters that
-were written twice. With c850cbe, two streams waited for a window that they could not fill: a defect of the campaign.
+were written twice. With c850cbe and 342d710, two streams each waited for
+a window that their last users could not fill: a defect of the campaign, which now asks the store what waits.
 
 """
 
