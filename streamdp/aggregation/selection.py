@@ -96,8 +96,6 @@ class WeightedMean:
             tau.
         near
             (n,), the number of users within tau of each user, itself included.
-        rng
-            The source of randomness (not used).
         """
         return np.clip((self.zero - (self.users - near)) / (self.zero - self.full), 0.0, 1.0)
 
@@ -171,8 +169,6 @@ class SampledMean:
             tau.
         near
             (n,), the number of users within tau of each user, itself included.
-        rng
-            The source of randomness.
         """
         chances = self.chances[near_counts(points, 2 * distance)]
         out, done = np.zeros(self.users), 0

@@ -174,13 +174,7 @@ def next_version(connection: Connection) -> None:
 
 
 def read_version(connection: Connection) -> int:
-    """Return the version of the ledger, which grows with each transaction that changes rows of subjects.
-
-    Parameters
-    ----------
-    connection
-        A connection to the ledger.
-    """
+    """Return the version of the ledger, which grows with each transaction that changes rows of subjects."""
     with contextlib.nullcontext() if connection.in_transaction() else connection.begin():
         return int(connection.execute(select(VERSION.c.version)).scalar_one())
 
@@ -204,8 +198,6 @@ def check_cap(connection: Connection, cap: Cap, name: str) -> None:
     ----------
     connection
         A connection, inside a transaction.
-    cap
-        The cap of the job.
     name
         The ledger, for messages.
 

@@ -131,23 +131,11 @@ class RunnerDisplay(_Display):
         self._waits = ""
 
     def resumed(self, snapshot: Snapshot) -> None:
-        """Before a run that resumes a job: its records are not of this run, and do not count for its speed.
-
-        Parameters
-        ----------
-        snapshot
-            The last commit.
-        """
+        """Before a run that resumes a job: its records are not of this run, and do not count for its speed."""
         self._first = snapshot
 
     def progress(self, progress: Progress) -> None:
-        """After every batch and commit. JSON lines show what is committed only.
-
-        Parameters
-        ----------
-        progress
-            The counts now.
-        """
+        """After every batch and commit. JSON lines show what is committed only."""
         self._progress, self._waits = progress, ""
 
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
@@ -155,8 +143,6 @@ class RunnerDisplay(_Display):
 
         Parameters
         ----------
-        snapshot
-            The commit.
         holdout
             What the model scores on the public holdout; None without a holdout.
         """
