@@ -184,11 +184,8 @@ def test_mistakes_of_produce(
 def test_produce_without_brokers(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
     (tmp_path / "data.csv").write_text("a\n1\n")
-    code, _, err = quick("produce", "data.csv", "--topic", "t")
-    assert code == 2
-    assert "--brokers" in err
-    code, _, err = quick("produce", "data.csv", "--topic", "t", "--brokers", "127.0.0.1:9")
-    assert code == 3
+    assert "--brokers" in quick.error(2, "produce", "data.csv", "--topic", "t")
+    err = quick.error(3, "produce", "data.csv", "--topic", "t", "--brokers", "127.0.0.1:9")
     assert "no answer from" in err
     assert "127.0.0.1:9" in err
     assert err.count("\n") == 1
@@ -228,8 +225,7 @@ def test_two_workers_share_one_store(trained: Trained) -> None:
 
 def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     at: dict[str, Any] = {"folder": trained.folder}
-    code, out, _ = quick("status", "kj.db", "--kafka", trained.bootstrap, "--json", **at)
-    assert code == 0
+    out = quick.output("status", "kj.db", "--kafka", trained.bootstrap, "--json", **at)
     status = json.loads(out)
     assert status["lag"] == {f"{trained.topic}/0": 0, f"{trained.topic}/1": 0}
     assert status["learned"] + status["refused"] + status["dead"] == TOTAL
@@ -237,8 +233,7 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     assert "eps=3" in quick("statement", "kj.db", **at)[1]
     assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
     monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
-    code, _, err = quick("status", "kj.db", "--kafka", "127.0.0.1:9", **at)
-    assert code == 3
+    err = quick.error(3, "status", "kj.db", "--kafka", "127.0.0.1:9", **at)
     assert "no answer" in err
     assert "127.0.0.1:9" in err
     done = subprocess.run(
@@ -333,11 +328,8 @@ def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
     """A worker goes on where others have ended; its metrics are its counts; SIGTERM ends it in order."""
     before = counts(trained.store)
     (trained.folder / "more.csv").write_text(rows(300))
-    code, _, _ = quick(
-        "produce", "more.csv", "--topic", trained.topic, "--key", "tail",
-        folder=trained.folder, bootstrap=trained.bootstrap,
-    )  # fmt: skip
-    assert code == 0
+    produced = ["produce", "more.csv", "--topic", trained.topic, "--key", "tail"]
+    quick.output(*produced, folder=trained.folder, bootstrap=trained.bootstrap)
     with Command(trained.folder, trained.bootstrap, "run", "job.yaml", "--metrics-port", "0") as command:
         command.until(lambda: _learned(trained.store) - _sum(before) == 306)
         url = command.of("metrics")[0]["url"]
@@ -401,8 +393,7 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     text = JOB.replace("publish: model.json\nholdout: data.csv\n", "").replace("  publish_topic: MODELS\n", "")
     trained.write("pg.yaml", job, postgres.url, text)
     at: dict[str, Any] = {"folder": trained.folder}
-    code, _, err = quick("run", "pg.yaml", bootstrap=trained.bootstrap, **at)
-    assert code == 2
+    err = quick.error(2, "run", "pg.yaml", bootstrap=trained.bootstrap, **at)
     assert "STREAMDP_SUBJECT_KEY" in err
     assert err.count("\n") == 1
     expected = len(messages(trained.bootstrap, trained.topic))
@@ -410,15 +401,10 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     assert [worker.process.returncode for worker in workers] == [0, 0], [worker.errors for worker in workers]
     assert sum(worker.events[-1]["records"] for worker in workers) == expected == _sum(counts(postgres.url, job))
     for command in ("status", "statement", "weights"):
-        code, _, err = quick(command, postgres.url, **at)
-        assert code == 4
-        assert "--job" in err
+        assert "--job" in quick.error(4, command, postgres.url, **at)
         assert quick(command, postgres.url, "--job", job, **at)[0] == 0
-    code, _, err = quick("status", postgres.url, "--job", "nobody", **at)
-    assert code == 4
-    assert "no such job" in err
-    code, _, err = quick("run", "pg.yaml", bootstrap=trained.bootstrap, STREAMDP_SUBJECT_KEY="a5" * 32, **at)
-    assert code == 4
+    assert "no such job" in quick.error(4, "status", postgres.url, "--job", "nobody", **at)
+    err = quick.error(4, "run", "pg.yaml", bootstrap=trained.bootstrap, STREAMDP_SUBJECT_KEY="a5" * 32, **at)
     assert "not the subject key" in err
 
 
@@ -570,10 +556,9 @@ def test_payloads_are_kept_only_where_the_user_wants_it(
 def test_a_port_that_is_taken(trained: Trained, quick: Quick) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        code, _, err = quick(
-            "run", "job.yaml", "--metrics-port", port, folder=trained.folder, bootstrap=trained.bootstrap
+        err = quick.error(
+            2, "run", "job.yaml", "--metrics-port", port, folder=trained.folder, bootstrap=trained.bootstrap
         )
-    assert code == 2
     assert err == f"streamdp: --metrics-port {port}: address already in use\n"
 
 
@@ -635,14 +620,11 @@ def test_options_of_kafka_jobs_and_of_files(quick: Quick, tmp_path: Path) -> Non
     (tmp_path / "data.csv").write_text(rows(10))
     flags = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60"]
     for option in (["--idle-seconds", "1"], ["--metrics-port", "0"], ["--on-missing", "latest"]):
-        code, _, err = quick("run", "data.csv", *flags, *option)
-        assert code == 2
+        err = quick.error(2, "run", "data.csv", *flags, *option)
         assert option[0] in err
         assert "read Kafka" in err
     (tmp_path / "job.yaml").write_text(PLAIN)
-    code, _, err = quick("run", "job.yaml", "--stdin", "new", bootstrap="127.0.0.1:9")
-    assert code == 2
-    assert "--stdin" in err
+    assert "--stdin" in quick.error(2, "run", "job.yaml", "--stdin", "new", bootstrap="127.0.0.1:9")
 
 
 # -- what needs no broker --------------------------------------------------------------------------------------------

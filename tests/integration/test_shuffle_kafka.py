@@ -238,9 +238,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
     assert mixer.events[-1]["dead"] == len(junk)
     spent = parties.agreed.params((0, 0, 0)).guarantee_for(85)
     assert learner.of("learned")[0]["guarantee"] == str(spent)
-    code, out, _ = quick("statement", "shy.db")
-    assert code == 0
-    assert f"(epsilon, delta) = ({spent.epsilon:.3f}"[:24] in out
+    assert f"(epsilon, delta) = ({spent.epsilon:.3f}"[:24] in quick.output("statement", "shy.db")
     # who has answered does not answer again, and a late message and one that is no batch are counted
     parties.send("messages", (key, b"x"))
     parties.send("shuffled", (None, b"nonsense"))
@@ -306,25 +304,18 @@ def test_mistakes_in_a_job(
 def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("BATCH", "100").replace("NAME", "there-is-no"))
     write_data(tmp_path, 5)
-    code, _, err = quick("run", "job.yaml", bootstrap=broker.bootstrap)
-    assert code == 2
-    assert "`streamdp shuffle`" in err
-    code, _, err = quick("shuffle", "mix", "job.yaml")
-    assert code == 2
-    assert "STREAMDP_KAFKA" in err
+    assert "`streamdp shuffle`" in quick.error(2, "run", "job.yaml", bootstrap=broker.bootstrap)
+    assert "STREAMDP_KAFKA" in quick.error(2, "shuffle", "mix", "job.yaml")
     for command in (["mix", "job.yaml"], ["learn", "job.yaml"], ["randomize", "job.yaml", "data.csv"]):
         code, _, err = quick("shuffle", *command, bootstrap=broker.bootstrap)
         assert (code, err.count("\n")) == (3, 1), err
         assert "there is no topic 'there-is-no-" in err
     code, _, err = quick("shuffle", "randomize", "job.yaml", "none.csv", bootstrap=broker.bootstrap)
     assert (code, err.count("\n")) == (3, 1), err
-    code, _, err = quick("shuffle", "randomize", "job.yaml", "-", bootstrap=broker.bootstrap)
-    assert code == 2
+    err = quick.error(2, "shuffle", "randomize", "job.yaml", "-", bootstrap=broker.bootstrap)
     create_topic(broker.bootstrap, two := f"two-{time.time_ns()}", 2)
     (tmp_path / "job.yaml").write_text(JOB.replace("BATCH", "100").replace("NAME-messages", two))
-    code, _, err = quick("shuffle", "mix", "job.yaml", bootstrap=broker.bootstrap)
-    assert code == 3
-    assert "2 partitions; it must have one" in err
+    assert "2 partitions; it must have one" in quick.error(3, "shuffle", "mix", "job.yaml", bootstrap=broker.bootstrap)
 
 
 def test_a_log_goes_on_where_messages_were_deleted(broker: Any, make_topic: Callable[..., str]) -> None:
@@ -400,8 +391,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(
     before = parties.snapshot(store)
     delete_and_create(parties.bootstrap, parties.topic(which))
     parties.send(which, *[(None, b"x")] * 200)
-    code, _, err = quick("shuffle", command, "job.yaml", "--idle-seconds", "1", bootstrap=parties.bootstrap)
-    assert code == 3
+    err = quick.error(3, "shuffle", command, "job.yaml", "--idle-seconds", "1", bootstrap=parties.bootstrap)
     assert "deleted and created again" in err
     after = parties.snapshot(store)
     assert (after.seq, after.position) == (before.seq, before.position)
