@@ -295,13 +295,6 @@ class ConcentratedMean:
 class Answers:
     """One run of at most T queries. A second run with the same users spends a second budget, so do not copy a run.
 
-    Parameters
-    ----------
-    mean
-        The parameters of the run.
-    rng
-        The source of randomness.
-
     Guarantee: (epsilon, delta)-DP for the budget of `mean`, if the vectors of one user are replaced by any others of
     norm at most `bound`. Source: Asi and Liu 2023, Algorithm 2; the proof is at the head of this module.
     """

@@ -41,8 +41,6 @@ class PagedRows:
 
     Parameters
     ----------
-    connection
-        The database.
     errors
         Turns the database's errors into `StoreError`s.
     cap

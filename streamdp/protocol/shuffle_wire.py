@@ -277,13 +277,7 @@ def read_part(value: bytes | None, agreement: str) -> MixedPart:
 
 
 class Assembly:
-    """Joins the parts of one batch. If a crash interrupts a forwarding, its parts are dropped for later ones.
-
-    Parameters
-    ----------
-    params
-        The parameters of the batch's sum.
-    """
+    """Joins the parts of one batch. If a crash interrupts a forwarding, its parts are dropped for later ones."""
 
     _most = 4
 
