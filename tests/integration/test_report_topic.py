@@ -93,7 +93,6 @@ def test_reports_of_a_topic_are_checked_and_count_once(
         assert http.get("/page/job/late").json()["reasons"]["stale"] == 1
         assert http.get("/readyz").status_code == 200
     snapshot = Store.snapshot(config.store_path)
-    assert snapshot is not None
     assert sum(snapshot.position["place"][number] for number in ("0", "1")) == 13
     for path in tmp_path.iterdir():
         assert MARK.encode() not in path.read_bytes()

@@ -334,7 +334,7 @@ def test_bad_agreements_are_refused(change: dict[str, object], error: type[Excep
         "coarse": 0,
     }
     with pytest.raises(error):
-        UserMean(**(settings | change))  # type: ignore[arg-type]
+        UserMean(**(settings | change))
 
 
 def test_bad_vectors_are_refused_without_their_values() -> None:

@@ -408,7 +408,7 @@ def test_records_that_allow_less_decline(world: Callable[..., World]) -> None:
     )
     while crowd.step(0.0):
         pass
-    assert (notes.answered, notes.declined) == (len(one.messages.items), notes.position["index"] - 7)  # type: ignore[index]
+    assert (notes.answered, notes.declined) == (len(one.messages.items), notes.position["index"] - 7)
     assert notes.answered == 7
 
 
@@ -421,7 +421,6 @@ def test_nothing_of_a_message_is_kept_by_the_shuffler(world: Callable[..., World
     Mixer(one.agreed, Reader(one.messages), Writer(one.shuffled), kept := Kept(lambda: None)).step(0.0)
     stored = (one.stores["shuffler"].text + kept.text).encode()
     for item in one.messages.items:
-        assert item.value is not None
         assert item.value[NONCE_BYTES:][:8] not in stored or item.value[NONCE_BYTES:][:8] == bytes(8)
 
 
