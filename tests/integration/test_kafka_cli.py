@@ -7,17 +7,14 @@ import contextlib
 import itertools
 import json
 import os
-import select
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -408,33 +405,6 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     assert "not the subject key" in err
 
 
-@contextlib.contextmanager
-def forwarding(port: int, to: str) -> Iterator[None]:
-    """From now on, somebody listens on this port: who connects is connected to a broker."""
-    host, _, there = to.rpartition(":")
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.create_connection((host, int(there))) as broker:
-                ways = {self.request: broker, broker: self.request}
-                while True:
-                    for end in select.select(list(ways), [], [])[0]:
-                        if not (data := end.recv(65536)):
-                            return
-                        ways[end].sendall(data)
-
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = allow_reuse_address = True
-
-        def handle_error(self, *_: Any) -> None:
-            """The broker was killed."""
-
-    with Server(("127.0.0.1", port), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield
-        server.shutdown()
-
-
 def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
     tmp_path: Path, broker_behind_proxy: tuple[Broker, Proxy], make_topic: Callable[..., str]
 ) -> None:
@@ -449,15 +419,15 @@ def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
         command.until(lambda: command.errors)
         assert "no answer from" in command.errors[0]
         assert f"127.0.0.1:{port}" in command.errors[0]
-        with forwarding(port, f"127.0.0.1:{proxy.port}"):
+        with Proxy(proxy.port, listen=port):
             command.until(lambda: _learned(tmp_path / "b.db") == 1)
             told = len(command.of("source"))
             with proxy.away():
                 send(broker.bootstrap, topic, good)
                 command.until(lambda: len(command.of("source")) > told)
             command.until(lambda: _learned(tmp_path / "b.db") == 2)
-        command.process.send_signal(signal.SIGTERM)
-        assert command.end() == 0, command.errors
+            command.process.send_signal(signal.SIGTERM)
+            assert command.end() == 0, command.errors
     assert command.events[-1]["records"] == 2
     assert _learned(tmp_path / "b.db") == 2
     assert all(line.startswith("streamdp: ") and "trying again" in line for line in command.errors), command.errors
@@ -482,7 +452,7 @@ def test_a_database_that_is_down_at_the_start_is_waited_for(
     (tmp_path / "job.yaml").write_text(small_job(topic, job, there))
     with Command(tmp_path, broker.bootstrap, "run", "job.yaml", STREAMDP_SUBJECT_KEY=KEY) as command:
         command.until(lambda: command.errors)
-        with forwarding(port, f"{url.host}:{url.port or 5432}"):
+        with Proxy(url.port or 5432, listen=port):
             command.until(lambda: command.of("commit"))
             command.process.send_signal(signal.SIGTERM)
             assert command.end() == 0, command.errors
