@@ -339,13 +339,7 @@ class SharedLedger:
                 self._spans[shard].charges += 1
 
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
-        """See `SharedDatabase.set_caps`.
-
-        Parameters
-        ----------
-        caps
-            The cap of each subject; None for the ledger's.
-        """
+        """See `SharedDatabase.set_caps`."""
         self._shared.set_caps(caps)
 
     def close(self) -> None:
