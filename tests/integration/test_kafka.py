@@ -28,7 +28,9 @@ from streamdp.runtime.protocols import Observer
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
+from tests.support.kafka_job import counts
 from tests.support.topics import delete_and_create
+from tests.support.waiting import wait_until
 
 CAP = PureDP(3.0)
 SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
@@ -139,13 +141,6 @@ class Colleague:
         self._thread.join(30)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.05)
-
-
 class Job:
     """A topic, and the store of the job that reads it."""
 
@@ -174,8 +169,7 @@ class Job:
 
     @property
     def counts(self) -> Counts:
-        found = [snapshot.counts for snapshot in Store.snapshots(self.path, "job")]
-        return Counts(*(sum(getattr(c, name) for c in found) for name in ("learned", "refused", "dead")))
+        return counts(self.path, "job")
 
     @property
     def positions(self) -> dict[int, int]:
@@ -334,7 +328,6 @@ def test_a_budget_may_come_in_a_header(job: Job, client: str) -> None:
     budgeted = job.source(client=client, schema=schema, budget_header="eps")
     with job.store() as store:
         Worker(budgeted, lambda: model(store), store, dead_letters=letters).run(7, 1.5)
-        assert store.ledger is not None
         assert [store.ledger.spent(s).epsilon for s in (b"ann", b"bob", b"cee", b"fay")] == [2.5, 1.0, 0.0, 1.0]
     assert [(d.position, d.reason, d.column) for d in letters.found] == [(i, "bad_budget", "eps") for i in (3, 4, 5)]
     assert job.counts == Counts(3, 1, 3)
@@ -717,7 +710,6 @@ def test_batches_are_closed_where_shards_are_taken_away(make_job: MakeJob, clien
     assert sum(job.positions.values()) == 1000
     assert job.group_offsets() == job.positions
     with Store(job.path, "job", "f", cap=cap) as store:
-        assert store.ledger is not None
         assert [store.ledger.spent(subject).records for subject in subjects] == [4] * 100 + [2] * 300
     assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
 
@@ -745,7 +737,6 @@ def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(make_job: Ma
     assert "conflict" in told
     assert job.counts == Counts(150, 50, 0)  # 50 subjects with room for 3 records, and 4 records of each
     with Store(job.path, "job", "f", cap=CAP) as store:
-        assert store.ledger is not None
         assert [store.ledger.spent(f"s{i}").records for i in range(50)] == [3] * 50
 
 

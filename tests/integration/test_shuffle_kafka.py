@@ -24,11 +24,13 @@ from streamdp.cli.shuffle_job import agreement
 from streamdp.config.job import load_config
 from streamdp.errors import SourceError
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.shuffle_wire import NONCE_BYTES, Assembly, message_key, read_announcement, read_key, read_part
+from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, read_announcement, read_key
 from streamdp.serving.publish import committed
 from streamdp.store.store import Store
 from tests.support.commands import Command, Quick
+from tests.support.shuffle_model import forwarded
 from tests.support.topics import delete_and_create
+from tests.support.waiting import wait_until
 
 SECRET = "4711.25"
 RECORDS = 3000
@@ -98,15 +100,8 @@ class Parties:
         writer.flush()
         writer.close()
 
-    def forwarded(self) -> dict[Any, list[tuple[int, list[int]]]]:
-        """By batch: people and numbers of ones, for each time it was forwarded whole."""
-        found, assemblies = defaultdict(list), {}
-        for entry in self.read("shuffled"):
-            part = read_part(entry.value, self.agreed.digest)
-            assembly = assemblies.setdefault(part.name, Assembly(self.agreed.params(part.place)))
-            if (mixed := assembly.add(part)) is not None:
-                found[part.place].append((mixed.users, [int(np.unpackbits(row).sum()) for row in mixed.bits]))
-        return found
+    def forwarded(self) -> dict[Place, list[tuple[int, list[int]]]]:
+        return forwarded((entry.value for entry in self.read("shuffled")), self.agreed)
 
     def snapshot(self, store: str) -> Any:
         return Store.snapshot(self.folder / store)
@@ -318,21 +313,28 @@ def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> 
     assert "2 partitions; it must have one" in quick.error(3, "shuffle", "mix", "job.yaml", bootstrap=broker.bootstrap)
 
 
+def send(broker: Any, topic: str, count: int) -> None:
+    """Messages 0, 1, ..."""
+    with contextlib.closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
+        for i in range(count):
+            producer.send(topic, str(i).encode())
+        producer.flush()
+
+
+def read(log: TopicLog) -> list[bytes]:
+    """The next messages."""
+    found: list[Any] = []
+    wait_until(lambda: found.extend(log.poll(0.5)) or found)
+    return [entry.value for entry in found]
+
+
 def test_a_log_goes_on_where_messages_were_deleted(broker: Any, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for i in range(10):
-        producer.send(topic, str(i).encode())
-    producer.flush()
-    producer.close()
+    send(broker, topic, 10)
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         assert log.seek(2) == 2
         log.forget(5)
-        found: list[Any] = []
-        deadline = time.monotonic() + 20
-        while not found and time.monotonic() < deadline:
-            found = log.poll(0.5)
-        assert [entry.value for entry in found] == [b"5", b"6", b"7", b"8", b"9"]
+        assert read(log) == [b"5", b"6", b"7", b"8", b"9"]
         assert (log.seek(0), log.end(), log.kept) == (5, 10, None)
 
 
@@ -341,11 +343,7 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
 ) -> None:
     """Until now, one fault of the network stopped all deletions, and was called a missing right."""
     topic = make_topic()
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for i in range(10):
-        producer.send(topic, str(i).encode())
-    producer.flush()
-    producer.close()
+    send(broker, topic, 10)
     real = topiclog.connect_admin
 
     def failing(error: KafkaError) -> Callable[..., Any]:
@@ -358,7 +356,6 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
         for error in (KafkaTimeoutError(), KafkaConnectionError()):
             monkeypatch.setattr(topiclog, "connect_admin", failing(error))
             log.forget(3)
-            assert log.kept is not None
             assert type(error).__name__ in log.kept
             assert log.seek(0) == 0
         monkeypatch.setattr(topiclog, "connect_admin", real)
@@ -367,7 +364,6 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         monkeypatch.setattr(topiclog, "connect_admin", failing(TopicAuthorizationFailedError()))
         log.forget(7)
-        assert log.kept is not None
         assert "may not delete" in log.kept
         monkeypatch.setattr(topiclog, "connect_admin", real)
         log.forget(8)
@@ -399,24 +395,11 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(
 
 def test_a_log_that_is_created_again_while_it_is_read_is_noticed(broker: Any, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
-
-    def send(values: range) -> None:
-        with contextlib.closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
-            for i in values:
-                producer.send(topic, str(i).encode())
-            producer.flush()
-
-    def read(log: TopicLog) -> list[bytes]:
-        deadline = time.monotonic() + 60
-        while not (found := log.poll(0.5)):
-            assert time.monotonic() < deadline
-        return [entry.value for entry in found]
-
-    send(range(3))
+    send(broker, topic, 3)
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         log.seek(0)
         assert read(log)[0] == b"0"
         delete_and_create(broker.bootstrap, topic)
-        send(range(10))
+        send(broker, topic, 10)
         with pytest.raises(SourceError, match="deleted and created again"):
             read(log)
