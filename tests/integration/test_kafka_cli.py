@@ -39,7 +39,7 @@ from streamdp.serving.publish import committed, weights
 from streamdp.serving.snapshots import newest, snapshot_from_json, snapshot_to_json
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
-from tests.support.commands import Command, Quick, environment
+from tests.support.commands import Command, Quick, environment, streamdp
 from tests.support.kafka_job import DEAD, JOB, PEOPLE, SECRET, TOTAL, counts, rows
 from tests.support.proxy import Proxy
 
@@ -233,17 +233,8 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     err = quick.error(3, "status", "kj.db", "--kafka", "127.0.0.1:9", **at)
     assert "no answer" in err
     assert "127.0.0.1:9" in err
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdp", "predict", "kj.db"],
-        cwd=trained.folder,
-        input="delay,origin\n-30,EWR\n60,EWR\n",
-        env=environment(None),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    predicted = [float(line.split(",")[-1]) for line in done.stdout.splitlines()[1:]]
+    _, out, _ = streamdp(trained.folder, "predict", "kj.db", stdin="delay,origin\n-30,EWR\n60,EWR\n")
+    predicted = [float(line.split(",")[-1]) for line in out.splitlines()[1:]]
     estimator: Any = committed(str(trained.store)).estimator
     expected = estimator.predict_proba_arrays(np.array([[-1.0, 0.0], [1.0, 0.0]]))[:, 1]
     assert predicted == pytest.approx(expected, rel=1e-5)

@@ -11,37 +11,25 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from streamdp.runtime.learning import total
 from streamdp.store.store import Store
-from tests.support.commands import Quick, environment, streamdp
+from tests.support import kafka_job
+from tests.support.commands import Command, Quick, environment, streamdp
+from tests.support.kafka_job import SECRET
 
 pytestmark = pytest.mark.slow
-
-SECRET = "4711.25"
-"""A value of a record, which no output but predictions may show."""
 
 FLAGS = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
 PAN = [*FLAGS, "--estimator", "PanPrivateClassifier"]
 PEOPLE = ["--subject", "tail", "--set", "schema.budget=eps", "--cap", "eps=3"]
-
-
-def rows(n: int) -> str:
-    rng = np.random.default_rng(0)
-    out = io.StringIO()
-    out.write("delay,origin,late,tail,eps\n")
-    for i in range(n):
-        delay = rng.uniform(-30, 60)
-        late = delay + rng.normal(0, 10) > 15
-        out.write(f"{delay:.2f},{'EJ'[i % 2]}{'WF'[i % 2]}{'RK'[i % 2]},{late},t{i % 997},{['', '0.5'][i % 2]}\n")
-        if i % 50 == 7:
-            out.write(f"{SECRET},XXX,False,t1,1\n")  # an unknown category
-    return out.getvalue()
+rows = partial(kafka_job.rows, people=997)
 
 
 @pytest.fixture(scope="module")
@@ -115,16 +103,9 @@ def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
 
 
 def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdp", "predict", "data.db"],
-        cwd=trained,
-        env=environment(None),
-        input=b"delay,origin,note\n1,EWR,\xff\n1,\xfe,x\n",
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    lines = done.stdout.split(b"\n")
+    code, out, _ = streamdp(trained, "predict", "data.db", stdin=b"delay,origin,note\n1,EWR,\xff\n1,\xfe,x\n")
+    assert code == 0
+    lines = out.encode(errors="surrogateescape").split(b"\n")
     assert lines[1].startswith(b"1,EWR,\xff,")
     assert lines[2] == b"1,\xfe,x,,,"
 
@@ -337,41 +318,29 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
         assert "another configuration" in quick.error(4, *other)
 
 
-def follow(folder: Path) -> subprocess.Popen[bytes]:
-    """A run that waits for more, after its first commit."""
-    (folder / "data.csv").write_text(rows(3000))
-    flags = ["--follow", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streamdp", "run", "data.csv", *FLAGS, *PEOPLE, *flags],
-        cwd=folder,
-        env=environment(None),
-        stdout=subprocess.PIPE,
-    )
-    assert json.loads(process.stdout.readline())["event"] == "commit"
-    return process
-
-
 def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) -> None:
-    process = follow(tmp_path)
-    try:
+    (tmp_path / "data.csv").write_text(rows(3000))
+    flags = ["--follow", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
+
+    def counted() -> int:
+        return total(Store.snapshot(tmp_path / "data.db").counts)
+
+    with Command(tmp_path, None, "run", "data.csv", *FLAGS, *PEOPLE, *flags) as command:
+        command.until(lambda: command.of("commit"))
         code, _, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
         assert code == 4
         assert "in use" in err
         assert streamdp(tmp_path, "status", "data.db")[0] == 0
         assert streamdp(tmp_path, "predict", "data.db", stdin="delay,origin\n1,EWR\n")[0] == 0
+        command.until(lambda: counted() == 3060)
         with (tmp_path / "data.csv").open("a") as file:
             file.write("1,EWR,True,t5,\n" * 10)
-        time.sleep(0.5)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
-    last = json.loads(out.splitlines()[-1])
+        command.until(lambda: counted() == 3070)
+        command.process.terminate()
+        assert command.end() == 0
+    last = command.events[-1]
     assert (last["event"], last["reason"]) == ("end", "stopped")
-    snapshot = Store.snapshot(tmp_path / "data.db")
-    counts = snapshot.counts
-    assert counts.learned + counts.refused + counts.dead == 3070
-    assert last["learned"] == counts.learned
+    assert last["learned"] == Store.snapshot(tmp_path / "data.db").counts.learned
 
 
 def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None:
