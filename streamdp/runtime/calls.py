@@ -47,10 +47,49 @@ class Reminder:
         return due
 
 
-class LongCalls:
-    """A thread that makes one call after the other. A call may take for ever.
+class Calls:
+    """A thread that makes one call after the other. The process may end within a call, unlike with a thread pool."""
 
-    The process may end within a call, unlike with a thread pool.
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="streamdp", daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Make a call, after those before it.
+
+        Parameters
+        ----------
+        call
+            Its result or its exception is the future's.
+        """
+        future: Future[T] = Future()
+        self._queue.put((future, call))
+        return future
+
+    def shutdown(self, *, wait: bool) -> None:
+        """End the thread after the last call.
+
+        Parameters
+        ----------
+        wait
+            Whether to wait for that.
+        """
+        self._queue.put(None)
+        if wait:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            future, call = item
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - `Future.result` raises it
+                future.set_exception(error)
+
+
+class LongCalls:
+    """Calls on a thread that may take for ever.
 
     Parameters
     ----------
@@ -70,20 +109,10 @@ class LongCalls:
     def __init__(self, clock: Callable[[], float], wait: Wait) -> None:
         self._clock = clock
         self._wait = wait
-        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="streamdp", daemon=True)
-        self._thread.start()
+        self._calls = Calls()
         self._stopped_at: float | None = None
         self.call: Future[Any] | None = None
         self.left = False
-
-    def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            future, call = item
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - `Future.result` raises it
-                future.set_exception(error)
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Begin a call, after those before it.
@@ -93,8 +122,7 @@ class LongCalls:
         call
             Its result or its exception is the future's.
         """
-        self.call = future = Future[T]()
-        self._queue.put((future, call))
+        self.call = future = self._calls.submit(call)
         return future
 
     def result(self, future: Future[T], first_s: float, meanwhile: Callable[[], None]) -> T:
@@ -156,6 +184,4 @@ class LongCalls:
         """End the thread after the last call. Wait for that, but no longer than `ends`, and not for a call left."""
         if self.call is not None and not self.left:
             self.ends(self.call)
-        self._queue.put(None)
-        if not self.left:
-            self._thread.join()
+        self._calls.shutdown(wait=not self.left)

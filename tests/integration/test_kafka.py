@@ -29,7 +29,7 @@ from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.kafka_job import counts
-from tests.support.topics import delete_and_create
+from tests.support.topics import delete_and_create, send
 from tests.support.waiting import wait_until
 
 CAP = PureDP(3.0)
@@ -147,14 +147,11 @@ class Job:
     def __init__(self, broker: Broker, topic: str, path: Path) -> None:
         self.bootstrap, self.topic, self.path = broker.bootstrap, topic, path
 
-    def produce(self, messages: Iterable[tuple[str | None, Any]], partition: int | None = None) -> None:
+    def produce(self, messages: Sequence[tuple[str | None, Any]], partition: int | None = None) -> None:
         """JSON values, or bytes as they are; Kafka spreads keys over the partitions unless one is given."""
-        producer = kafka.KafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=20, batch_size=1 << 20)
-        for key, value in messages:
-            data = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
-            producer.send(self.topic, data, key=None if key is None else key.encode(), partition=partition)
-        producer.flush()
-        producer.close()
+        values = (value if isinstance(value, bytes | None) else json.dumps(value).encode() for _, value in messages)
+        keys = (None if key is None else key.encode() for key, _ in messages)
+        send(self.bootstrap, self.topic, zip(keys, values, strict=True), partition)
 
     def source(self, **options: Any) -> KafkaSource:
         return source(self.bootstrap, self.topic, **options)

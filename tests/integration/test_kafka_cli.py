@@ -39,6 +39,7 @@ from streamdp.serving.publish import committed, weights
 from streamdp.serving.snapshots import newest, snapshot_from_json, snapshot_to_json
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
+from tests.support import topics
 from tests.support.commands import Command, Quick, environment, streamdp
 from tests.support.kafka_job import DEAD, JOB, PEOPLE, SECRET, TOTAL, counts, rows
 from tests.support.proxy import Proxy
@@ -51,13 +52,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
 
 
 def send(bootstrap: str, topic: str, *values: bytes) -> None:
-    import kafka
-
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, max_request_size=20_000_000)
-    for value in values:
-        producer.send(topic, value, key=b"t1")
-    producer.flush()
-    producer.close()
+    topics.send(bootstrap, topic, ((b"t1", value) for value in values))
 
 
 class Trained:

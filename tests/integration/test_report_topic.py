@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from kafka import KafkaProducer
 
 from servers.broker import Broker
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.service.jobs import FollowedJob
 from streamdp.service.lag import lag
 from streamdp.store.store import Store
+from tests.support import topics
 from tests.support.service import client, job
 
 PATIENCE_S = 120.0
@@ -23,11 +23,7 @@ MARK = "marked"
 
 
 def produce(broker: Broker, topic: str, *values: bytes | None) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for value in values:
-        producer.send(topic, value, key=b"nothing" if value is None else None)
-    producer.flush()
-    producer.close()
+    topics.send(broker.bootstrap, topic, ((b"nothing" if value is None else None, value) for value in values))
 
 
 def counted(http: httpx.Client, total: int) -> tuple[int, int, int]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka import KafkaProducer
 from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
 
 from connectors import topiclog
@@ -29,7 +28,7 @@ from streamdp.serving.publish import committed
 from streamdp.store.store import Store
 from tests.support.commands import Command, Quick
 from tests.support.shuffle_model import forwarded
-from tests.support.topics import delete_and_create
+from tests.support.topics import Message, delete_and_create, send
 from tests.support.waiting import wait_until
 
 SECRET = "4711.25"
@@ -313,12 +312,8 @@ def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> 
     assert "2 partitions; it must have one" in quick.error(3, "shuffle", "mix", "job.yaml", bootstrap=broker.bootstrap)
 
 
-def send(broker: Any, topic: str, count: int) -> None:
-    """Messages 0, 1, ..."""
-    with contextlib.closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
-        for i in range(count):
-            producer.send(topic, str(i).encode())
-        producer.flush()
+def numbers(count: int) -> list[Message]:
+    return [(None, str(i).encode()) for i in range(count)]
 
 
 def read(log: TopicLog) -> list[bytes]:
@@ -330,7 +325,7 @@ def read(log: TopicLog) -> list[bytes]:
 
 def test_a_log_goes_on_where_messages_were_deleted(broker: Any, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
-    send(broker, topic, 10)
+    send(broker.bootstrap, topic, numbers(10))
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         assert log.seek(2) == 2
         log.forget(5)
@@ -343,7 +338,7 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
 ) -> None:
     """Until now, one fault of the network stopped all deletions, and was called a missing right."""
     topic = make_topic()
-    send(broker, topic, 10)
+    send(broker.bootstrap, topic, numbers(10))
     real = topiclog.connect_admin
 
     def failing(error: KafkaError) -> Callable[..., Any]:
@@ -395,11 +390,11 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(
 
 def test_a_log_that_is_created_again_while_it_is_read_is_noticed(broker: Any, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
-    send(broker, topic, 3)
+    send(broker.bootstrap, topic, numbers(3))
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         log.seek(0)
         assert read(log)[0] == b"0"
         delete_and_create(broker.bootstrap, topic)
-        send(broker, topic, 10)
+        send(broker.bootstrap, topic, numbers(10))
         with pytest.raises(SourceError, match="deleted and created again"):
             read(log)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import kafka
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,6 +30,7 @@ from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError
 from streamdp.store.snapshot import Counts
 from tests.support.kafka_job import counts
+from tests.support.topics import send
 
 pytestmark = pytest.mark.slow
 
@@ -485,11 +485,7 @@ def test_a_job_learns_avro_from_a_broker(
         if i % 100 == 0:
             bad = [header + avro(item | {"b": None}, fields), header + avro(item, fields)[:-1], b"\xff{}", b"", None]
             messages += [(b"bad%d" % i, value) for value in bad]
-    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for key, value in messages:
-        producer.send(topic, value, key=key)
-    producer.close()
-
+    send(broker.bootstrap, topic, messages)
     config = load_config(folder / "job.yaml")
     run_worker(config, max_records=len(messages), idle_seconds=20, accepted=NOTHING)
     assert counts(config.store_path, "flows") == Counts(300, 0, 15)
