@@ -480,7 +480,6 @@ class Cell:
             config = load_config(self.folder / "job.yaml")
             terms: dict[str, Any] = {"cap": config.cap_budget, "config": config.text(), "shared": True}
             with Store(config.store_path, self.job, config.fingerprint(), **terms) as store:
-                assert store.ledger is not None
                 store.ledger.prepare(people)
                 spent = {person: store.ledger.spent(person).records for person in people}
         assert max(spent.values()) <= RECORDS_OF_A_PERSON
