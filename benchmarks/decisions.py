@@ -1,7 +1,7 @@
 """Figures of the decision records in docs/decisions. `python -m benchmarks.decisions NAME` prints those of one record.
 
-Names: compiled, json, calls, kafka (needs a JDK), databases (needs PostgreSQL's programs), noise. Alternatives that
-are no dependency of streamdp are left out if they are not installed: `pip install msgspec confluent-kafka opendp
+Names: compiled, json, calls, kafka (needs a JDK), databases (needs PostgreSQL's programs), noise, limits. Alternatives
+that are no dependency of streamdp are left out if they are not installed: `pip install msgspec confluent-kafka opendp
 diffprivlib`.
 Contenders take turns and the best of the rounds counts. Processor time is printed unless a line says otherwise,
 because other work on the machine changes it less. The storage engines of record 0001 have `benchmarks.ledger_engines`.
@@ -21,6 +21,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,28 @@ import numpy as np
 import orjson
 import polars as pl
 
-from benchmarks.speed import FIRST, best_seconds, machine, make_arrays, python
+from benchmarks.speed import (
+    FEATURES,
+    FILE_ROWS,
+    FIRST,
+    SUBJECTS,
+    best_seconds,
+    environment,
+    job,
+    keystream,
+    machine,
+    make_arrays,
+    python,
+    run_job,
+    write_file,
+)
 from connectors import jsoncalls
 from connectors.jsonrows import encode_json_lines, encode_objects
 from streamdp import GaussianDP, LDPASGDRegressor
+from streamdp.config.job import JobConfig
+from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
+from streamdp.ledger.subject_key import hash_subjects
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 
@@ -438,6 +456,111 @@ def noise() -> None:
     show("cost of the grid: noise scale with it over that without, 10 features", f"1 + {scale / 2.0 - 1:.1e}")
 
 
+# -- 0010: limits of speed ---------------------------------------------------------------------------------------------
+
+
+def best_of(run: Callable[[], object], clock: Callable[[], float], rounds: int = ROUNDS) -> float:
+    return best_seconds({"": run}, rounds, clock)[""]
+
+
+def polled(config: JobConfig) -> list[Batch]:
+    """All batches of a job's file."""
+    source, found = config.build_source(config.build_schema()), []
+    while not source.finished:
+        found.append(source.poll(FILE_ROWS, 1.0))
+    source.close()
+    return found
+
+
+def stages(folder: Path, path: Path, people: bool) -> None:
+    """The processor time of the stages from a file to a committed model, each alone."""
+    kind, rows = path.suffix[1:], FILE_ROWS / 1e6
+    what = f"{kind}, {SUBJECTS:,} subjects under a cap" if people else f"{kind}, plain"
+    config = job(folder, str(path), cap="mu=10" if people else None, records=100_000)
+    read = pl.read_csv if kind == "csv" else pl.read_parquet
+    batches = polled(config)
+
+    def learn(config: JobConfig) -> None:
+        estimator = config.build_estimator(None)
+        for batch in batches:
+            estimator.learn_arrays(batch.X, batch.y)
+
+    unscaled = config.model_copy(update={"model": config.model.model_copy(update={"scaling": "none"})})
+    figures = {
+        "polars' own read": best_of(lambda: read(path), time.process_time),
+        "read and decode": best_of(lambda: polled(config), time.process_time),
+        "learn": best_of(lambda: learn(config), time.process_time),
+        "learn without private scaling": best_of(lambda: learn(unscaled), time.process_time),
+    }
+    if people:
+        subjects = [batch.subjects or [] for batch in batches]
+        figures["hash subjects"] = best_of(
+            lambda: [hash_subjects(block, bytes(32)) for block in subjects], time.process_time
+        )
+    figures["the job, commits every 100,000"] = best_of(lambda: run_job(config, FILE_ROWS), time.process_time)
+    often = job(folder, str(path), cap="mu=10" if people else None)
+    figures["the job, commits every 10,000"] = best_of(lambda: run_job(often, FILE_ROWS), time.process_time)
+    for name, seconds in figures.items():
+        show(f"{what}: {name}", f"{seconds / rows:.2f} us a row")
+
+
+def bulk() -> None:
+    """The parts of `learn_arrays`."""
+    X, y = make_arrays(50_000)
+    size = X.shape[1] + 2  # the intercept and Huber's scale
+    models = {"no noise": LDPASGDRegressor(mechanism="none", features=FEATURES)}
+    models |= {
+        name: LDPASGDRegressor(mechanism=name, budget="eps=1", features=FEATURES) for name in ("laplace", "privunit")
+    }
+    models["gaussian"] = LDPASGDRegressor(budget="mu=1", features=FEATURES)
+    runs: dict[str, Callable[[], object]] = {
+        f"`learn_arrays`, {name}": partial(model.learn_arrays, X, y) for name, model in models.items()
+    }
+    runs["of them the keystream"] = lambda: keystream(len(y) * size)
+    for name, seconds in best_seconds(runs, 100, time.process_time).items():
+        show(name, f"{seconds / len(y) * 1e9:.0f} ns a record")
+
+
+def loading(folder: Path) -> None:
+    """What a run of 1,000 rows imports: the time of its own of each package, by `-X importtime`."""
+    data = folder / "thousand.csv"
+    write_file(data, 1_000)
+    bounds = [argument for name in FEATURES for argument in ("--feature", f"{name}=-1:1")]
+    line = ["run", str(data), "--target", "y", "--target-bounds", "-10:10", *bounds, "--store"]
+    best: dict[str, float] = {}
+    for i in range(ROUNDS):
+        command = [sys.executable, "-X", "importtime", "-m", "streamdp", *line, str(folder / f"start{i}.db")]
+        out = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stderr
+        found: dict[str, float] = {}
+        within: list[tuple[int, bool]] = []  # from the last module to the first: those that import come before theirs
+        for own, _, module in (row[12:].split("|") for row in reversed(out.splitlines()) if row.startswith("import t")):
+            if not own.strip().isdecimal():
+                continue
+            depth, name = len(module) - len(module.lstrip()), module.strip()
+            within = [(outer, special) for outer, special in within if outer < depth]
+            special = name.startswith("scipy.special") or any(inner for _, inner in within)
+            within.append((depth, special))
+            place = "scipy.special with what it imports" if special else name.partition(".")[0]
+            found[place] = found.get(place, 0.0) + int(own) / 1e3
+        if not best or sum(found.values()) < sum(best.values()):
+            best = found
+    show("all imports", f"{sum(best.values()):.0f} ms")
+    for place, spent in sorted(best.items(), key=lambda item: -item[1])[:6]:
+        show(place, f"{spent:.0f} ms")
+
+
+def limits() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for kind in ("csv", "parquet"):
+            for people in (False, True):
+                path = folder / f"{people}.{kind}"
+                write_file(path, FILE_ROWS, people=people)
+                stages(folder, path, people)
+        bulk()
+        loading(folder)
+
+
 NAMES: dict[str, Callable[[], None]] = {
     "compiled": compiled,
     "json": json_lines,
@@ -445,6 +568,7 @@ NAMES: dict[str, Callable[[], None]] = {
     "kafka": kafka_clients,
     "databases": databases,
     "noise": noise,
+    "limits": limits,
 }
 
 

@@ -21,7 +21,8 @@ from connectors.recordfile import RecordFile
 from streamdp.data.records import Batch, Encoder
 from streamdp.errors import SchemaError, SourceError, suggestion
 
-_BLOCK_ROWS = 65_536
+_BLOCK_ROWS, _MOST_ROWS, _BLOCK_VALUES = 65_536, 131_072, 1 << 21
+"""A block of a table of few columns has more rows: polars unpacks the rows before a slice again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class _TableBlocks:
             self._columns = [_text(types, name, name in encoder.numeric_columns) for name in encoder.columns]
         except SchemaError as error:
             raise SchemaError(f"{path}: {error}") from None
+        self._rows = min(_MOST_ROWS, max(_BLOCK_ROWS, _BLOCK_VALUES // len(self._columns)))
         head.head = blake2b(repr(list(types.items())).encode(), digest_size=8).hexdigest()
 
     @property
@@ -103,7 +105,7 @@ class _TableBlocks:
             return None
         frame = None
         with contextlib.suppress(*_FAULTS):  # they may have values in their messages
-            frame = self._table.slice(self.row, _BLOCK_ROWS).select(self._columns).collect()
+            frame = self._table.slice(self.row, self._rows).select(self._columns).collect()
         if frame is None:
             raise _damaged(self.name, self._kind)
         self.row += frame.height

@@ -148,21 +148,19 @@ def _run(
             raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
         _run_file(config, source, max_records, stdin, accepted)
         return
-    from streamdp.cli.collector import rare_collections
     from streamdp.cli.kafka_job import run_worker
 
     if stdin is not None:
         raise ConfigError("--stdin is for jobs that read standard input")
     if on_missing is not None:
         config = config.model_copy(update={"source": source.model_copy(update={"on_missing": on_missing})})
-    with rare_collections():
-        run_worker(
-            config,
-            max_records=max_records,
-            idle_seconds=idle_seconds,
-            metrics_port=metrics_port,
-            accepted=accepted,
-        )
+    run_worker(
+        config,
+        max_records=max_records,
+        idle_seconds=idle_seconds,
+        metrics_port=metrics_port,
+        accepted=accepted,
+    )
 
 
 def _run_file(

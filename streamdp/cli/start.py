@@ -1,6 +1,6 @@
 """The first and the last lines of the command: Ctrl-C ends them with a message and exit code 130, without a traceback.
 
-This module imports nothing but the standard library, because loading the others takes most of a short command's time.
+This module imports little but the standard library, because loading the others takes most of a short command's time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 from types import FrameType
 from typing import Any
 
+from streamdp.cli.collector import rare_collections
+
 INTERRUPTED = "streamdp: interrupted; what was committed is kept\n"
 
 
@@ -20,17 +22,18 @@ def start() -> None:
     if installed:
         signal.signal(signal.SIGINT, _leave)  # an import that KeyboardInterrupt leaves half done may fail otherwise
     sys.unraisablehook = _unraisable
-    from streamdp.cli.main import run_command
+    with rare_collections():
+        from streamdp.cli.main import run_command
 
-    if installed:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        code = run_command()
-    except KeyboardInterrupt:  # the second one, while the first was handled
-        _leave()
-    finally:
         if installed:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the code is decided
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            code = run_command()
+        except KeyboardInterrupt:  # the second one, while the first was handled
+            _leave()
+        finally:
+            if installed:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # the code is decided
     sys.exit(code)
 
 

@@ -246,10 +246,10 @@ class Schema:
 
     def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
         X = np.empty((frame.height, len(self.feature_names)))
-        j = 0
+        plain, j = self.plain, 0
         for declared in self.declarations.values():
             column = frame.get_column(declared.column)
-            if not self.plain:
+            if not plain:
                 column = declared.complete(declared.read(column, self.blanks, faults))
             if declared.is_number:
                 X[:, j] = scale_to_bounds(numbers(column, faults), *cast(Bounds, declared.values))

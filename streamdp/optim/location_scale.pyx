@@ -30,12 +30,13 @@ cnp.import_array()
 cdef double _grid[CELLS]  # exp(1.7 m/s) of all cells
 cdef double _rates[SPREADS]  # 1.7/s
 cdef double _logs[SPREADS]  # ln s
+cdef double _squares[SPREADS]  # s^2
 
 cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-    #define SDP_NOTHING -40.0
+    #define SDP_NOTHING -40.0  /* a weight below exp(-40) of the largest one counts as 0 in a summary */
     #define SDP_CENTRES 193
     #define SDP_SPREADS 13
     #define SDP_CELLS (SDP_CENTRES * SDP_SPREADS)
@@ -65,6 +66,25 @@ cdef extern from *:
         return (exponent - (4503599627370496.0 + 1024.0)) * 0.69314718055994530942 + 2.0 * (s + s * series);
     }
 
+    /* exp(x) for -700 < x <= 0, to 1e-14 of it for x > -50. The library's exp is not vectorised. With n the whole number
+       nearest to x/ln 2 and r = x - n ln 2, exp x = 2^n (1 + r + r^2/2 + ... + r^12/12!). Adding 1.5 2^52 rounds x/ln 2
+       and leaves n in the low bits; n is read from there, because the compiler may reorder sums. */
+    static inline double sdp_exp(double x) {
+        const uint64_t whole = (uint64_t) 0x433 << 52;
+        double sum = x * 1.44269504088896340736 + 6755399441055744.0, n, r, power, series;
+        uint64_t bits, number;
+        memcpy(&bits, &sum, sizeof x);
+        bits = (bits + 1023) & 2047;
+        number = bits | whole;
+        memcpy(&n, &number, sizeof x);
+        bits <<= 52;
+        memcpy(&power, &bits, sizeof x);
+        r = x - (n - (4503599627370496.0 + 1023.0)) * 0.69314718055994530942;
+        series = 1 / 40320.0 + r * (1 / 362880.0 + r * (1 / 3628800.0 + r * (1 / 39916800.0 + r / 479001600.0)));
+        series = 1 / 24.0 + r * (1 / 120.0 + r * (1 / 720.0 + r * (1 / 5040.0 + r * series)));
+        return power * (1.0 + r * (1.0 + r * (0.5 + r * (1 / 6.0 + r * series))));
+    }
+
     /* The largest logarithm, by spread first: then several are compared at once. */
     static inline double sdp_top(const double *cells) {
         double tops[SDP_SPREADS], top;
@@ -74,6 +94,32 @@ cdef extern from *:
         top = tops[0];
         for (int k = 1; k < SDP_SPREADS; k++) top = tops[k] > top ? tops[k] : top;
         return top;
+    }
+
+    /* As `weights`, for one column. */
+    SDP_CLONES static void sdp_weigh(const double *cells, double *w) {
+        double top = sdp_top(cells), total = 0.0;
+        for (int i = 0; i < SDP_CELLS; i++) {
+            double x = cells[i] - top, weight = sdp_exp(x > SDP_NOTHING ? x : SDP_NOTHING);
+            w[i] = x > SDP_NOTHING ? weight : 0.0;
+            total += w[i];
+        }
+        total = 1.0 / total;
+        for (int i = 0; i < SDP_CELLS; i++) w[i] *= total;
+    }
+
+    /* As `gain`. A spread that is too wide has the logarithm of 1. */
+    SDP_CLONES static double sdp_gain(const double *w, const double *squares, double mean, double limit) {
+        double out = 0.0;
+        for (int i = 0; i < SDP_CENTRES; i++) {
+            double m = -1.0 + 2.0 * i / (SDP_CENTRES - 1), away = (m - mean) * (m - mean);
+            if (squares[0] + away >= limit) continue;
+            for (int k = 0; k < SDP_SPREADS; k++) {
+                double ratio = limit / (squares[k] + away);
+                out += w[i * SDP_SPREADS + k] * sdp_log(ratio > 1.0 ? ratio : 1.0);
+            }
+        }
+        return 0.5 * out;
     }
 
     /* Adds ln(start + slope (1/(1 + above grid) - 1/(1 + below grid))) to all cells; without `below`, it is infinite. */
@@ -91,9 +137,8 @@ cdef extern from *:
         for (int i = 0; i < SDP_CELLS; i++) cells[i] -= top;
     }
     """
-    const double NOTHING "SDP_NOTHING"  # a weight below exp(NOTHING) of the largest one counts as 0 in a summary
-    double fast_log "sdp_log"(double) noexcept nogil
-    double largest "sdp_top"(const double* cells) noexcept nogil
+    void sdp_weigh(const double* cells, double* w) noexcept nogil
+    double sdp_gain(const double* w, const double* squares, double mean, double limit) noexcept nogil
     void sdp_take_in(
         double* cells, const double* grid, const double* above, const double* below, double start, double slope
     ) noexcept nogil
@@ -109,7 +154,7 @@ cdef inline double _spread(int k) noexcept nogil:
 cdef void _fill() noexcept nogil:
     cdef int i, k
     for k in range(SPREADS):
-        _rates[k], _logs[k] = 1.7 / _spread(k), log(_spread(k))
+        _rates[k], _logs[k], _squares[k] = 1.7 / _spread(k), log(_spread(k)), _spread(k) * _spread(k)
     for i in range(CENTRES):
         for k in range(SPREADS):
             _grid[i * SPREADS + k] = exp(_rates[k] * _centre(i))
@@ -136,14 +181,7 @@ cdef void take_in(double* cells, double low, double high, bint answer, double ke
 
 cdef void weigh(const double* cells, double* w) noexcept nogil:
     """As `weights`, for one column."""
-    cdef double total = 0.0, top = largest(cells)
-    cdef int i
-    for i in range(CELLS):
-        w[i] = exp(cells[i] - top) if cells[i] - top > NOTHING else 0.0
-        total += w[i]
-    total = 1.0 / total
-    for i in range(CELLS):
-        w[i] *= total
+    sdp_weigh(cells, w)
 
 
 cdef void summarise_into(const double* w, double* out) noexcept nogil:
@@ -180,33 +218,17 @@ cdef void summarise_into(const double* w, double* out) noexcept nogil:
 
 cdef double gain_of(const double* w, double mean, double scale) noexcept nogil:
     """As `gain`."""
-    cdef double out = 0.0, limit = (scale / 1.5) * (scale / 1.5), away, square
-    cdef double squares[SPREADS]
-    cdef int i, k
-    for k in range(SPREADS):
-        squares[k] = _spread(k) * _spread(k)
-    for i in range(CENTRES):
-        away = (_centre(i) - mean) * (_centre(i) - mean)
-        for k in range(SPREADS):
-            square = squares[k] + away
-            if square >= limit:
-                break  # spreads grow with k
-            if w[i * SPREADS + k] > 0.0:
-                out += w[i * SPREADS + k] * 0.5 * fast_log(limit / square)
-    return out
+    return sdp_gain(w, _squares, mean, (scale / 1.5) * (scale / 1.5))
 
 
 cdef double chance_beyond(const double* w, double mean, double limit) noexcept nogil:
     """As `exceeding`."""
-    cdef double squares[SPREADS]
     cdef double above = 0.0, away
     cdef int i, k
-    for k in range(SPREADS):
-        squares[k] = _spread(k) * _spread(k)
     for i in range(CENTRES):
         away = (_centre(i) - mean) * (_centre(i) - mean)
         for k in range(SPREADS):
-            if squares[k] + away > limit * limit:
+            if _squares[k] + away > limit * limit:
                 above += w[i * SPREADS + k]
     return above
 

@@ -51,6 +51,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from streamdp.errors import ConfigError
 
+LARGEST = 32_768
+"""The words of a buffer after some refills."""
+
 _LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
 _forks = 0
 
@@ -95,14 +98,18 @@ class _Words:
         self._renew(len(self.words))
 
     def refill_for(self, done: int) -> None:
-        """Refill for a loop that ran out of words; double the buffer if a full one was too small for one record.
+        """Refill for a loop that ran out of words.
+
+        The buffer doubles up to `LARGEST` words, because a word of a long buffer takes less time than one of a short
+        buffer, and beyond that if a full one was too small for one record.
 
         Parameters
         ----------
         done
             The number of records that the loop processed since the last refill.
         """
-        self._renew(2 * len(self.words) - 1 if done == 0 and self.position == 1 else len(self.words))
+        too_small = done == 0 and self.position == 1
+        self._renew(2 * len(self.words) - 1 if too_small or len(self.words) <= LARGEST else len(self.words))
 
     def _renew(self, length: int) -> None:
         """Replace the buffer by one that begins with the unused words. An interrupt at any point repeats no word."""

@@ -28,13 +28,54 @@ from streamdp.privacy.ziggurat cimport (
 cnp.import_array()
 
 
-cdef inline double _whole(double x) noexcept nogil:
-    """The nearest whole number, the even one of two, for |x| <= 2^51; a call of `rint` takes longer than all the rest.
-
-    The sum is between 2^52 and 2^53, where doubles are the whole numbers, and the difference is exact. A gradient and its
-    noise are far below 2^51 cells: 2^42 for the largest budget that is served.
+cdef extern from *:
     """
-    return (x + 6755399441055744.0) - 6755399441055744.0
+    #include <stdint.h>
+    #include <string.h>
+    /* Four coordinates at once where the processor can. No sum is reordered, and no product is fused with a sum. */
+    #if defined(__x86_64__) && defined(__gnu_linux__)
+    #define SDP_CLONES __attribute__((target_clones("avx2", "default")))
+    #else
+    #define SDP_CLONES
+    #endif
+
+    /* The nearest whole number, the even one of two, for |x| <= 2^51; a call of rint takes longer than all the rest.
+       The sum is between 2^52 and 2^53, where doubles are the whole numbers, and the difference is exact. A gradient and
+       its noise are far below 2^51 cells: 2^42 for the largest budget that is served. */
+    static inline double sdp_whole(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
+
+    /* Adds the variates of d common words to g, on the grid. widths[j] is that of the layer of words[j]. The abscissa is
+       read as the low bits of a double from 2^52 to 2^53, and the bit beside it becomes the sign: as `common`, exactly. */
+    SDP_CLONES static void sdp_add_common(
+        double *g, const uint64_t *words, const double *widths, Py_ssize_t d, double cells, double scale, double grid
+    ) {
+        const uint64_t whole = (uint64_t) 0x433 << 52;
+        for (Py_ssize_t j = 0; j < d; j++) {
+            uint64_t bits = ((words[j] << 3) >> 12) | whole;
+            double z;
+            memcpy(&z, &bits, sizeof z);
+            z = (z - 4503599627370496.0) * widths[j];
+            memcpy(&bits, &z, sizeof z);
+            bits ^= (words[j] >> 8) << 63;
+            memcpy(&z, &bits, sizeof z);
+            g[j] = (sdp_whole(g[j] * cells) + sdp_whole(z * scale)) * grid;
+        }
+    }
+    """
+    double _whole "sdp_whole"(double x) noexcept nogil
+    void sdp_add_common(
+        double* g, const uint64_t* words, const double* widths, Py_ssize_t d, double cells, double scale, double grid
+    ) noexcept nogil
+
+
+cdef inline Py_ssize_t _common_run(const Ziggurat* table, const uint64_t* words, double* widths, Py_ssize_t most) noexcept nogil:
+    """How many of the first words are common, before another one or the end; `widths` gets those of their layers."""
+    cdef Py_ssize_t j
+    for j in range(most):
+        if not is_common(table, words[j]):
+            return j
+        widths[j] = table.width[words[j] & 0xFF]
+    return most
 
 
 cdef Py_ssize_t noise(
@@ -44,26 +85,30 @@ cdef Py_ssize_t noise(
 
     Returns the next position in `words`, or a position past its end if the words ran out; then g is not valid.
     """
-    cdef double grid = row[GRID], cells = 1.0 / row[GRID], scale = row[SCALE] * cells, z  # a power of two: exact
+    cdef double grid = row[GRID], cells = 1.0 / row[GRID], scale = row[SCALE] * cells  # a power of two: exact
     cdef const Ziggurat* table
     cdef Draw draw
-    cdef Py_ssize_t j
+    cdef Py_ssize_t run, j = 0
     if mechanism == PRIVUNIT:
         return privunit(row, g, d, side, words, at, end)
     if mechanism == NO_NOISE:
         return at
     table = normal_table() if mechanism == GAUSSIAN else laplace_table()
-    for j in range(d):
+    while True:
+        run = _common_run(table, words + at, side, min(d - j, end - at))
+        sdp_add_common(g + j, words + at, side, run, cells, scale, grid)
+        at += run
+        j += run
+        if j == d:
+            return at
         if at >= end:
             return end + 1
-        if is_common(table, words[at]):
-            z = common(table, words[at])
-            at += 1
-        else:
-            draw = normal_rare(table, words, at, end) if mechanism == GAUSSIAN else laplace_rare(table, words, at, end)
-            z, at = draw.value, draw.at
-        g[j] = (_whole(g[j] * cells) + _whole(z * scale)) * grid
-    return at
+        draw = normal_rare(table, words, at, end) if mechanism == GAUSSIAN else laplace_rare(table, words, at, end)
+        if draw.at > end:
+            return draw.at
+        g[j] = (_whole(g[j] * cells) + _whole(draw.value * scale)) * grid
+        at = draw.at
+        j += 1
 
 
 cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_t at) noexcept nogil:

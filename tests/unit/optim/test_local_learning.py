@@ -38,6 +38,7 @@ def test_the_posterior_is_bayes_rule() -> None:
     kept = ls.weights(posterior, 1)
     ls.summarise(kept, summary)
     weights /= weights.sum()
+    np.testing.assert_allclose(kept, np.where(found > math.exp(-40), weights, 0.0), rtol=1e-11)
     mean = float((weights.sum(1) * centres).sum())
     assert summary[ls.MEAN] == pytest.approx(mean)
     assert summary[ls.VARIANCE] == pytest.approx(float((weights.sum(1) * (centres - mean) ** 2).sum()))

@@ -30,9 +30,10 @@ from streamdp import (
     PureDP,
 )
 from streamdp.privacy import samplers
-from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
+from streamdp.privacy.entropy import LARGEST, Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism
+from streamdp.privacy.mechanisms.base import randomize_rows
 from streamdp.privacy.subsampling import sample
 
 FALSE_ALARM = 1e-6
@@ -89,6 +90,15 @@ def test_growing_keeps_the_unused_words_in_order() -> None:
     assert len(rng.words) == 1 + 128
     assert np.array_equal(unused(rng)[:64], rest)
     assert len(np.unique(unused(rng))) == 128
+
+
+def test_a_buffer_that_is_used_up_grows_to_a_limit() -> None:
+    rng = Entropy()
+    for _ in range(4):
+        rng.discard()
+        rng.refill_for(1)
+    assert len(rng.words) == 1 + LARGEST
+    assert len(np.unique(unused(rng))) == LARGEST
 
 
 @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda rng: pickle.loads(pickle.dumps(rng))])
@@ -293,6 +303,35 @@ def test_seeded_noise_does_not_depend_on_the_size_of_the_buffer(kind: type[Mecha
     outputs = [kind(budget).randomize(G, SeededEntropy(11, size)) for size in (4, 7, 61, 1024, 1 << 16)]
     for other in outputs[1:]:
         assert np.array_equal(outputs[0], other)
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, 12, 61])
+def test_several_coordinates_at_once_get_the_noise_of_single_variates(d: int) -> None:
+    """Bit by bit, with rare words between the common ones; `normals` makes one variate after the other."""
+    rng = SeededEntropy(5, 8192)
+    rng.refill()
+    words, n = rng.words[1:].copy(), 6_000 // d
+    mechanism = Gaussian(GaussianDP(0.7), 3.0)
+    rows = mechanism.rows(d)
+    grid = rows[0, samplers.GRID]
+    G = np.random.default_rng(d).uniform(-1, 1, (n, d)) / d
+    noise = np.empty(n * d, np.int64)
+    assert samplers.normals(words, rows[0, samplers.SCALE] / grid, noise)
+    expected = (np.rint(G / grid) + noise.reshape(n, d)) * grid
+    assert samplers.randomize(mechanism.code, rows, G, rng.words) == n
+    assert np.array_equal(G, expected)
+
+
+@pytest.mark.parametrize("mechanism", [Laplace(PureDP(1), 3.0), Gaussian(GaussianDP(0.7), 3.0)], ids=repr)
+def test_a_row_gets_the_noise_of_its_coordinates(mechanism: Mechanism) -> None:
+    """20 rows of 50 coordinates and 1,000 rows of one, wherever the words run out, also at a rare word."""
+    rows = mechanism.rows(50)
+    expected = np.full((1_000, 1), 0.01)
+    randomize_rows(mechanism.code, rows, expected, SeededEntropy(8))
+    for size in range(60, 260):
+        G = np.full((20, 50), 0.01)
+        randomize_rows(mechanism.code, rows, G, SeededEntropy(8, size))
+        assert np.array_equal(G.ravel(), expected[:, 0])
 
 
 def test_seeds_give_different_noise() -> None:
