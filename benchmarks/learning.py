@@ -1,6 +1,6 @@
 """How well LDP-ASGD learns, over many draws. Run with `python -m benchmarks.learning [--only SECTION] [--write]`.
 
-Five questions, each with noise from the operating system:
+Six questions, each with noise from the operating system:
 
 * flights: the mean absolute error of the delay and the accuracy of late flights in December, after the stream from
   January to November, beside the best constant and scikit-learn's model without privacy;
@@ -9,7 +9,8 @@ Five questions, each with noise from the operating system:
 * simulations of Shi et al. 2025 (section 5): n times the squared error of theta, over the trace of the limit's
   covariance with Mallows' weight, which is what the limit would allow without the weight by norm; and the same with
   bounds ten times too wide, where columns are scaled privately, beside a warm-up that scales and beside known scales;
-* confidence intervals: the share that covers the truth, said to be 95 %.
+* confidence intervals: the share that covers the truth, said to be 95 %;
+* probabilities: their log loss, beside that of the sigmoid of the linear predictor.
 
 `--write` writes learning.md. The whole takes about three quarters of an hour on two cores; `--quick` runs a tenth of
 the draws, and `--only intervals` one section.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from benchmarks.batches import SIGMA, Simulation, encoded_flights
 from benchmarks.real_data import JOBS as REAL_JOBS
@@ -303,6 +305,40 @@ def coverage(share: float) -> Iterator[list[str]]:
             yield [loss, str(d), budget, scaling, f"{n:,}", str(count), f"{100 * settled:.0f} %", held]
 
 
+def log_losses(model: Any, X: np.ndarray, y: np.ndarray) -> list[float]:
+    """The log loss of the probabilities, and of the sigmoid of the linear predictor; no probability is below 1e-15."""
+    both = model.predict_proba_arrays(X)[:, 1], expit(model._scores(X)[:, 0])
+    return [-float(np.mean(np.log(np.maximum(np.where(y == 1, p, 1 - p), 1e-15)))) for p in both]
+
+
+def probabilities(share: float) -> Iterator[list[str]]:
+    """Rows of log losses."""
+    draws = range(max(2, int(share * DRAWS)))
+    for d, n, budget in ((5, 10_000, "eps=1"), (20, 10_000, "eps=1"), (20, 10_000, "eps=4"), (50, 100_000, "eps=1")):
+        simulation = Simulation("logistic", d)
+        X, y = simulation.draw(20_000, 99)
+        models = [learner("logistic", d, budget, None) for _ in draws]
+        for draw, model in enumerate(models):
+            model.learn_arrays(*simulation.draw(n, 100 + draw))
+        yield [f"simulated, {n:,} records", str(d), budget, *_compared(models, X, y)]
+    jobs: list[tuple[str, Any]] = [
+        (job, RealData(job)) for job, of in REAL_JOBS.items() if of[2] in (["no", "yes"], ["0", "1"])
+    ]
+    for (job, data), budget in product(jobs, ("eps=1", "eps=4")):
+        models = [LDPASGDClassifier(features=data.features, classes=data.classes, budget=budget) for _ in draws]
+        for model in models:
+            model.learn_arrays(data.X, data.y)
+        yield [job, str(data.X.shape[1]), budget, *_compared(models, data.holdout, data.truth)]
+
+
+def _compared(models: list[Any], X: np.ndarray, y: np.ndarray) -> list[str]:
+    found = np.array([log_losses(model, X, y) for model in models])
+    gain = found[:, 1] - found[:, 0]
+    constant = -float(np.log([1 - y.mean(), y.mean()]) @ [1 - y.mean(), y.mean()])
+    means = [f"{value:.3f}" for value in (*found.mean(axis=0), constant)]
+    return [*means, f"{gain.mean():.3f} ± {gain.std() / len(gain) ** 0.5:.3f}"]
+
+
 # --- the page -----------------------------------------------------------------------------------------------
 
 
@@ -339,11 +375,22 @@ def intervals_section(share: float) -> str:
     )
 
 
+def probabilities_section(share: float) -> str:
+    """The table of log losses, with its heading."""
+    head = ["records", "columns", "budget", "log loss", "of the sigmoid", "constant", "gain"]
+    return (
+        "## Probabilities\n\nLog loss of logistic models on 20,000 other records, or on the fifth that is held out: of "
+        "the probabilities, which know the noise of theta (`streamdp.optim.moderation`), of the sigmoid of the linear "
+        f"predictor, and of the best constant; {DRAWS} draws.\n\n{table(head, list(probabilities(share)))}"
+    )
+
+
 SECTIONS = {
     "flights": flights_section,
     "real": real_section,
     "simulations": simulations_section,
     "intervals": intervals_section,
+    "probabilities": probabilities_section,
 }
 
 
@@ -354,10 +401,11 @@ def main() -> None:
     parser.add_argument("--only", choices=SECTIONS, help="run one section, and keep the others of learning.md")
     given = parser.parse_args()
     page = Path(__file__).parent / "learning.md"
-    kept = dict(zip(SECTIONS, page.read_text().split("\n## ")[1:], strict=True)) if given.only else {}
+    kept = dict(zip(SECTIONS, page.read_text().split("\n## ")[1:], strict=False)) if given.only else {}
     parts = [
         make(0.1 if given.quick else 1.0) if given.only in (None, name) else f"## {kept[name].rstrip()}"
         for name, make in SECTIONS.items()
+        if given.only in (None, name) or name in kept
     ]
     head = "# How well LDP-ASGD learns\n\n`python -m benchmarks.learning --write` writes this page."
     text = "\n\n".join([head, *parts]) + "\n"
