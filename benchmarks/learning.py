@@ -1,6 +1,6 @@
 """How well LDP-ASGD learns, over many draws. Run with `python -m benchmarks.learning [--only SECTION] [--write]`.
 
-Five questions, each with noise from the operating system:
+Six questions, each with noise from the operating system:
 
 * flights: the mean absolute error of the delay and the accuracy of late flights in December, after the stream from
   January to November, beside the best constant and scikit-learn's model without privacy;
@@ -8,8 +8,9 @@ Five questions, each with noise from the operating system:
 * the demo's job, 100 times: how many runs end worse than the best constant;
 * simulations of Shi et al. 2025 (section 5): n times the squared error of theta, over the trace of the limit's
   covariance with Mallows' weight, which is what the limit would allow without the weight by norm; and the same with
-  bounds ten times too wide, where columns are scaled privately;
-* confidence intervals: the share that covers the truth, said to be 95 %.
+  bounds ten times too wide, where columns are scaled privately, beside a warm-up that scales and beside known scales;
+* confidence intervals: the share that covers the truth, said to be 95 %;
+* probabilities: their log loss, beside that of the sigmoid of the linear predictor.
 
 `--write` writes learning.md. The whole takes about three quarters of an hour on two cores; `--quick` runs a tenth of
 the draws, and `--only intervals` one section.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from benchmarks.batches import SIGMA, Simulation, encoded_flights
 from benchmarks.real_data import JOBS as REAL_JOBS
@@ -38,6 +40,12 @@ from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.planner import asymptotic_variance
 
 DRAWS, RUNS = 12, 100
+WIDE = 30.0  # bounds of columns that are normal with a standard deviation of 1; those of the target are four times this
+SCALED = {
+    "private": "ten times too wide, private scaling",
+    "warm-up": "ten times too wide, a warm-up that scales, and then no scaling",
+    "known": "columns and target standardised before, no scaling",
+}
 COLUMNS = {name: declared for name, declared in datasets.FLIGHTS_SCHEMA["features"].items() if name != "season"}
 JOBS: dict[str, tuple[str, tuple[float, float], tuple[float, float] | None]] = {
     "delay": ("arr_delay", (-30, 180), (-60, 180)),
@@ -176,29 +184,87 @@ def information_bound(d: int, epsilon: float) -> float:
     return (d + 1) ** 2 / best**2
 
 
+def warm_up(column: np.ndarray, epsilon: float, rng: np.random.Generator) -> tuple[float, float]:
+    """The centre and scale of a column in [-1, 1] by one randomised bit of each value, as a warm-up would find them.
+
+    The first half answers "x < m?" and moves m, the second "|x - m| < s?" and moves ln s so that three quarters are
+    inside; each answers with the average of its last half.
+    """
+    G, keep = 0.5 / np.tanh(epsilon / 2), 1 / (1 + np.exp(-epsilon))
+    m = log_s = 0.0
+    half = len(column) // 2
+    path = np.zeros(len(column))
+    for i, (x, true) in enumerate(zip(column.tolist(), rng.random(len(column)) < keep, strict=True)):
+        step = 1 / (G * np.sqrt(i % half + 4))
+        yes = (x < m if i < half else abs(x - m) < np.exp(log_s)) == true
+        bit = (yes - 1 + keep) / (2 * keep - 1)
+        if i < half:
+            path[i] = m = m + step / 2 * (0.5 - bit)
+            if i == half - 1:
+                m = float(np.mean(path[half // 2 : half]))
+        else:
+            path[i] = log_s = log_s + 1.5 * step * (0.75 - bit)
+    return m, float(np.exp(np.mean(path[half + half // 2 :])))
+
+
+def units_of(X: np.ndarray, y: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """Centres and scales (p + 1,) of columns and target in [-1, 1], by a warm-up; and how many records it took.
+
+    It asks 400 (p + 1) coth^2(epsilon/2) records, the columns in turn.
+    """
+    columns = np.column_stack([X, y])
+    each = int(400 / np.tanh(epsilon / 2) ** 2)
+    rng, p = np.random.default_rng(), columns.shape[1]
+    found = [warm_up(columns[j : each * p : p, j], epsilon, rng) for j in range(p)]
+    return *np.array(found).T, each * p
+
+
+def estimate(loss: str, d: int, budget: str, how: str, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Theta in original units. `how` is a key of `SCALED`, or "plain": no bounds, columns and target as they are."""
+    wide = WIDE * np.array([*[1.0] * d, 4.0])
+    if how == "private":
+        model = learner(loss, d, budget, WIDE)
+        model.learn_arrays(X / WIDE, y)
+        return model.theta
+    centres, scales, used = np.zeros(d + 1), np.ones(d + 1), 0
+    if how == "known":
+        centres[d], scales[d] = 1.0, np.sqrt(d + SIGMA**2)
+    elif how == "warm-up":
+        centres, scales, used = units_of(X / wide[:d], y / wide[d], float(budget[4:]))
+        centres, scales = centres * wide, scales * wide
+    model = learner(loss, d, budget, None)
+    model.learn_arrays((X[used:] - centres[:d]) / scales[:d], (y[used:] - centres[d]) / scales[d])
+    theta = model.theta
+    theta[:d] *= scales[d] / scales[:d]
+    theta[d:] *= scales[d]
+    theta[d] += centres[d] - theta[:d] @ centres[:d]
+    return theta
+
+
 def errors(share: float) -> Iterator[list[str]]:
     """Rows of n MSE / tr V."""
     cases = [("huber", 5, "eps=1"), ("huber", 5, "mu=1"), ("huber", 20, "eps=4"), ("logistic", 5, "eps=1")]
     wide = [("huber", 5, "eps=4"), ("huber", 5, "eps=1"), ("huber", 20, "eps=4")]
     n = 100_000
-    for (loss, d, budget), bounds in [
-        *((case, None) for case in [*cases, ("logistic", 20, "eps=4")]),
-        *((case, 30.0) for case in wide),
+    for (loss, d, budget), how in [
+        *((case, "plain") for case in [*cases, ("logistic", 20, "eps=4")]),
+        *product(wide, SCALED),
     ]:
         kind = Huber if loss == "huber" else Logistic
         traces = [float(np.trace(asymptotic_variance(kind(weighting=w), d, budget))) for w in ("mallows", "norm")]
         simulation, found = Simulation(loss, d), []
         for draw in range(max(2, int(share * DRAWS))):
-            X, y = simulation.draw(n, 100 + draw)
-            model = learner(loss, d, budget, bounds)
-            model.learn_arrays(X if bounds is None else X / bounds, y)
-            found.append(n * float(np.sum((model.theta - simulation.truth) ** 2)) / traces[0])
+            theta = estimate(loss, d, budget, how, *simulation.draw(n, 100 + draw))
+            found.append(n * float(np.sum((theta - simulation.truth) ** 2)) / traces[0])
         mean, error = np.mean(found), np.std(found) / len(found) ** 0.5
-        said = "as they are" if bounds is None else "ten times too wide, private scaling"
-        least = ""
-        if loss == "huber" and budget.startswith("eps="):
-            least = f"{information_bound(d, float(budget[4:])) / traces[0]:.3f}"
-        yield [loss, str(d), budget, said, f"{mean:.2f} ± {error:.2f}", f"{traces[1] / traces[0]:.2f}", least]
+        least = relative = ""
+        if loss == "huber":
+            relative = f"{mean / (d + SIGMA**2):.3f}"
+            if budget.startswith("eps="):
+                least = f"{information_bound(d, float(budget[4:])) / traces[0]:.3f}"
+        said = SCALED.get(how, "as they are")
+        measured = [f"{mean:.2f} ± {error:.2f}", relative, f"{traces[1] / traces[0]:.2f}", least]
+        yield [loss, str(d), budget, said, *measured]
 
 
 def covered(loss: str, d: int, budget: str, bounds: float | None, n: int, draws: int) -> tuple[float, float, float]:
@@ -239,6 +305,40 @@ def coverage(share: float) -> Iterator[list[str]]:
             yield [loss, str(d), budget, scaling, f"{n:,}", str(count), f"{100 * settled:.0f} %", held]
 
 
+def log_losses(model: Any, X: np.ndarray, y: np.ndarray) -> list[float]:
+    """The log loss of the probabilities, and of the sigmoid of the linear predictor; no probability is below 1e-15."""
+    both = model.predict_proba_arrays(X)[:, 1], expit(model._scores(X)[:, 0])
+    return [-float(np.mean(np.log(np.maximum(np.where(y == 1, p, 1 - p), 1e-15)))) for p in both]
+
+
+def probabilities(share: float) -> Iterator[list[str]]:
+    """Rows of log losses."""
+    draws = range(max(2, int(share * DRAWS)))
+    for d, n, budget in ((5, 10_000, "eps=1"), (20, 10_000, "eps=1"), (20, 10_000, "eps=4"), (50, 100_000, "eps=1")):
+        simulation = Simulation("logistic", d)
+        X, y = simulation.draw(20_000, 99)
+        models = [learner("logistic", d, budget, None) for _ in draws]
+        for draw, model in enumerate(models):
+            model.learn_arrays(*simulation.draw(n, 100 + draw))
+        yield [f"simulated, {n:,} records", str(d), budget, *_compared(models, X, y)]
+    jobs: list[tuple[str, Any]] = [
+        (job, RealData(job)) for job, of in REAL_JOBS.items() if of[2] in (["no", "yes"], ["0", "1"])
+    ]
+    for (job, data), budget in product(jobs, ("eps=1", "eps=4")):
+        models = [LDPASGDClassifier(features=data.features, classes=data.classes, budget=budget) for _ in draws]
+        for model in models:
+            model.learn_arrays(data.X, data.y)
+        yield [job, str(data.X.shape[1]), budget, *_compared(models, data.holdout, data.truth)]
+
+
+def _compared(models: list[Any], X: np.ndarray, y: np.ndarray) -> list[str]:
+    found = np.array([log_losses(model, X, y) for model in models])
+    gain = found[:, 1] - found[:, 0]
+    constant = -float(np.log([1 - y.mean(), y.mean()]) @ [1 - y.mean(), y.mean()])
+    means = [f"{value:.3f}" for value in (*found.mean(axis=0), constant)]
+    return [*means, f"{gain.mean():.3f} ± {gain.std() / len(gain) ** 0.5:.3f}"]
+
+
 # --- the page -----------------------------------------------------------------------------------------------
 
 
@@ -254,11 +354,14 @@ def flights_section(share: float) -> str:
 
 def simulations_section(share: float) -> str:
     """The table of errors, with its heading."""
-    head = ["loss", "features", "budget", "bounds", "n MSE / tr V", "limit", "any method's bound"]
+    head = ["loss", "features", "budget", "bounds", "n MSE / tr V", "target of spread 1", "limit", "any method's bound"]
     return (
         f"## Simulations\n\nn MSE / tr V of Mallows' limit at n = 100,000, {DRAWS} draws of records and noise. "
         "Ratios below the limit are shrinkage before convergence. No unbiased estimate from answers with pure local "
-        f"privacy is below the last column (`information_bound`).\n\n{table(head, list(errors(share)))}"
+        'privacy is below the last column (`information_bound`). "Target of spread 1" has the error of theta for a '
+        "target that is divided by its standard deviation, over the same tr V; limit and bound are in original units. "
+        "A warm-up asks 400 (d + 1) coth²(eps/2) records for one bit each before the others send gradients "
+        f"(`units_of`).\n\n{table(head, list(errors(share)))}"
     )
 
 
@@ -272,11 +375,22 @@ def intervals_section(share: float) -> str:
     )
 
 
+def probabilities_section(share: float) -> str:
+    """The table of log losses, with its heading."""
+    head = ["records", "columns", "budget", "log loss", "of the sigmoid", "constant", "gain"]
+    return (
+        "## Probabilities\n\nLog loss of logistic models on 20,000 other records, or on the fifth that is held out: of "
+        "the probabilities, which know the noise of theta (`streamdp.optim.moderation`), of the sigmoid of the linear "
+        f"predictor, and of the best constant; {DRAWS} draws.\n\n{table(head, list(probabilities(share)))}"
+    )
+
+
 SECTIONS = {
     "flights": flights_section,
     "real": real_section,
     "simulations": simulations_section,
     "intervals": intervals_section,
+    "probabilities": probabilities_section,
 }
 
 
@@ -287,10 +401,11 @@ def main() -> None:
     parser.add_argument("--only", choices=SECTIONS, help="run one section, and keep the others of learning.md")
     given = parser.parse_args()
     page = Path(__file__).parent / "learning.md"
-    kept = dict(zip(SECTIONS, page.read_text().split("\n## ")[1:], strict=True)) if given.only else {}
+    kept = dict(zip(SECTIONS, page.read_text().split("\n## ")[1:], strict=False)) if given.only else {}
     parts = [
         make(0.1 if given.quick else 1.0) if given.only in (None, name) else f"## {kept[name].rstrip()}"
         for name, make in SECTIONS.items()
+        if given.only in (None, name) or name in kept
     ]
     head = "# How well LDP-ASGD learns\n\n`python -m benchmarks.learning --write` writes this page."
     text = "\n\n".join([head, *parts]) + "\n"

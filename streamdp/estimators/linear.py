@@ -172,18 +172,26 @@ class LinearModel(StreamEstimator):
         """The vector (d,) that predicts, and whether it is of original values, and not of the columns of `Features`."""
         return self._estimate(), False
 
-    def _score_one(self, x: Mapping[Any, Any]) -> float:
-        """The linear predictor of one record, of a model with one output."""
-        features = self._features
-        assert features is not None
+    def _learned_units(self) -> np.ndarray | None:
+        """The `frame` of the columns, if probabilities know the noise of theta."""
+        return None
+
+    def _single(self) -> Predictor | None:
+        """What predicts single records, of a model with one output; None if there is no fast way."""
         predictor = self._predictor
-        if predictor is None and features.packer is not None:
-            predictor = Predictor(features.packer, *self._point(), self.intercept)
+        if predictor is None and self._features is not None and self._features.packer is not None:
+            predictor = Predictor(self._features.packer, *self._point(), self.intercept, self._learned_units())
             if self._stays:
                 self._predictor = predictor
+        return predictor
+
+    def _score_one(self, x: Mapping[Any, Any]) -> float:
+        """The linear predictor of one record, of a model with one output."""
+        assert self._features is not None
+        predictor = self._single()
         if predictor is not None and (score := predictor.score(x)) is not None:
             return score
-        return float(self._scores(features.row_of(x))[0, 0])
+        return float(self._scores(self._features.row_of(x))[0, 0])
 
     def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
         """The linear predictors of one record, one for each output."""

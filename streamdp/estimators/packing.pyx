@@ -12,15 +12,16 @@ from cpython.long cimport PyLong_AsDouble, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare
-from libc.math cimport exp, isfinite, isnan
+from libc.math cimport M_PI, exp, isfinite, isnan, sqrt
 from libc.stdint cimport int64_t, uint64_t
 
 import numpy as np
 
 cimport numpy as cnp
 
+from streamdp.optim.frame cimport FRAME, SHIFT, SLOPE
 from streamdp.optim.record_kernel cimport RecordKernel
-from streamdp.privacy.arrays cimport Rows, random_words, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.arrays cimport Rows, matrix, random_words, scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
 
@@ -220,34 +221,44 @@ cdef class Predictor:
         (d,), or longer: the coefficients, then the intercept.
     raw, intercept
         As for `Packer.predictors`.
+    units
+        The `frame` of the columns, if `probability` is to know the noise of theta. It may change in place.
     """
 
     cdef Packer _packer
-    cdef object _theta
+    cdef object _theta, _units
     cdef const double* _at
+    cdef const double* _frame
     cdef bint _raw, _intercept
 
-    def __init__(self, Packer packer not None, cnp.ndarray theta not None, bint raw, bint intercept):
-        self._packer, self._theta, self._raw, self._intercept = packer, theta, raw, intercept
+    def __init__(self, Packer packer not None, cnp.ndarray theta not None, bint raw, bint intercept, units=None):
+        self._packer, self._theta, self._units, self._raw, self._intercept = packer, theta, units, raw, intercept
         self._at = vector(theta)
-        if cnp.PyArray_DIM(theta, 0) < packer._width + intercept:
+        self._frame = NULL if units is None else matrix(units)
+        if cnp.PyArray_DIM(theta, 0) < packer._width + intercept or (
+            units is not None and units.shape != (packer._width + 1, FRAME)
+        ):
             raise TypeError("the model and the record differ in their numbers of columns")
 
-    cdef bint _score(self, x, double* total) except -1:
-        """Compute the linear predictor; False if the record is not for the fast way."""
+    cdef bint _score(self, x, double* total, double* square) except -1:
+        """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way."""
         cdef Packer packer = self._packer
         cdef Py_ssize_t k, j, place = 0
-        cdef double value
+        cdef double value, inner
         cdef int kind
         if not packer._fits(x):
             return False
         total[0] = self._at[packer._width] if self._intercept else 0.0
+        square[0] = self._intercept
         for k in range(len(packer._names)):
             kind = packer._entry(<PyObject*> x, k, &place, self._raw, &j, &value)
             if kind == 2:
                 return False
             if kind:
                 total[0] += self._at[j] * value
+                if self._frame != NULL:
+                    inner = value * self._frame[j * FRAME + SLOPE] - self._frame[j * FRAME + SHIFT]
+                    square[0] += inner * inner
         return True
 
     def score(self, x):
@@ -258,19 +269,23 @@ cdef class Predictor:
         x
             The record.
         """
-        cdef double total
-        return total if self._score(x, &total) else None
+        cdef double total, square
+        return total if self._score(x, &total, &square) else None
 
-    def probability(self, x):
-        """1/(1 + exp(-u)) of the linear predictor u of one record; None if the record is not for the fast way.
+    def probability(self, x, double variance):
+        """1/(1 + exp(-u)) of the moderated predictor u of one record; None if the record is not for the fast way.
 
         Parameters
         ----------
         x
             The record.
+        variance
+            As for `moderation.moderated`; 0 without `units`.
         """
-        cdef double total
-        return 1.0 / (1.0 + exp(-total)) if self._score(x, &total) else None
+        cdef double total, square
+        if not self._score(x, &total, &square):
+            return None
+        return 1.0 / (1.0 + exp(-total / sqrt(1.0 + M_PI / 8.0 * variance * min(square, 1e300))))
 
 
 cdef class RecordLearner:

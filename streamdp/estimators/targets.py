@@ -15,9 +15,8 @@ from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import frame_like, series_like
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
+from streamdp.optim.moderation import moderated
 from streamdp.validation.tasks import Classes, Task, pinball
-
-_LARGEST_EXPONENT = 709.0  # math.exp raises an error beyond
 
 
 class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
@@ -160,7 +159,7 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         return self._labels[scores.index(max(scores))]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Return the probability of each declared class.
+        """Return the probability of each declared class; see `moderation` for LDP learners of two classes.
 
         Parameters
         ----------
@@ -172,15 +171,15 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
-        if (predictor := self._predictor) is not None and (p := predictor.probability(x)) is not None:
-            no, yes = self._labels
-            return {no: 1 - p, yes: p}
         if self._features is None:
             return dict.fromkeys(self._labels, 1 / len(self._labels))
-        if self._outputs() == 1:
-            p = 1 / (1 + math.exp(min(-self._score_one(x), _LARGEST_EXPONENT)))
+        if self._outputs() > 1:
+            return dict(zip(self._labels, scipy.special.softmax(self._scores_one(x)).tolist(), strict=True))
+        predictor = self._single()
+        if predictor is not None and (p := predictor.probability(x, self._noise_variance())) is not None:
             return {self._labels[0]: 1 - p, self._labels[1]: p}
-        return dict(zip(self._labels, scipy.special.softmax(self._scores_one(x)).tolist(), strict=True))
+        shares = self.predict_proba_arrays(self._features.row_of(x))[0]
+        return dict(zip(self._labels, shares.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
         """Return the most probable classes for the rows of a frame, in its form.
@@ -234,12 +233,24 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         X
             (n, p) floats, columns in the order of the declared features.
         """
-        scores = self._scores(self._matrix(X))
+        X = self._matrix(X)
+        scores = self._scores(X)
         if scores.shape[1] > 1:
             shares: np.ndarray = scipy.special.softmax(scores, axis=1)
             return shares
-        p = scipy.special.expit(scores[:, 0])
+        z = scores[:, 0]
+        if variance := self._noise_variance():
+            z = moderated(z, self._squares(X), variance)
+        p = scipy.special.expit(z)
         return np.column_stack([1 - p, p])
+
+    def _noise_variance(self) -> float:
+        """The variance by noise of a coordinate of the estimate, for `moderation`; 0 if it is not known."""
+        return 0.0
+
+    def _squares(self, X: np.ndarray) -> np.ndarray:
+        """|x|^2 (n,) in the units of these coordinates, with the 1 of the intercept."""
+        raise NotImplementedError
 
     def _need_probabilities(self) -> None:
         if not self.probabilistic:

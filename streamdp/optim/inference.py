@@ -30,8 +30,10 @@ With the whole of it intervals of models with slow directions are too short: suc
 most of their directions have, and so chance is overrated.
 
 Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
-one direction only, and the linear model says nothing about how far it is from theta*. They are NaN too if the clock
-moved by less than `_SHORTEST`, the information of as many gradients without noise, because the first steps are long.
+one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if this is so
+for more than half of the parameters: the others were selected because their paths turned by chance, and intervals of
+selected paths are false. All are NaN too if the clock moved by less than `_SHORTEST`, the information of as many
+gradients without noise, because the first steps are long.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
@@ -53,7 +55,7 @@ import numpy as np
 from streamdp.errors import ConfigError
 
 SEGMENTS = 32
-LEAST_TIMES, MOST_DOUBT = 2.0, 0.2
+LEAST_TIMES, MOST_DOUBT, MOST_DOUBTFUL = 2.0, 0.2, 0.5
 SETTLED_TIMES = 6.0
 _FEWEST, _SHORTEST = 12, 200.0
 _TIMES = np.geomspace(0.3, 300, 40)
@@ -105,9 +107,10 @@ def path_intervals(
     slow = np.sqrt(1 + _shared_variance(paths, lengths, [fits[i] for i in which], weights))
     ends_of = [_quantile(weights, centres, errors * np.sqrt(factors), p) for p in ((1 - level) / 2, (1 + level) / 2)]
     found = (centre + slow * (np.column_stack(ends_of).T - centre)).T * np.sqrt(noise[moving])[:, None]
-    found[weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT] = np.nan
+    doubtful = weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT
+    found[doubtful] = np.nan
     times[moving] = np.exp(np.log(_TIMES) @ weights)
-    if lengths.sum() >= _SHORTEST:
+    if lengths.sum() >= _SHORTEST and doubtful.mean() <= MOST_DOUBTFUL:
         limits[moving] = found
     return limits, times
 

@@ -21,8 +21,8 @@ class AveragedLearner(LDPLearner):
         """Return the (d, 2) confidence limits of theta from its path (see `inference`); nothing is spent.
 
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
-        interval would hold. More records settle it. Coverage is asymptotic, and needs a well-specified, identified
-        model and 1/2 < alpha < 1.
+        interval would hold. All are NaN if more than half of the parameters are not settled. More records settle them.
+        Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1.
 
         Parameters
         ----------
@@ -37,7 +37,7 @@ class AveragedLearner(LDPLearner):
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha), and
-        most parameters that moved for `inference.SETTLED_TIMES` have an interval.
+        most parameters that moved for `inference.SETTLED_TIMES` have an interval if half of the others did so too.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -67,5 +67,7 @@ class AveragedLearner(LDPLearner):
         noise = sum((self._original(unit) - zero) ** 2 for unit in np.eye(d))
         noise *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
         limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, level)
+        if not np.isnan(times).all():
+            times = np.minimum(times, np.nanmedian(times))  # no interval before half of the parameters have one
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         return limits, self.n_seen * more

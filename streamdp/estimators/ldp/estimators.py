@@ -35,12 +35,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamdp.estimators.ldp.averaged import AveragedLearner
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
+from streamdp.optim import frame
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
+from streamdp.optim.moderation import noise_variance
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism
 
@@ -124,6 +128,20 @@ class _Classifier(LDPLearner, LinearClassifier):
         validation: Mapping[str, Any] | None = None,
     ) -> None:
         self._construct(locals())
+
+    def _noise_variance(self) -> float:
+        if self._outputs() > 1 or self._merged or self.domain is not None or self._steps.clock != "information":
+            return 0.0
+        return noise_variance(self._steps, float(self._arrays.clock[frame.TOTAL]), self._averaged)
+
+    def _learned_units(self) -> np.ndarray:
+        return self._arrays.frame
+
+    def _squares(self, X: np.ndarray) -> np.ndarray:
+        columns = self._arrays.frame[:-1]
+        with np.errstate(over="ignore"):
+            squares: np.ndarray = np.sum(((X - columns[:, frame.CENTRE]) / columns[:, frame.SCALE]) ** 2, axis=1)
+        return squares + float(self.intercept)
 
 
 @documented(_LAST_ITERATE, _REGRESSION)

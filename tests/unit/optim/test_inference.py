@@ -8,7 +8,7 @@ import scipy
 
 from streamdp import LDPASGDRegressor
 from streamdp.errors import ConfigError, NotAvailableError
-from streamdp.optim import inference
+from streamdp.optim import frame, inference
 from streamdp.optim.inference import SEGMENTS, SETTLED_TIMES, path_intervals
 
 DECAY, END = 0.6, 1000.0
@@ -157,6 +157,30 @@ def test_a_parameter_that_still_moves_is_not_settled() -> None:
     assert np.isnan(limits[0]).all()
     assert not np.isnan(limits[1:]).any()
     assert times[0] < SETTLED_TIMES < times[1:].min()
+
+
+def test_most_parameters_are_settled_or_none_is() -> None:
+    """Two of five that turn beside three that still move have no interval; beside two they have one."""
+    values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
+    for moving, given in ((2, 3), (3, 0)):
+        values[:, :moving] = np.linspace(0, 5, SEGMENTS)[:, None] * np.arange(1, moving + 1)
+        held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
+        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.ones(5), 0.95)
+        assert np.count_nonzero(~np.isnan(limits[:, 0])) == given
+        assert not np.isnan(times).any()
+
+
+def test_no_parameter_settles_before_half_of_them_do() -> None:
+    """Two of five turn, three still move: all need more records than the model has."""
+    model = LDPASGDRegressor(features=["a", "b", "c"], seed=1)
+    model.learn_arrays(np.random.default_rng(0).normal(size=(1000, 3)), np.zeros(1000))
+    values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
+    values[:, :3] = np.linspace(0, 5, SEGMENTS)[:, None] * np.arange(1, 4)
+    model._arrays.segments[:] = segments(values, np.full(SEGMENTS, END / SEGMENTS))
+    model._arrays.clock[frame.TOTAL] = END
+    limits, records = model.settling()
+    assert np.isnan(limits).all()
+    assert np.all(records > 1000)
 
 
 def test_few_segments_and_constants_have_no_interval() -> None:

@@ -1,0 +1,84 @@
+"""Probabilities that know the noise of theta.
+
+With noise of the covariance V in theta, the linear predictor z of x has the variance v = x'Vx, and the probability is
+the mean of sigmoid(z + noise), which is nearly sigmoid(z/sqrt(1 + pi v/8)). The more probable class stays the same.
+
+V. In the units that are learned, with the steps F (T + T_0)^-alpha of `steps` in the clock of information, each of the
+d coordinates is taken for
+
+    dtheta = -F (T + T_0)^-alpha (h (theta - theta*) dT + C0/sqrt(d) dW),
+
+and the average weighs theta by sqrt(T) dT. Steps and noise are public: a report has the second moment C0^2/tau, the
+same in all directions. The curvature is not: h = .15 C0/sqrt(d) is that of columns of spread 1 that are not correlated,
+with the weight C0/|x| = sqrt(2/d), where sigmoid(z) (1 - sigmoid(z)) is .15 in the mean. F is proportional to
+sqrt(d)/C0, so that V is the identity times a number that depends on eta, alpha and T only. Left out: columns that were
+scaled late have longer steps.
+
+Source: MacKay, "The evidence framework applied to classification networks", Neural Computation 1992, section 4.
+
+Privacy. V follows from public numbers and the scales, so the probabilities are post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from streamdp.optim.steps import Steps
+
+_CURVATURE = 0.15
+_PARTS = 400
+_LARGEST = 1e300
+_COARSE = math.log(1.02)
+
+
+def moderated(scores: np.ndarray, squares: np.ndarray, variance: float) -> np.ndarray:
+    """Return the linear predictors (n,) whose sigmoids are the probabilities.
+
+    Parameters
+    ----------
+    scores
+        (n,) the linear predictors.
+    squares
+        (n,) |x|^2 in the units that are learned, with the 1 of the intercept.
+    variance
+        That of a coordinate of theta.
+    """
+    out: np.ndarray = scores / np.sqrt(1 + math.pi / 8 * variance * np.minimum(squares, _LARGEST))
+    return out
+
+
+def noise_variance(steps: Steps, total: float, averaged: bool) -> float:
+    """Return the variance by noise of a coordinate of theta, or of its average, for one linear predictor.
+
+    It is that of the last clock on a grid in steps of 2 %, so that it is seldom computed.
+
+    Parameters
+    ----------
+    steps
+        The steps, with the clock of information.
+    total
+        The clock T, in units of 1/C0^2.
+    averaged
+        Whether it is the average.
+    """
+    if total <= 0:
+        return 0.0
+    return _variance(steps, math.exp(_COARSE * math.floor(math.log(total) / _COARSE)), averaged)
+
+
+@lru_cache(maxsize=256)
+def _variance(steps: Steps, total: float, averaged: bool) -> float:
+    factor, alpha, offset = steps.numbers(1.0, 1.0)
+    edges = np.concatenate([[0.0], np.geomspace(total / 1e4, total, _PARTS)])
+    lengths, sizes = np.diff(edges), factor * ((edges[1:] + edges[:-1]) / 2 + offset) ** -alpha
+    keeps, shares = np.exp(-_CURVATURE * sizes * lengths), 1 - (edges[:-1] / edges[1:]) ** 1.5
+    noises = sizes / (2 * _CURVATURE) * (1 - keeps**2)
+    own = both = average = 0.0  # the variance of theta, its covariance with the average, the variance of the average
+    for keep, noise, share in zip(keeps.tolist(), noises.tolist(), shares.tolist(), strict=True):
+        own = keep**2 * own + noise
+        average = (1 - share) ** 2 * average + 2 * (1 - share) * share * keep * both + share**2 * own
+        both = (1 - share) * keep * both + share * own
+    return average if averaged else own

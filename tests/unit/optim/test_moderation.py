@@ -1,0 +1,101 @@
+"""Probabilities know the noise of theta: its variance, what it pays, and that records and arrays agree."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy
+
+from streamdp import L2Ball, LDPASGDClassifier, LDPSGDClassifier, datasets
+from streamdp.optim.moderation import moderated, noise_variance
+from streamdp.optim.steps import Steps
+
+
+@pytest.mark.parametrize("total", [20.0, 2000.0])
+def test_the_variance_is_that_of_the_process(total: float) -> None:
+    """Against 2,000 paths of 2,000 Euler steps: the error of a variance is 3 %, and the limit five times that."""
+    rng, steps = np.random.default_rng(1), Steps()
+    factor, alpha, offset = steps.numbers(1.0, 1.0)
+    edges = total * np.linspace(0, 1, 2001) ** 2
+    theta, mean, weight = np.zeros(2000), np.zeros(2000), 0.0
+    for low, high in itertools.pairwise(edges):
+        size = factor * ((low + high) / 2 + offset) ** -alpha
+        theta += size * (-0.15 * theta * (high - low) + np.sqrt(high - low) * rng.normal(size=2000))
+        weight += (share := high**1.5 - low**1.5)
+        mean += share / weight * (theta - mean)
+    for averaged, values in ((False, theta), (True, mean)):
+        assert noise_variance(steps, total, averaged) == pytest.approx(np.mean(values**2), rel=0.15)
+
+
+@pytest.mark.parametrize("kind", [LDPSGDClassifier, LDPASGDClassifier])
+def test_the_variance_is_that_of_learners(kind: type[LDPSGDClassifier]) -> None:
+    """300 learners of labels that are coins: theta is noise. The error of the variance is 4 %."""
+    rng, found = np.random.default_rng(2), []
+    for seed in range(300):
+        model = kind(features=["a", "b", "c"], budget="eps=1", seed=seed)
+        model.learn_arrays(rng.normal(size=(300, 3)), rng.integers(0, 2, 300).astype(float))
+        found.append(model.theta)
+    assert model._noise_variance() == pytest.approx(np.var(found), rel=0.2)
+
+
+def test_the_moderated_probability_is_the_mean_over_the_noise() -> None:
+    z, v = np.array([-3.0, 0.0, 0.5, 4.0]), 2.5
+    noisy = z + np.sqrt(v) * np.random.default_rng(3).normal(size=(200_000, 1))
+    found = scipy.special.expit(moderated(z, np.ones(4), v))
+    np.testing.assert_allclose(found, scipy.special.expit(noisy).mean(axis=0), atol=0.02)
+
+
+def test_the_log_loss_falls_and_the_classes_stay() -> None:
+    rows, gains = np.arange(5000), []
+    held, truth = datasets.logistic(5000, 20, seed=7)
+    for seed in range(6):
+        X, y = datasets.logistic(10_000, 20, seed=seed)
+        model = LDPASGDClassifier(features=[f"x{j}" for j in range(20)], budget="eps=1", seed=seed)
+        model.learn_arrays(X, y)
+        shares = model.predict_proba_arrays(held)
+        np.testing.assert_array_equal(shares[:, 1] > 0.5, model.predict_arrays(held) == 1)
+        plain = np.logaddexp(0, (1 - 2 * truth) * model._scores(held)[:, 0])
+        gains.append(np.mean(plain + np.log(shares[rows, truth.astype(int)])))
+    assert np.mean(gains) > 0.03
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_records_and_arrays_have_the_same_probabilities(intercept: bool) -> None:
+    """Also of raw records with categories, whose columns were centred and scaled."""
+    rng, colours = np.random.default_rng(4), ["red", "green", "blue"]
+    records = [
+        {"a": float(a), "b": str(b)} for a, b in zip(rng.normal(5, 1, 4000), rng.choice(colours, 4000), strict=True)
+    ]
+    model = LDPASGDClassifier(features={"a": (-100, 100), "b": colours}, intercept=intercept, budget="eps=4", seed=1)
+    for record in records:
+        model.learn_one(record, record["a"] > 5)
+    assert model._noise_variance() > 0
+    assert (model.n_asked > 0) == intercept
+    features = model._features
+    assert features is not None
+    for record in records[:20]:
+        found = list(model.predict_proba_one(record).values())
+        np.testing.assert_allclose(found, model.predict_proba_arrays(features.row_of(record))[0], rtol=1e-9)
+
+
+def test_without_a_known_variance_probabilities_are_plain() -> None:
+    X, y = datasets.logistic(500, 2, seed=1)
+    names = ["a", "b"]
+    models = [
+        LDPASGDClassifier(features=names, seed=1, domain=L2Ball(3.0)),
+        LDPASGDClassifier(features=names, seed=1, clock="records"),
+        LDPASGDClassifier(features=names, seed=1),
+    ]
+    for model in models:
+        model.learn_arrays(X, y)
+    other = LDPASGDClassifier(features=names, seed=2)
+    other.learn_arrays(X, y)
+    for model in [*models[:2], models[2].merged(other)]:
+        plain = scipy.special.expit(model._scores(X)[:, 0])
+        np.testing.assert_array_equal(model.predict_proba_arrays(X)[:, 1], plain)
+        found = [model.predict_proba_one(dict(zip(names, x, strict=True)))[True] for x in X[:5].tolist()]
+        np.testing.assert_allclose(found, plain[:5])
+    assert models[2]._noise_variance() > 0
+    assert LDPASGDClassifier(features=names)._noise_variance() == 0
