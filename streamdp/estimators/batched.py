@@ -160,8 +160,11 @@ class BatchedModel(BoundedModel, ValidatedModel):
         """The walk of the method, which begins at a vector (d,)."""
         if self._curvature is not None:
             deviation = math.sqrt(self._noise(1) / self._curvature.size)
-            wide = self._first_bounds() is not None
-            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide)
+            assert self._features is not None
+            wide, scaled = self._first_bounds() is not None, self._features.numeric
+            if not (wide or (scaled.any() and self.intercept and self.domain is None)):
+                scaled = scaled[:0]
+            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide, scaled)
         bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
         problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
         return Planned(problem, start, self._project, self.horizon, self.batch_size)
