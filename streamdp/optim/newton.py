@@ -26,11 +26,11 @@ query point is kept for the columns as they are, the averages in the present uni
 Search. With bounds of the target, Huber's sigma begins at half their width. While it is far too large, all residuals
 are small beside it, and the gradients tell of the coefficients nothing. So the first batches see no columns, that is
 all slopes are 0: then w = 1, and the mean gradients of intercept and sigma tell the mean u of a and the mean of a^2.
-They are averaged, weighted by the sizes b of the batches, until they are clear: with a2 = mean of a^2 - u^2 and its
-error e, e^2 = (sum of 4 z^2 + b) / (sum of b)^2,
-* if a2 + e < kappa / 2, the intercept moves by -u sigma, sigma shrinks by sqrt((max(a2, 0) + e) / kappa), and the
-  search goes on;
-* if a2 - e > kappa / 4, the intercept moves by -u sigma, and the search ends: columns are seen from now on.
+They are averaged, weighted by the sizes b of the batches, until they are clear. With a2 = mean of a^2 - u^2, the
+variance of a, and its error e, e^2 = (sum of 4 z^2 + b) / (sum of b)^2,
+* each batch moves the intercept by -u sigma, after which u counts as 0 and the mean of a^2 as a2;
+* if a2 + e < kappa / 2, sigma shrinks by sqrt((max(a2, 0) + e) / kappa), and the averages begin anew;
+* if a2 - e > kappa / 4, the search ends: columns are seen from now on.
 
 A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
 """
@@ -211,16 +211,15 @@ class Newton(Growing):
         mean, error = float(average[0]), math.sqrt(noise) / weight
         spread = loss.kappa - 2 * float(average[1]) - mean**2
         wide, fits = spread + error < loss.kappa / 2, spread - error > loss.kappa / 4
-        if wide or fits:
-            self._begin_anew()
-            state[d - 2] -= mean * state[d - 1]
-            if wide:
-                state[d - 1] *= math.sqrt((max(spread, 0.0) + error) / loss.kappa)
-            else:
-                self._units[:] = self._seen_units
-            state[:d] = self._project(state[:d])
-        else:
-            state[d : 2 * d], state[here] = state[:d], average
+        self._begin_anew()
+        state[d - 2] -= mean * state[d - 1]
+        if wide:
+            state[d - 1] *= math.sqrt((max(spread, 0.0) + error) / loss.kappa)
+        elif fits:
+            self._units[:] = self._seen_units
+        state[:d] = self._project(state[:d])
+        if not (wide or fits):
+            state[d : 2 * d], state[here] = state[:d], (0.0, (loss.kappa - spread) / 2)
             self._sums[:] = weight, weight, noise
 
     def learn(self, total: np.ndarray, size: int, information: float, weight: float, deviation: float) -> None:
