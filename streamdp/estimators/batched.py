@@ -156,14 +156,17 @@ class BatchedModel(BoundedModel, ValidatedModel):
         """The bounds of the target within which theta begins."""
         return self._target_bounds() if self._method == "newton" and self.intercept and self.domain is None else None
 
+    def _scaled(self) -> np.ndarray:
+        """(p,) which columns are centred and scaled."""
+        numeric = np.zeros(0, dtype=bool) if self._features is None else self._features.numeric
+        return numeric & (self._method == "newton" and bool(self.intercept) and self.domain is None)
+
     def _walk_from(self, start: np.ndarray) -> Walk:
         """The walk of the method, which begins at a vector (d,)."""
         if self._curvature is not None:
             deviation = math.sqrt(self._noise(1) / self._curvature.size)
-            assert self._features is not None
-            wide, scaled = self._first_bounds() is not None, self._features.numeric
-            if not (wide or (scaled.any() and self.intercept and self.domain is None)):
-                scaled = scaled[:0]
+            wide = self._first_bounds() is not None
+            scaled = self._scaled() if wide or self._scaled().any() else np.zeros(0, dtype=bool)
             return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide, scaled)
         bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
         problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
@@ -394,9 +397,11 @@ class BatchedModel(BoundedModel, ValidatedModel):
             "spends of a person's records add up so over different batches only: k in one batch share its noise and "
             "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
         )
+        scaled = "columns with bounds are centred and scaled by what earlier batches released, which spends nothing"
         once = "a second record of a person within a batch is refused, because both would share its noise"
         return [
             once if capped else several,
+            *([scaled] if self._scaled().any() else []),
             *self._about_domain(),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",
