@@ -74,7 +74,7 @@ class Newton(Growing):
     wide
         Whether Huber's sigma may begin far too large, because it begins at half the width of the target's bounds.
     scaled
-        (p,) which columns may be centred and scaled. Empty: columns have no units; else there is an intercept.
+        (p,) which columns may be centred and scaled. If there is any, or `wide`, the model has an intercept.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Newton(Growing):
         wide: bool = False,
         scaled: np.ndarray = _NO_COLUMNS,
     ) -> None:
+        scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
         super().__init__(np.zeros(self._size + 2 * len(scaled)), batch)
         """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2; then

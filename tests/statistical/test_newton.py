@@ -186,7 +186,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
     assert half > claim
 
 
-@both
+@pytest.mark.parametrize("loss", ["huber", "logistic"])
 def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_claim(loss: str) -> None:
     """8,000 batches through `learn_arrays`. An intruder before the record subtracts Z_a and the others from the state.
 
