@@ -64,11 +64,6 @@ class HTTPSource:
     def submit(self, call: Call) -> Future[Answered]:
         """Put a call into the queue. Any thread may call it.
 
-        Parameters
-        ----------
-        call
-            The call.
-
         Returns a future of its answer, after its commit. The future raises `ReusedKeyError` if the key was used with
         another body, and `SourceUnavailableError` if the commit failed. Raises `QueueFullError`, and
         `SourceUnavailableError` after `close`.

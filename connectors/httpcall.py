@@ -106,13 +106,7 @@ class Call:
         return Answered(self.digest, document)
 
     def complete(self, answer: Answered | Exception) -> None:
-        """Tell all who wait for it.
-
-        Parameters
-        ----------
-        answer
-            The answer, or the error.
-        """
+        """Tell all who wait for it."""
         for future in (self.future, *self.followers):
             if future.done() or not future.set_running_or_notify_cancel():
                 continue

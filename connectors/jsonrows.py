@@ -218,8 +218,6 @@ def encode_objects(
         The source's position after the last record.
     encoder
         Turns the columns into features and target.
-    given
-        See `encode_json`.
     dead
         Dead letters to add to the batch, such as those of records that could not be decoded.
     """

@@ -39,8 +39,6 @@ def read(
     ----------
     records
         n JSON texts, each followed by a line end. Records with a flaw are not certain.
-    encoder
-        Names the declared columns.
     given
         Columns that do not come from the texts: n values for each name.
 

@@ -112,40 +112,16 @@ class GroupClient(Protocol):
         """
 
     def times(self, messages: Sequence[Any]) -> np.ndarray:
-        """Their times in milliseconds since 1970, (n,).
-
-        Parameters
-        ----------
-        messages
-            See `offsets`.
-        """
+        """As `offsets`, for their times in milliseconds since 1970, (n,)."""
 
     def values(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """Their values.
-
-        Parameters
-        ----------
-        messages
-            See `offsets`.
-        """
+        """As `offsets`, for their values."""
 
     def keys(self, messages: Sequence[Any]) -> list[bytes | None]:
-        """Their keys.
-
-        Parameters
-        ----------
-        messages
-            See `offsets`.
-        """
+        """As `offsets`, for their keys."""
 
     def headers(self, messages: Sequence[Any]) -> list[Sequence[tuple[str, bytes | None]]]:
-        """Their headers.
-
-        Parameters
-        ----------
-        messages
-            See `offsets`.
-        """
+        """As `offsets`, for their headers."""
 
 
 class PythonGroup:

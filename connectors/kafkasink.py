@@ -249,8 +249,6 @@ def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]]
 
     Parameters
     ----------
-    writer
-        Writes to the topic.
     messages
         Keys and values.
     batch

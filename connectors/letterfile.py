@@ -67,8 +67,6 @@ class DeadLetterFile:
         ----------
         letters
             What to append.
-        shard
-            Where they came from.
         """
         found = self._found.get(shard, Counter())
         for letter in letters:

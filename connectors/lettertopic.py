@@ -54,8 +54,6 @@ class DeadLetterTopic:
         ----------
         letters
             Their positions are offsets.
-        shard
-            The shard of these offsets.
         """
         self._waiting += self._new([(shard, _message(letter, shard)) for letter in letters])
 

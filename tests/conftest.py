@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-import typer
 from hypothesis import HealthCheck, settings
 from sqlalchemy.engine import make_url
 
 from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
-from streamdp.cli.main import main
 from streamdp.ledger.subject_key import ENVIRONMENT
 from tests.support.commands import Quick
 from tests.support.proxy import Proxy
@@ -113,24 +108,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return url if request.param == "one server" else files, url
 
 
-get_command = cache(typer.main.get_command)
-"""Typer reads the signatures of all commands each time that one is called: a quarter of a test's time."""
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Quick:
-    """Run the command in this process: exit code, standard output, standard error; by default without brokers."""
-
-    def run(*arguments: str, folder: Path = tmp_path, bootstrap: str | None = None, **more: str) -> Any:
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr("typer.main.get_command", get_command)
-        monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
-        monkeypatch.delenv("STREAMDP_SUBJECT_KEY", raising=False)
-        monkeypatch.delenv("STREAMDP_KAFKA", raising=False)
-        for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code or 0, *capsys.readouterr()
-
-    return run
+    """Runs the command in this process."""
+    return Quick(monkeypatch, capsys, tmp_path)

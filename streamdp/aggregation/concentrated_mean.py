@@ -121,13 +121,7 @@ class AboveThreshold:
         return 2.0**-17 / self.epsilon
 
     def level(self, rng: Rng) -> float:
-        """The noisy threshold, which is drawn once.
-
-        Parameters
-        ----------
-        rng
-            The source of randomness.
-        """
+        """The noisy threshold, which is drawn once."""
         return float(self.level_noise.randomize(np.array([self.threshold]), rng)[0])
 
     def passes(self, score: float, level: float, rng: Rng) -> bool:
@@ -139,8 +133,6 @@ class AboveThreshold:
             The true score, from 0 to n.
         level
             The noisy threshold, from `level`.
-        rng
-            The source of randomness.
         """
         return bool(self.score_noise.randomize(np.array([score]), rng)[0] >= level)
 
@@ -302,13 +294,6 @@ class ConcentratedMean:
 
 class Answers:
     """One run of at most T queries. A second run with the same users spends a second budget, so do not copy a run.
-
-    Parameters
-    ----------
-    mean
-        The parameters of the run.
-    rng
-        The source of randomness.
 
     Guarantee: (epsilon, delta)-DP for the budget of `mean`, if the vectors of one user are replaced by any others of
     norm at most `bound`. Source: Asi and Liu 2023, Algorithm 2; the proof is at the head of this module.

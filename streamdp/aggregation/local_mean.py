@@ -81,11 +81,6 @@ def pure_epsilon(budget: Budget) -> float:
 
     For mu-GDP it inverts `GaussianDP.from_pure`: epsilon = ln(Phi(mu/2) / Phi(-mu/2)).
 
-    Parameters
-    ----------
-    budget
-        Any budget.
-
     >>> from streamdp import PureDP
     >>> round(pure_epsilon(GaussianDP.from_pure(PureDP(1.5))), 6)
     1.5
@@ -103,8 +98,6 @@ def pure_allowed(budget: ApproxDP, d: int) -> bool:
 
     Parameters
     ----------
-    budget
-        The budget.
     d
         The number of coordinates.
     """
@@ -175,8 +168,6 @@ class IntervalResponse:
         ----------
         truth
             (n,) true intervals, from 0 to t - 1.
-        rng
-            The source of randomness.
 
         Raises `SchemaError` for intervals out of range.
         """
@@ -371,8 +362,6 @@ class UserMean:
         ----------
         vectors, coordinates, signs
             As for `intervals_of`.
-        rng
-            The source of randomness.
 
         Raises as `answer_fine` does.
         """
@@ -388,8 +377,6 @@ class UserMean:
             (n, d).
         centre
             (d,).
-        rng
-            The source of randomness.
 
         Raises `ConfigError` if a vector is longer than the bound or not finite.
         """

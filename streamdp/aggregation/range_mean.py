@@ -316,8 +316,6 @@ class RangeMean:
         ----------
         costs
             (D, t), from `costs`.
-        rng
-            The source of randomness.
         """
         least = costs.min(axis=1, keepdims=True)
         cumulative = np.cumsum(np.exp(-self.steepness * (costs - least)), axis=1)
@@ -333,8 +331,6 @@ class RangeMean:
         ----------
         vectors
             (k, d).
-        rng
-            The source of randomness.
         """
         from streamdp.aggregation.user_kernels import transform
 
@@ -352,8 +348,6 @@ class RangeMean:
         ----------
         vectors
             (k, d), the vectors of the drawn users; they are wiped.
-        rng
-            The source of randomness.
 
         Raises `ConfigError` if a vector is longer than the bound or not finite.
         """

@@ -96,8 +96,6 @@ class WeightedMean:
             tau.
         near
             (n,), the number of users within tau of each user, itself included.
-        rng
-            The source of randomness (not used).
         """
         return np.clip((self.zero - (self.users - near)) / (self.zero - self.full), 0.0, 1.0)
 
@@ -161,19 +159,7 @@ class SampledMean:
         return np.array([min(max(0, (6 * f - 3 * n) * 2**64 // n), 2**64 - 1) for f in range(n + 1)], dtype=np.uint64)
 
     def weights(self, points: np.ndarray, distance: float, near: np.ndarray, rng: Rng) -> np.ndarray:
-        """The weights (n,) of the users, from 0 to 1.
-
-        Parameters
-        ----------
-        points
-            (n, d), one vector for each user.
-        distance
-            tau.
-        near
-            (n,), the number of users within tau of each user, itself included.
-        rng
-            The source of randomness.
-        """
+        """See `WeightedMean.weights`."""
         chances = self.chances[near_counts(points, 2 * distance)]
         out, done = np.zeros(self.users), 0
         with rng.lock:

@@ -44,13 +44,7 @@ def say(message: str) -> None:
 
 
 def warn_if_not_private(estimator: StreamEstimator) -> None:
-    """Print a warning for an estimator whose releases are not private.
-
-    Parameters
-    ----------
-    estimator
-        The estimator of a job.
-    """
+    """Print a warning for an estimator whose releases are not private."""
     if not estimator.guarantee.private:
         say("warning: this model is NOT private: it has a seed, or no mechanism")
 

@@ -41,16 +41,12 @@ def run_worker(
 
     Parameters
     ----------
-    config
-        The job.
     max_records
         Stop after this many records. None: no limit.
     idle_seconds
         Stop after this many seconds without records. None: no limit.
     metrics_port
         Serve Prometheus metrics on this port of loopback; 0: any free port. None: no metrics.
-    accepted
-        What the operator accepts.
     """
     from streamdp.privacy.guarantees import amount
     from streamdp.runtime.display import WorkerDisplay
@@ -118,11 +114,6 @@ def run_worker(
 
 def kafka_source(config: JobConfig) -> KafkaSourceConfig:
     """The source of a job that reads Kafka.
-
-    Parameters
-    ----------
-    config
-        The job.
 
     Raises `ConfigError` if the job has another source.
     """

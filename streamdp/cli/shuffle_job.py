@@ -52,11 +52,6 @@ def _source(config: JobConfig) -> ShuffleSourceConfig:
 def agreement(config: JobConfig) -> Agreement:
     """Derive what the parties of a job agree on.
 
-    Parameters
-    ----------
-    config
-        The job.
-
     Raises `ConfigError` if the estimator cannot keep its promise for `minimum_share`.
     """
     from streamdp.protocol.agreement import Agreement
@@ -72,11 +67,6 @@ def make_topics(config: JobConfig) -> None:
     """Create the topics of a job that do not exist, with one partition each.
 
     Messages have no time limit, because the shuffler deletes them after it has forwarded them.
-
-    Parameters
-    ----------
-    config
-        The job.
     """
     from connectors.kafkasink import make_topic
 
@@ -102,8 +92,6 @@ def run_devices(
 
     Parameters
     ----------
-    config
-        The job.
     data
         The CSV or JSONL file.
     notes
@@ -152,8 +140,6 @@ def run_shuffler(config: JobConfig, idle_seconds: float | None = None) -> None:
 
     Parameters
     ----------
-    config
-        The job.
     idle_seconds
         Stop after this many seconds without messages. None: run until a signal.
     """
@@ -187,8 +173,6 @@ def run_learner(config: JobConfig, idle_seconds: float | None = None) -> None:
 
     Parameters
     ----------
-    config
-        The job.
     idle_seconds
         Stop after this many seconds without batches. None: run until a signal.
     """

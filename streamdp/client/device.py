@@ -6,7 +6,6 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
@@ -87,7 +86,7 @@ class Device:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -90,13 +90,7 @@ def inspect(job: JobConfig, most: int | None = None) -> Inspection:
 
 
 def hopeless(inspection: Inspection) -> str | None:
-    """Say why no record can be learned. None if some can.
-
-    Parameters
-    ----------
-    inspection
-        What was counted.
-    """
+    """Say why no record can be learned. None if some can."""
     if inspection.fit:
         return None
     if not inspection.rows:

@@ -49,13 +49,7 @@ class Promise(Settings):
     cap: str | None = None
 
     def exceeded_by(self, other: Promise) -> bool:
-        """Whether another promise, with budgets of the same kinds, is weaker.
-
-        Parameters
-        ----------
-        other
-            The other promise.
-        """
+        """Whether another promise, with budgets of the same kinds, is weaker."""
         pairs = [(other.budget, self.budget)]
         if self.cap is not None and other.cap is not None:
             pairs.append((other.cap, self.cap))

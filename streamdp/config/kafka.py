@@ -57,6 +57,10 @@ class SourceOptions(Settings):
         """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
         return {name: _secret(f"source.options.{name}", value) for name, value in self.options.items()}
 
+    def for_file(self, path: str) -> FileSourceConfig:
+        """See `FileSourceConfig.for_file`."""
+        return FileSourceConfig(type=file_type(path), path=path)
+
 
 class KafkaClientConfig(SourceOptions):
     """How to connect to the brokers.
@@ -84,10 +88,6 @@ class KafkaClientConfig(SourceOptions):
         """The part of `options` that producers need too."""
         shared = ("security_protocol", "sasl_", "ssl_", "client_id", "api_version")
         return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
-
-    def for_file(self, path: str) -> FileSourceConfig:
-        """See `FileSourceConfig.for_file`."""
-        return FileSourceConfig(type=file_type(path), path=path)
 
 
 class KafkaSourceConfig(KafkaClientConfig):

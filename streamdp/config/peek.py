@@ -42,8 +42,6 @@ def peek(path: str, source: FileType, delimiter: str, rows: int | None) -> list[
     ----------
     path
         The file, or a folder, of which the first file is read.
-    source
-        The type of the file.
     delimiter
         The character between the fields of a CSV file.
     rows

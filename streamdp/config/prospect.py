@@ -46,8 +46,6 @@ def prospect(job: Definition, records: int) -> Prospect | None:
 
     Parameters
     ----------
-    job
-        The job.
     records
         How many records fit its schema.
 

@@ -6,7 +6,6 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.kafka import SourceOptions
 from streamdp.config.settings import Settings
 
@@ -80,7 +79,3 @@ class SparkSourceConfig(SourceOptions):
         if self.subject_from != "key" and self.format != "kafka":
             raise ValueError("subject_from is for format: kafka")
         return self
-
-    def for_file(self, path: str) -> FileSourceConfig:
-        """See `FileSourceConfig.for_file`."""
-        return FileSourceConfig(type=file_type(path), path=path)

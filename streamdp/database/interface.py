@@ -86,8 +86,6 @@ class Format(Header):
 
         Parameters
         ----------
-        connection
-            The database.
         version
             The version that it has.
         """
@@ -138,8 +136,6 @@ class Database(Protocol):
 
         Parameters
         ----------
-        form
-            The format to create.
         fill
             Writes the first rows, inside the transaction that creates the tables.
 
@@ -171,13 +167,7 @@ class Database(Protocol):
         """
 
     def open_for_writing(self, form: Format) -> Connection:
-        """Migrate the tables to `form.version` and return a connection whose commits are on disk when they return.
-
-        Parameters
-        ----------
-        form
-            The format of the database.
-        """
+        """Migrate the tables to `form.version` and return a connection whose commits are on disk when they return."""
 
     def within(self, connection: Connection) -> AbstractContextManager[None] | None:
         """Return a context in which statements on another connection use these tables, inside its transaction.

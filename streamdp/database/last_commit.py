@@ -81,11 +81,6 @@ class LastCommitFile:
     def write(self, last: LastCommit) -> None:
         """Write a commit, unless the file has a newer one. It is on disk when this returns.
 
-        Parameters
-        ----------
-        last
-            The commit.
-
         Raises `OSError` if it cannot be written.
         """
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -136,8 +131,6 @@ class CountingConnection(sqlite3.Connection):
 
         Parameters
         ----------
-        file
-            The file beside the database.
         known
             The last commit by database and file; the count goes on from there.
         """

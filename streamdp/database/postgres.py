@@ -96,8 +96,6 @@ class PostgresNamespace:
 
     Parameters
     ----------
-    url
-        The database.
     job
         The name of the job, which names the schema: at most 54 bytes of UTF-8.
 

@@ -173,13 +173,7 @@ class SQLiteFile:
 
     @contextmanager
     def plain_reading(self, form: Header) -> Iterator[sqlite3.Connection]:
-        """As `reading`, without SQLAlchemy.
-
-        Parameters
-        ----------
-        form
-            The format that the database must have, in this version or an older one.
-        """
+        """As `reading`, without SQLAlchemy."""
         with self._opened(form) as (driver, last):
             driver.execute("BEGIN")
             self._check_complete(driver, last)

@@ -58,13 +58,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, am
 
 
 def cap_numbers(cap: Budget) -> CapNumbers:
-    """Return a cap as numbers.
-
-    Parameters
-    ----------
-    cap
-        A cap of any kind.
-    """
+    """Return a cap as numbers."""
     match cap:
         case PureDP(epsilon):
             return CapNumbers(PURE, epsilon, 0.0)
@@ -81,8 +75,6 @@ def own_cap_numbers(own: Budget | str | None, cap: Budget) -> tuple[float, float
     ----------
     own
         The subject's cap, or its text. None if the subject has the ledger's.
-    cap
-        The ledger's cap.
 
     Raises `BudgetError` for a malformed cap and for one of another kind than the ledger's.
     """
@@ -109,13 +101,7 @@ def cap_of_numbers(most: float, most_delta: float) -> Budget:
 
 
 def check_counts(cap: Budget, budget: Budget) -> None:
-    """Raise `BudgetError` if a cap cannot count spends of a budget's kind.
-
-    Parameters
-    ----------
-    cap, budget
-        The cap and the budget.
-    """
+    """Raise `BudgetError` if a cap cannot count spends of a budget's kind."""
     match cap, budget:
         case (PureDP(), PureDP()) | (ApproxDP(), _) | (GaussianDP(), PureDP() | GaussianDP()):
             return
@@ -127,8 +113,6 @@ def check_kinds(cap: Budget, rows: np.ndarray) -> None:
 
     Parameters
     ----------
-    cap
-        The ledger's cap.
     rows
         (n, ROW), the rows of the subjects.
     """

@@ -29,8 +29,6 @@ class Loan:
 
     Parameters
     ----------
-    rows
-        The rows of the ledger.
     slots
         (n,) int64, the places of the subjects in them.
     subjects
@@ -101,8 +99,6 @@ class CarriedRows(PagedRows):
 
     Parameters
     ----------
-    cap
-        The cap of the ledger.
     keys, rows
         (n, 2) uint64 and (n, ROW) float64, what was lent.
     """

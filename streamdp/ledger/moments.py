@@ -13,11 +13,6 @@ from streamdp.ledger.periods import Cap, RenewingCap
 class Moments:
     """The clock of a ledger. All times are in seconds since 1970 (UTC).
 
-    Parameters
-    ----------
-    cap
-        The cap.
-
     Attributes
     ----------
     clock

@@ -41,8 +41,6 @@ class PagedRows:
 
     Parameters
     ----------
-    connection
-        The database.
     errors
         Turns the database's errors into `StoreError`s.
     cap
@@ -92,13 +90,7 @@ class PagedRows:
         return connection
 
     def refresh(self, shard: Shard) -> None:
-        """Make ready for admissions from a shard. Nothing to do: only this job writes to the database.
-
-        Parameters
-        ----------
-        shard
-            The shard.
-        """
+        """Make ready for admissions from a shard. Nothing to do: only this job writes to the database."""
 
     def admit(self, slots: np.ndarray, terms: np.ndarray, shard: Shard, earlier: np.ndarray) -> np.ndarray:
         """Admit records in order and return (n,) bool; a refused record adds nothing.
@@ -109,8 +101,6 @@ class PagedRows:
             (f, n) int64, from `find`: the row of each record in each filter of the cap.
         terms
             (n, 4) or (1, 4), from `spend_numbers`.
-        shard
-            The shard of the records.
         earlier
             (k, n, 2) uint64: the hashes of the records in each of `prepaid_periods`; zeros for a record that was not
             charged there.
@@ -118,13 +108,7 @@ class PagedRows:
         return filters.admit(self.cache, slots, None, terms, self._caps)
 
     def prepaid_periods(self, shard: Shard) -> list[int]:
-        """Return the periods of charges that no committed state has used (see `prepaid`).
-
-        Parameters
-        ----------
-        shard
-            The shard of the records that come next.
-        """
+        """Return the periods of charges that no committed state has used (see `prepaid`)."""
         return []
 
     def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
@@ -189,8 +173,6 @@ class PagedRows:
 
         Parameters
         ----------
-        connection
-            The database.
         oldest
             Delete the rows of periods before this one (see `periods`). 0: delete none.
 

@@ -207,13 +207,7 @@ def in_units(seconds: int) -> str:
 
 
 def filters(cap: Cap) -> tuple[Budget, ...]:
-    """Return the budgets that a record must fit: that of its period, and the total if there is one; or the only one.
-
-    Parameters
-    ----------
-    cap
-        A cap.
-    """
+    """Return the budgets that a record must fit: that of its period, and the total if there is one; or the only one."""
     if not isinstance(cap, RenewingCap):
         return (cap,)
     return (cap.budget,) if cap.total is None else (cap.budget, cap.total)
@@ -221,11 +215,6 @@ def filters(cap: Cap) -> tuple[Budget, ...]:
 
 def for_all_time(cap: Cap) -> Budget:
     """Return the cap over all time, of which subjects may have their own.
-
-    Parameters
-    ----------
-    cap
-        A cap.
 
     Raises `BudgetError` for a cap that renews and has no total.
     """
@@ -254,13 +243,7 @@ def _kind(cap: Cap | None) -> tuple[object, ...]:
 
 
 def allows_more(cap: Cap, than: Cap) -> bool:
-    """Return whether a cap has a larger amount than another one of the same kind.
-
-    Parameters
-    ----------
-    cap, than
-        The caps.
-    """
+    """Return whether a cap has a larger amount than another one of the same kind."""
     new, old = (sum(map(astuple, filters(one)), ()) for one in (cap, than))
     return any(a > b for a, b in zip(new, old, strict=True))
 
@@ -270,8 +253,6 @@ def refusals(cap: Cap, over: str = "") -> str:
 
     Parameters
     ----------
-    cap
-        A cap.
     over
         What the spends are added over, such as " over all jobs".
     """
@@ -289,8 +270,6 @@ def promises(cap: Cap, several: str = "records") -> list[str]:
 
     Parameters
     ----------
-    cap
-        A cap.
     several
         What spends, such as "reports".
     """

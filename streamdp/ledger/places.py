@@ -35,8 +35,6 @@ def timely(cap: Cap, subjects: Sequence[Subject | None], moment: float) -> np.nd
 
     Parameters
     ----------
-    cap
-        The cap.
     subjects
         The subjects of n records.
     moment
@@ -74,8 +72,6 @@ def of_people(cap: Cap, subjects: Sequence[Subject], key: bytes, time: float | N
 
     Parameters
     ----------
-    cap
-        The cap.
     subjects
         The subjects.
     key

@@ -127,11 +127,6 @@ class RecordCap:
     def admit(self, budget: Budget) -> bool:
         """Return whether the open record may spend a budget. If so, the budget is spent.
 
-        Parameters
-        ----------
-        budget
-            What the record is about to spend.
-
         Raises `ConfigError` if no record is open in this thread, `BudgetError` for a kind that the cap cannot count.
         """
         here = self._open

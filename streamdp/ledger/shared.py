@@ -211,8 +211,6 @@ class SharedLedger:
 
         Parameters
         ----------
-        shard
-            Any shard.
         seq
             The number of its last commit.
         """
@@ -249,13 +247,6 @@ class SharedLedger:
     def before_commit(self, connection: Connection, committed: Commits) -> None:
         """Write the pending charges, as prepaid, unless the transaction of the store will write them.
 
-        Parameters
-        ----------
-        connection
-            The connection of the store.
-        committed
-            What the store will commit.
-
         Raises `LedgerConflictError` if a subject would be over its cap by what others have spent, `FencedError` if
         another worker has claimed a shard since, and `StoreMismatchError` if the ledger has another cap now.
         """
@@ -278,10 +269,6 @@ class SharedLedger:
 
         Parameters
         ----------
-        connection
-            The connection of the store.
-        committed
-            What the transaction commits.
         repeated
             Whether an earlier transaction has committed the same.
 
@@ -294,13 +281,7 @@ class SharedLedger:
                 self._note(connection, committed)
 
     def after_commit(self, committed: Commits) -> None:
-        """Note that the store has committed shards: their charges are no longer prepaid.
-
-        Parameters
-        ----------
-        committed
-            What the store has committed.
-        """
+        """Note that the store has committed shards: their charges are no longer prepaid."""
         if self._joint:
             self._mark_written()
         else:
@@ -358,13 +339,7 @@ class SharedLedger:
                 self._spans[shard].charges += 1
 
     def set_caps(self, caps: Mapping[Subject, Budget | str | None]) -> None:
-        """See `SharedDatabase.set_caps`.
-
-        Parameters
-        ----------
-        caps
-            The cap of each subject; None for the ledger's.
-        """
+        """See `SharedDatabase.set_caps`."""
         self._shared.set_caps(caps)
 
     def close(self) -> None:

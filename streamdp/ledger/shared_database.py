@@ -26,6 +26,7 @@ from streamdp.ledger.ledger_format import CAPS, LEDGER_FORMAT, VERSION
 from streamdp.ledger.periods import Cap, for_all_time, parse_cap, same_kind
 from streamdp.ledger.rows import CAP, Expected
 from streamdp.ledger.spends import spends_in
+from streamdp.ledger.sql import transaction
 from streamdp.privacy.guarantees import Budget
 
 SCHEMA = ":ledger"
@@ -70,22 +71,17 @@ class SharedDatabase:
         if cap is None:
             with self.database.reading(LEDGER_FORMAT):  # an operator creates nothing
                 pass
-        self._lock = self.database.lock(shared=True)
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.database.lock(shared=True).release)
             self.key = create_or_check(self.database, key)
             self.connection = self.database.open_for_writing(LEDGER_FORMAT)
-            try:
-                with self.database.errors(), self.connection.begin():
-                    lock(self.connection)
-                    spends_in(self.connection).checkpoint(self.connection)  # the log of a process that had it alone
-                    if cap is not None and not read_caps(self.connection):
-                        _add_cap(self.connection, cap)
-            except BaseException:
-                self.database.close(self.connection)
-                raise
-        except BaseException:
-            self._lock.release()
-            raise
+            stack.callback(self.database.close, self.connection)
+            with self.database.errors(), self.connection.begin():
+                lock(self.connection)
+                spends_in(self.connection).checkpoint(self.connection)  # the log of a process that had it alone
+                if cap is not None and not read_caps(self.connection):
+                    _add_cap(self.connection, cap)
+            self._open = stack.pop_all()
 
     @property
     def cap(self) -> Cap:
@@ -145,9 +141,7 @@ class SharedDatabase:
 
     def close(self) -> None:
         """Close the database. Idempotent."""
-        if not self.connection.closed:
-            self.database.close(self.connection)
-            self._lock.release()
+        self._open.close()
 
 
 def lock(connection: Connection) -> int:
@@ -174,14 +168,8 @@ def next_version(connection: Connection) -> None:
 
 
 def read_version(connection: Connection) -> int:
-    """Return the version of the ledger, which grows with each transaction that changes rows of subjects.
-
-    Parameters
-    ----------
-    connection
-        A connection to the ledger.
-    """
-    with contextlib.nullcontext() if connection.in_transaction() else connection.begin():
+    """Return the version of the ledger, which grows with each transaction that changes rows of subjects."""
+    with transaction(connection):
         return int(connection.execute(select(VERSION.c.version)).scalar_one())
 
 
@@ -204,8 +192,6 @@ def check_cap(connection: Connection, cap: Cap, name: str) -> None:
     ----------
     connection
         A connection, inside a transaction.
-    cap
-        The cap of the job.
     name
         The ledger, for messages.
 

@@ -65,13 +65,7 @@ class SharedRows(PagedRows):
             self.cache, self._version = RowCache(), version
 
     def read_balances(self, shard: Shard) -> None:
-        """Read the balances of a shard, unless they are known.
-
-        Parameters
-        ----------
-        shard
-            The shard.
-        """
+        """Read the balances of a shard, unless they are known."""
         if shard not in self._prepaid:
             self._prepaid[shard] = self._read_prepaid(shard)
 
@@ -107,13 +101,7 @@ class SharedRows(PagedRows):
         return self._prepaid[shard].periods
 
     def balances(self, shard: Shard) -> Prepaid | None:
-        """The balances of a shard. None if nothing was admitted from it since they were last forgotten.
-
-        Parameters
-        ----------
-        shard
-            Any shard.
-        """
+        """The balances of a shard. None if nothing was admitted from it since they were last forgotten."""
         return self._prepaid.get(shard)
 
     @property
@@ -191,11 +179,5 @@ class SharedRows(PagedRows):
         self._journal, self._records, self._prepaid, self._version = {}, [], {}, -1
 
     def forget(self, shard: Shard) -> None:
-        """Read the balances of a shard again before its next admission.
-
-        Parameters
-        ----------
-        shard
-            A shard that was claimed.
-        """
+        """Read the balances of a shard again before its next admission."""
         self._prepaid.pop(shard, None)

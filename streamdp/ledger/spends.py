@@ -16,13 +16,7 @@ class Spends(Protocol):
     """The rows of all subjects in a database (see `rows`), by the keyed hashes of the subjects."""
 
     def count(self, connection: Connection) -> int:
-        """Return the number of subjects.
-
-        Parameters
-        ----------
-        connection
-            The database.
-        """
+        """Return the number of subjects."""
 
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the keys and rows of all subjects in groups: (n, 2) uint64 and (n, ROW).
@@ -40,8 +34,6 @@ class Spends(Protocol):
 
         Parameters
         ----------
-        connection
-            The database.
         keys
             (n, 2) uint64, the little-endian words of the hashes.
 
@@ -55,8 +47,6 @@ class Spends(Protocol):
 
         Parameters
         ----------
-        connection
-            The database.
         places
             (m,) int64, the rows to write.
         keys, rows
@@ -83,13 +73,7 @@ class Spends(Protocol):
         """The write-ahead log of the spends. None if the database needs none."""
 
     def checkpoint(self, connection: Connection) -> None:
-        """Write the log's rows to the table and clear the log, in one transaction: the caller's if one is open.
-
-        Parameters
-        ----------
-        connection
-            The database.
-        """
+        """Write the log's rows to the table and clear the log, in one transaction: the caller's if one is open."""
 
 
 class Log(Protocol):
@@ -100,20 +84,12 @@ class Log(Protocol):
 
         Parameters
         ----------
-        connection
-            The database.
         keys, rows
             (n, 2) uint64 and (n, ROW) float64.
         """
 
     def clear(self, connection: Connection) -> None:
-        """Remove all rows, inside the caller's transaction, which also writes them to the table.
-
-        Parameters
-        ----------
-        connection
-            The database.
-        """
+        """Remove all rows, inside the caller's transaction, which also writes them to the table."""
 
 
 def add_caps(connection: Connection) -> None:
@@ -135,13 +111,7 @@ def add_caps(connection: Connection) -> None:
 
 
 def spends_in(connection: Connection) -> Spends:
-    """Return the implementation for a database.
-
-    Parameters
-    ----------
-    connection
-        The database.
-    """
+    """Return the implementation for a database."""
     if connection.dialect.name == "postgresql":
         from streamdp.ledger.postgres_rows import SpendRows
 

@@ -38,11 +38,5 @@ def damaged() -> StoreDamagedError:
 
 
 def transaction(connection: Connection) -> AbstractContextManager[Any]:
-    """Return a transaction for some statements; if the caller has one open, they run in that one.
-
-    Parameters
-    ----------
-    connection
-        The database.
-    """
+    """Return a transaction for some statements; if the caller has one open, they run in that one."""
     return nullcontext() if connection.in_transaction() else connection.begin()

@@ -17,6 +17,8 @@ with the number 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -33,6 +35,8 @@ PAGE_ROWS = 48
 
 _CHUNK = 1024
 """How many pages are read or written at once."""
+
+_REPLACE = "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)"
 
 
 class SpendPages:
@@ -51,15 +55,12 @@ class SpendPages:
 
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """See `Spends.every`. A row of the log replaces the row of a page."""
-        newest, last = _newest(connection), 0
+        newest = _newest(connection)
         logged = {key.tobytes() for key in newest.keys[: newest.n]}
-        while pages := fetch(
-            connection, f"SELECT page, spends FROM spend_pages WHERE page > {last} ORDER BY page LIMIT {_CHUNK}"
-        ):
+        for pages in _chunks(connection):
             keys, rows = page_codec.unpack(*zip(*pages, strict=True))
             kept = np.array([key.tobytes() not in logged for key in keys]) if logged else np.ones(len(keys), np.bool_)
             yield keys[kept], rows[kept]
-            last = pages[-1][0]
         yield newest.keys[: newest.n], newest.rows[: newest.n]
 
     def read(self, connection: Connection, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -105,19 +106,15 @@ class SpendPages:
         most = 0
         for group in _by_page(keys, places, depth):
             blobs, sizes = page_codec.merge(group, _blobs(connection, group.pages), keys, rows, expected)
-            connection.exec_driver_sql(
-                "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)",
-                list(zip(group.pages.tolist(), sizes.tolist(), blobs, strict=True)),
-            )
+            pages = list(zip(group.pages.tolist(), sizes.tolist(), blobs, strict=True))
+            connection.exec_driver_sql(_REPLACE, pages)
             most = max(most, int(sizes.max()))
         return most
 
     def _deepen(self, connection: Connection, depth: int, deeper: int) -> int:
         """Move all pages to a greater depth, inside the caller's transaction; returns the size of the fullest page."""
-        most, last = 0, 2 << depth
-        while pages := fetch(
-            connection, f"SELECT page, spends FROM spend_pages WHERE page < {last} ORDER BY page LIMIT {_CHUNK}"
-        ):
+        most = 0
+        for pages in _chunks(connection, 2 << depth):
             keys, rows = page_codec.unpack(*zip(*pages, strict=True))
             connection.exec_driver_sql("DELETE FROM spend_pages WHERE page <= ?", (pages[-1][0],))
             most = max(most, self._write_at(deeper, connection, np.arange(len(keys)), keys, rows))
@@ -126,20 +123,13 @@ class SpendPages:
     def delete_before(self, connection: Connection, period: int) -> None:
         """See `Spends.delete_before`."""
         self.checkpoint(connection)
-        last = 0
-        while pages := fetch(
-            connection, f"SELECT page, spends FROM spend_pages WHERE page > {last} ORDER BY page LIMIT {_CHUNK}"
-        ):
-            for page, blob in pages:
-                keys, rows = page_codec.unpack([page], [blob])
-                periods = period_of(keys)
-                kept = (periods == 0) | (periods >= period)
-                if not kept.all():
-                    values = (page, int(np.count_nonzero(kept)), page_codec.pack(page, keys[kept], rows[kept]))
-                    connection.exec_driver_sql(
-                        "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)", values
-                    )
-            last = pages[-1][0]
+        for page, blob in chain.from_iterable(_chunks(connection)):
+            keys, rows = page_codec.unpack([page], [blob])
+            periods = period_of(keys)
+            kept = (periods == 0) | (periods >= period)
+            if not kept.all():
+                values = (page, int(np.count_nonzero(kept)), page_codec.pack(page, keys[kept], rows[kept]))
+                connection.exec_driver_sql(_REPLACE, values)
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
         """See `Log.append`."""
@@ -181,6 +171,21 @@ def take_rows(connection: Connection) -> None:
         pages.write(connection, np.arange(len(keys)), keys, rows)
         last = old[-1][0]
     connection.exec_driver_sql("DROP TABLE spends")
+
+
+def _chunks(connection: Connection, end: int = 1 << 62) -> Iterator[list[tuple[Any, ...]]]:
+    """The numbers and the content of all pages before a number, in ascending order, some at a time.
+
+    The caller may replace and delete pages that it has got.
+    """
+    last = 0
+    while pages := fetch(
+        connection,
+        "SELECT page, spends FROM spend_pages WHERE page > ? AND page < ? ORDER BY page LIMIT ?",
+        (last, end, _CHUNK),
+    ):
+        yield pages
+        last = pages[-1][0]
 
 
 def _newest(connection: Connection) -> RowCache:

@@ -88,11 +88,6 @@ class Spend:
 def spend_terms(budget: Budget) -> tuple[float, float, float, float]:
     """The terms that a budget adds to (epsilon, delta, mu_squared, pure_mu_squared) of a `Spend`.
 
-    Parameters
-    ----------
-    budget
-        The budget of one record.
-
     Raises `BudgetError` if it is not a budget.
     """
     match budget:

@@ -283,13 +283,7 @@ def parse_budget(text: str | Budget) -> Budget:
 
 
 def amount(budget: Budget) -> float:
-    """The size of a budget: mu of a GaussianDP, else epsilon.
-
-    Parameters
-    ----------
-    budget
-        A budget of any kind.
-    """
+    """The size of a budget: mu of a GaussianDP, else epsilon."""
     return budget.mu if isinstance(budget, GaussianDP) else budget.epsilon
 
 
@@ -315,13 +309,7 @@ def with_amount(budget: Budget, value: float) -> Budget:
 
 
 def check_serviceable(budget: Budget) -> None:
-    """Raise `BudgetError` if epsilon or mu is outside `SERVICEABLE`.
-
-    Parameters
-    ----------
-    budget
-        The budget of one record.
-    """
+    """Raise `BudgetError` if epsilon or mu is outside `SERVICEABLE`."""
     least, largest = SERVICEABLE
     if not least <= amount(budget) <= largest:
         raise BudgetError(f"expected an epsilon or mu from {least:.3g} to {largest:.3g}, got {budget}")

@@ -45,13 +45,6 @@ def _up(value: float, digits: int) -> str:
 def in_words(budget: Budget, unit: Unit = RECORD) -> str:
     """One sentence that says what a budget means; numbers are rounded up.
 
-    Parameters
-    ----------
-    budget
-        The budget to describe.
-    unit
-        What the budget protects.
-
     >>> in_words(PureDP(1.0))
     'epsilon = 1: no output is more than 2.72 times as likely with one record as with any other in its place'
     """
@@ -87,16 +80,12 @@ def statement(
 
     Parameters
     ----------
-    guarantee
-        The guarantee achieved so far.
     learned, refused
         The numbers of records learned and refused.
     per_subject
         The guarantee for a person with several records; a phrase.
     caveats
         Further notes; phrases.
-    unit
-        What the guarantee protects.
     """
     head = f"Privacy statement after {learned:,} records learned and {refused:,} refused."
     return in_lines(head, guarantee, f"The strongest spend of any {unit.single}:", per_subject, caveats, unit)

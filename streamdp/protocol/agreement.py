@@ -80,45 +80,22 @@ class Agreement:
     def params(self, place: Place) -> VectorSum:
         """The parameters of a batch's sum.
 
-        Parameters
-        ----------
-        place
-            The batch.
-
         Raises `SchemaError` if the plan has no such batch.
         """
         found: VectorSum = self._go(place).randomizer.params
         return found
 
     def needed(self, place: Place) -> int:
-        """The number of people who must answer before a batch is forwarded.
-
-        Parameters
-        ----------
-        place
-            The batch.
-        """
+        """The number of people who must answer before a batch is forwarded."""
         return max(1, math.ceil(self.minimum_share * self.params(place).users - 1e-9))
 
     def weakest(self, place: Place) -> ApproxDP:
-        """The guarantee of a record if only the needed number of people answer.
-
-        Parameters
-        ----------
-        place
-            The batch.
-        """
+        """The guarantee of a record if only the needed number of people answer."""
         params, needed = self.params(place), self.needed(place)
         return params.budget if needed == params.users else params.guarantee_for(needed)
 
     def after(self, place: Place) -> Place:
-        """The next batch.
-
-        Parameters
-        ----------
-        place
-            The batch before it.
-        """
+        """The next batch."""
         walk = self._go(place)._walk
         self._at = None
         walk.skip()
@@ -130,8 +107,6 @@ class Agreement:
 
         Parameters
         ----------
-        place
-            The batch.
         point
             (d,), where the gradient is taken. It may come from anywhere.
         """
@@ -143,8 +118,6 @@ class Agreement:
 
         Parameters
         ----------
-        place
-            The batch.
         point
             (d,), where the gradients are taken.
         """

@@ -89,8 +89,6 @@ class Notes:
     ----------
     path
         The file. It need not exist.
-    agreement
-        The agreement of the job.
 
     Raises `StoreBusyError` if another process or object has the file, because every record would answer twice;
     `StoreError` if the lock cannot be made; `SourceError` if the file cannot be read or was written under another
@@ -145,10 +143,6 @@ class DeviceSimulator:
 
     Parameters
     ----------
-    agreement
-        The agreement of the job.
-    source
-        The records.
     points
         The learner's announcements.
     messages

@@ -24,8 +24,6 @@ class Learner:
 
     Parameters
     ----------
-    agreement
-        The agreement of the job.
     estimator
         A new estimator; the state comes from the store.
     shuffled

@@ -184,8 +184,6 @@ class Agreement(Wire):
         ----------
         job
             The name of the job.
-        definition
-            Its schema and model.
 
         Raises `ConfigError` if the model has no local half on the wire, or no noise.
         """

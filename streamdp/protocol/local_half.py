@@ -24,8 +24,6 @@ def check_spend(spend: Budget, agreed: Budget) -> Budget:
 
     Parameters
     ----------
-    spend
-        The budget of the report.
     agreed
         The budget of the agreement.
 

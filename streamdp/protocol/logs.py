@@ -79,8 +79,6 @@ def check_log(log: Log, position: Mapping[str, Any]) -> None:
 
     Parameters
     ----------
-    log
-        The log.
     position
         With the `topic_id` of the log; positions of earlier versions have none.
 

@@ -73,8 +73,6 @@ class ReportDesk:
     ----------
     job
         The name of the job.
-    definition
-        Its schema and model.
     max_staleness
         A report may answer this many versions before the newest one, and no older one.
     lifetime_s

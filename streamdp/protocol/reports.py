@@ -57,13 +57,7 @@ Ask = Literal["gradient"] | Below | Within
 
 
 def interval(ask: Below | Within) -> tuple[float, float]:
-    """Return the interval [low, high) that a question is about.
-
-    Parameters
-    ----------
-    ask
-        The question.
-    """
+    """Return the interval [low, high) that a question is about."""
     return (float("-inf"), ask.below) if isinstance(ask, Below) else (ask.centre - ask.within, ask.centre + ask.within)
 
 
@@ -72,8 +66,6 @@ def ask_of(question: Question, columns: tuple[str, ...]) -> Ask:
 
     Parameters
     ----------
-    question
-        The question.
     columns
         The names of the encoded columns, and then that of the target.
     """

@@ -34,13 +34,7 @@ _MAGIC = b"sdm1"
 
 
 def place_text(place: Place) -> str:
-    """The text of a batch, such as `0/1/2`.
-
-    Parameters
-    ----------
-    place
-        The batch.
-    """
+    """The text of a batch, such as `0/1/2`."""
     return "/".join(map(str, place))
 
 
@@ -71,13 +65,7 @@ class Announcement:
 
 
 def write_announcement(announcement: Announcement) -> bytes:
-    """Write an announcement as JSON.
-
-    Parameters
-    ----------
-    announcement
-        The announcement.
-    """
+    """Write an announcement as JSON."""
     params = announcement.params
     return json.dumps(
         {
@@ -173,8 +161,6 @@ def message_key(agreement: str, place: Place) -> bytes:
     ----------
     agreement
         The agreement's digest.
-    place
-        The batch.
     """
     return f"{agreement}/{place_text(place)}".encode()
 
@@ -232,12 +218,8 @@ def cut(shuffled: Shuffled, agreement: str, place: Place, name: bytes, size: int
 
     Parameters
     ----------
-    shuffled
-        The mixed batch.
     agreement
         The agreement's digest.
-    place
-        The batch.
     name
         16 random bytes, the same for all parts. Use other bytes each time the batch is forwarded.
     size
@@ -295,13 +277,7 @@ def read_part(value: bytes | None, agreement: str) -> MixedPart:
 
 
 class Assembly:
-    """Joins the parts of one batch. If a crash interrupts a forwarding, its parts are dropped for later ones.
-
-    Parameters
-    ----------
-    params
-        The parameters of the batch's sum.
-    """
+    """Joins the parts of one batch. If a crash interrupts a forwarding, its parts are dropped for later ones."""
 
     _most = 4
 

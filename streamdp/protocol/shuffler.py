@@ -29,8 +29,6 @@ class Mixer:
 
     Parameters
     ----------
-    agreement
-        The agreement of the job.
     messages
         The devices' messages.
     shuffled

@@ -35,8 +35,6 @@ class BadRecords:
 
         Parameters
         ----------
-        shard, batch
-            The batch of a shard.
         in_a_row
             What the last call for this shard returned; 0 before the first.
 

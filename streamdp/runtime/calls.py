@@ -100,7 +100,7 @@ class LongCalls:
 
     Attributes
     ----------
-    last
+    call
         The last call, until `result` or `ends` has returned what it became; then None.
     left
         Whether a call that goes on was given up.
@@ -111,7 +111,7 @@ class LongCalls:
         self._wait = wait
         self._calls = Calls()
         self._stopped_at: float | None = None
-        self.last: Future[Any] | None = None
+        self.call: Future[Any] | None = None
         self.left = False
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
@@ -122,7 +122,7 @@ class LongCalls:
         call
             Its result or its exception is the future's.
         """
-        self.last = future = self._calls.submit(call)
+        self.call = future = self._calls.submit(call)
         return future
 
     def result(self, future: Future[T], first_s: float, meanwhile: Callable[[], None]) -> T:
@@ -168,8 +168,8 @@ class LongCalls:
         return not self.left
 
     def _forget(self, future: Future[Any]) -> None:
-        if future is self.last and future.done():
-            self.last = None
+        if future is self.call and future.done():
+            self.call = None
 
     def stop(self) -> None:
         """From now on, wait for at most `LEAVE_AFTER_S`."""
@@ -182,6 +182,6 @@ class LongCalls:
 
     def close(self) -> None:
         """End the thread after the last call. Wait for that, but no longer than `ends`, and not for a call left."""
-        if self.last is not None and not self.left:
-            self.ends(self.last)
+        if self.call is not None and not self.left:
+            self.ends(self.call)
         self._calls.shutdown(wait=not self.left)

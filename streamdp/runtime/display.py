@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from streamdp.data.records import Position, Shard
@@ -45,9 +44,7 @@ class _Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -131,23 +128,11 @@ class RunnerDisplay(_Display):
         self._waits = ""
 
     def resumed(self, snapshot: Snapshot) -> None:
-        """Before a run that resumes a job: its records are not of this run, and do not count for its speed.
-
-        Parameters
-        ----------
-        snapshot
-            The last commit.
-        """
+        """Before a run that resumes a job: its records are not of this run, and do not count for its speed."""
         self._first = snapshot
 
     def progress(self, progress: Progress) -> None:
-        """After every batch and commit. JSON lines show what is committed only.
-
-        Parameters
-        ----------
-        progress
-            The counts now.
-        """
+        """After every batch and commit. JSON lines show what is committed only."""
         self._progress, self._waits = progress, ""
 
     def committed(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
@@ -155,8 +140,6 @@ class RunnerDisplay(_Display):
 
         Parameters
         ----------
-        snapshot
-            The commit.
         holdout
             What the model scores on the public holdout; None without a holdout.
         """

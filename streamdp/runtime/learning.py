@@ -15,13 +15,7 @@ from streamdp.store.snapshot import Counts
 
 
 def total(counts: Counts) -> int:
-    """The number of records that were counted: each is learned, refused or dead.
-
-    Parameters
-    ----------
-    counts
-        Of a job or of a shard.
-    """
+    """The number of records that were counted: each is learned, refused or dead."""
     return counts.learned + counts.refused + counts.dead
 
 

@@ -153,10 +153,6 @@ class Observer:
 
         Parameters
         ----------
-        shard
-            The shard that the batch came from.
-        batch
-            Its records and dead letters.
         counts
             All records of the shard so far, with this batch.
         """

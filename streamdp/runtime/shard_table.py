@@ -111,13 +111,7 @@ class ShardTable:
         return shard in self._lanes
 
     def get(self, shard: Shard) -> Lane | None:
-        """The lane of a shard; None if the shard is not this worker's.
-
-        Parameters
-        ----------
-        shard
-            Any shard.
-        """
+        """The lane of a shard; None if the shard is not this worker's."""
         return self._lanes.get(shard)
 
     @property
@@ -165,13 +159,7 @@ class ShardTable:
                 self._put(shard, snapshot, None)
 
     def reload(self, shard: Shard, snapshot: Snapshot | None) -> None:
-        """Replace the lane of a shard by its last commit, if the shard is still this worker's.
-
-        Parameters
-        ----------
-        shard, snapshot
-            The shard and its last commit; None if there is none.
-        """
+        """Replace the lane of a shard by its last commit, if the shard is still this worker's."""
         if (lane := self._lanes.get(shard)) is not None:
             self._put(shard, snapshot, lane.origin)
 
@@ -200,8 +188,6 @@ class ShardTable:
 
         Parameters
         ----------
-        shard
-            A shard that was dropped.
         until
             When to claim it again, on the worker's clock.
         """

@@ -22,7 +22,7 @@ _BACKOFF = wait_exponential(multiplier=0.1, max=3.0)
 T = TypeVar("T")
 
 
-class StoreThread:
+class StoreThread(LongCalls):
     """Runs every call that uses the store or an estimator on one thread, one call after the other.
 
     Parameters
@@ -47,35 +47,14 @@ class StoreThread:
         wait: Wait,
         randomness: Callable[[float, float], float],
     ) -> None:
+        super().__init__(clock, wait)
         self._source = source
         self._stay = stay
         self._on_retry = on_retry
         self._sleep = sleep
-        self._wait = wait
         self._randomness = randomness
-        self._calls = LongCalls(clock, wait)
 
-    @property
-    def call(self) -> Future[Any] | None:
-        """See `LongCalls.last`."""
-        return self._calls.last
-
-    @property
-    def left(self) -> bool:
-        """Whether `result` or `ends` has given up a call that goes on."""
-        return self._calls.left
-
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Begin a call.
-
-        Parameters
-        ----------
-        call
-            It may use `retry`.
-        """
-        return self._calls.submit(call)
-
-    def result(self, future: Future[T]) -> T:
+    def result_in_group(self, future: Future[T]) -> T:
         """The result of a call. If it takes long, pause the source and poll it, to stay in the group.
 
         Parameters
@@ -95,7 +74,7 @@ class StoreThread:
             self._stay()
 
         try:
-            return self._calls.result(future, PAUSE_AFTER_S, stay)
+            return self.result(future, PAUSE_AFTER_S, stay)
         finally:
             if paused:
                 self._source.resume()
@@ -116,10 +95,10 @@ class StoreThread:
         self._wait([future], seconds)
         if not future.done():
             raise StoreUnavailableError(f"the database did not answer within {seconds:g} s")
-        self._calls.last = before
+        self.call = before
         return future.result()
 
-    def ends(self, call: Future[Any]) -> bool:
+    def ends_well(self, call: Future[Any]) -> bool:
         """Wait for a call without a poll, for `LEAVE_AFTER_S` at most; whether it succeeded or met a bad source.
 
         Parameters
@@ -127,7 +106,7 @@ class StoreThread:
         call
             From `submit`.
         """
-        return self._calls.ends(call) and isinstance(call.exception(), SourceError | None)
+        return self.ends(call) and isinstance(call.exception(), SourceError | None)
 
     def retry(self, call: Callable[[], T]) -> T:
         """Call until the store or the broker answers, with random exponential delays; used on the thread itself.
@@ -149,17 +128,9 @@ class StoreThread:
         return trying(call)
 
     def _gives_up(self, state: RetryCallState) -> bool:
-        return self._calls.stopped_for() > GIVE_UP_S
+        return self.stopped_for() > GIVE_UP_S
 
     def _before_retry(self, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
         if error is not None:
             self._on_retry(error)
-
-    def stop(self) -> None:
-        """From now on, wait at most `GIVE_UP_S` for an answer."""
-        self._calls.stop()
-
-    def close(self) -> None:
-        """See `LongCalls.close`."""
-        self._calls.close()

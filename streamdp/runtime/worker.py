@@ -306,7 +306,7 @@ class Worker:
         """After the source has failed: wait until the current batch is learned; its failure makes the lanes stale."""
         self._thread.stop()
         learning, self._learning = self._learning, None
-        if learning is not None and not self._thread.ends(learning):
+        if learning is not None and not self._thread.ends_well(learning):
             self._shards.stale = True
 
     def _commit(self, *, last: bool = False) -> bool:
@@ -470,7 +470,7 @@ class Worker:
 
     def _result(self, call: Future[T]) -> T:
         try:
-            return self._thread.result(call)
+            return self._thread.result_in_group(call)
         finally:
             if self._thread.call is None:  # else a rebalance left another one
                 self._store.release(self._shards.lost)

@@ -18,8 +18,6 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     ----------
     estimator
         The model as it was committed.
-    counts
-        The committed counts of the job.
     """
     found = []
     met = counts.learned + counts.dead

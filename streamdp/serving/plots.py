@@ -56,8 +56,6 @@ def draw(model: Model, history: Sequence[Commit], errors: dict[str, list[tuple[i
 
     Parameters
     ----------
-    model
-        The committed model.
     history
         Its last commits, oldest first.
     errors

@@ -23,8 +23,6 @@ def predict_csv(model: Model, path: str, out: TextIO, *, delimiter: str = ",", c
 
     Parameters
     ----------
-    model
-        The committed model.
     path
         The file, or `-` for standard input. It needs the declared feature columns only.
     out

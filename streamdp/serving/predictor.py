@@ -13,11 +13,6 @@ from streamdp.serving.snapshots import Model
 class Predictor:
     """Encodes the feature columns of raw records and predicts.
 
-    Parameters
-    ----------
-    model
-        The committed model.
-
     Attributes
     ----------
     columns

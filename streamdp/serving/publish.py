@@ -131,8 +131,6 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
 
     Parameters
     ----------
-    model
-        The model.
     holdout
         Its measures, from `Holdout.measure`. None: none.
 

@@ -86,8 +86,6 @@ def restore(snapshot: Snapshot, reuse: Model | None = None) -> Model:
 
     Parameters
     ----------
-    snapshot
-        The committed snapshot.
     reuse
         A model of the same job that is not read any more: its estimator takes the state, if the configuration is the
         same. None: a new estimator.
@@ -144,13 +142,7 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def snapshot_to_json(snapshot: Snapshot) -> str:
-    """Write a snapshot as JSON text. It holds what the store holds: only private values.
-
-    Parameters
-    ----------
-    snapshot
-        The committed snapshot.
-    """
+    """Write a snapshot as JSON text. It holds what the store holds: only private values."""
     return json.dumps(
         {
             "format": 1,

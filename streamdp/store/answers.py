@@ -116,8 +116,6 @@ class Answers:
 
         Parameters
         ----------
-        connection
-            The transaction.
         answers
             The digest of the body and the answer, plain values, by key.
 

@@ -16,8 +16,6 @@ def read_job(connection: Connection, name: str) -> Row[Any]:
 
     Parameters
     ----------
-    connection
-        The database.
     name
         The database, for messages.
 
@@ -32,8 +30,6 @@ def read_snapshots(connection: Connection, name: str) -> list[Snapshot]:
 
     Parameters
     ----------
-    connection
-        The database.
     name
         The database, for messages.
 
@@ -48,8 +44,6 @@ def read_history(connection: Connection, limit: int, name: str) -> list[Commit]:
 
     Parameters
     ----------
-    connection
-        The database.
     limit
         The most commits to return.
     name

@@ -32,8 +32,6 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
 
     Parameters
     ----------
-    part
-        What is committed.
     seq
         The number of the shard's commit, from 1.
     committed_at
@@ -54,8 +52,6 @@ def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, 
 
     Parameters
     ----------
-    part
-        What is committed.
     job, fingerprint
         The identity of the store.
     columns

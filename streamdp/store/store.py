@@ -15,9 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
@@ -129,13 +128,14 @@ class Store:
         self._claims: dict[Shard, _Claim] = {}
         self._ledger: Ledger | None = None
         self._shared: SharedLedger | None = None
-        self._lock = database.lock(shared)
         self._abandoned = False
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(database.lock(shared).release)
             if ledger is not None and cap is not None:
                 from streamdp.ledger.shared import SharedLedger
 
                 self._shared = SharedLedger(ledger, job, cap, key, accept_loss=accept_loss)
+                stack.callback(self._shared.close)
                 self._ledger = self._shared.ledger
             mark_or_key, (self.fingerprint, config) = create_or_check(
                 database,
@@ -150,44 +150,39 @@ class Store:
             secret = mark_or_key if self._shared is None else self._shared.key
             self.source_key = None if secret is None else source_key(secret)
             self._connection = database.open_for_writing(STORE_FORMAT)
-            try:
-                with database.errors(), self._connection.begin():
-                    changed = update(JOBS).where(JOBS.c.config != config).values(config=config)
-                    self._connection.execute(changed)
-                    if self._connection.execute(select(JOBS.c.fingerprint)).scalar() != self.fingerprint:
-                        self._begin_anew()
-                if self._shared is not None and mark_or_key is not None:
-                    with database.errors(), self._connection.begin():
-                        new = not self._connection.execute(select(func.max(SHARDS.c.seq))).scalar()
-                    self._shared.enter(mark_or_key, new=new)
-                elif cap is not None and mark_or_key is not None:
-                    self._ledger = self._own_ledger(cap, mark_or_key, shared)
-                if not shared:
-                    self.claim([WHOLE])
-            except BaseException:
-                database.close(self._connection)
-                raise
-        except BaseException:
-            if self._shared is not None:
-                self._shared.close()
-            self._lock.release()
-            raise
+            stack.callback(database.close, self._connection)
+            with self._transaction() as connection:
+                connection.execute(update(JOBS).where(JOBS.c.config != config).values(config=config))
+                if connection.execute(select(JOBS.c.fingerprint)).scalar() != self.fingerprint:
+                    self._begin_anew(connection)
+                new = not connection.execute(select(func.max(SHARDS.c.seq))).scalar()
+                committed_at = connection.execute(select(func.max(SHARDS.c.committed_at))).scalar()
+            if self._shared is not None and mark_or_key is not None:
+                self._shared.enter(mark_or_key, new=new)
+            elif cap is not None and mark_or_key is not None:
+                self._ledger = self._own_ledger(cap, mark_or_key, shared)
+                self._ledger.moments.begin(committed_at or 0.0)
+            if not shared:
+                self.claim([WHOLE])
+            self._open = stack.pop_all()
 
-    def _begin_anew(self) -> None:
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """A transaction, with the driver's errors as `StoreError` and its kinds."""
+        with self._database.errors(), self._open_connection().begin():
+            yield self._connection
+
+    def _begin_anew(self, connection: Connection) -> None:
         """Forget the commits of a configuration under which nothing was learned: the source is read from its start."""
-        self._connection.execute(update(JOBS).values(fingerprint=self.fingerprint))
-        self._connection.execute(update(SHARDS).values(seq=0))
-        self._connection.execute(delete(COMMITS))
+        connection.execute(update(JOBS).values(fingerprint=self.fingerprint))
+        connection.execute(update(SHARDS).values(seq=0))
+        connection.execute(delete(COMMITS))
 
     def _own_ledger(self, cap: Cap, key: bytes, shared: bool) -> Ledger:
         from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
         from streamdp.ledger.paging import PagedRows
 
-        ledger = Ledger.over(PagedRows(self._connection, self._database.errors, cap, shared), cap, key)
-        with self._database.errors(), self._connection.begin():
-            last = self._connection.execute(select(func.max(SHARDS.c.committed_at))).scalar()
-        ledger.moments.begin(last or 0.0)
-        return ledger
+        return Ledger.over(PagedRows(self._connection, self._database.errors, cap, shared), cap, key)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -219,8 +214,8 @@ class Store:
             try:
                 for subject, cap in caps.items():
                     self._ledger.set_cap(subject, cap)
-                with self._database.errors(), self._open_connection().begin():
-                    self._ledger.write_pending(self._connection)
+                with self._transaction() as connection:
+                    self._ledger.write_pending(connection)
             except BaseException:
                 self._ledger.rollback()
                 raise
@@ -237,18 +232,16 @@ class Store:
             The shards, whether they have an owner or not.
         """
         out: dict[Shard, Snapshot | None] = {}
-        with self._database.errors(), self._open_connection().begin():
+        with self._transaction() as connection:
+            job = read_job(connection, self._database.name)
             for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
-                self._connection.execute(ADD_SHARD, {"topic": shard.topic, "partition": shard.partition})
-                claimed = update(SHARDS).where(is_shard(SHARDS, shard)).values(epoch=SHARDS.c.epoch + 1)
-                self._connection.execute(claimed)
-                row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
+                connection.execute(ADD_SHARD, shard._asdict())
+                connection.execute(update(SHARDS).where(is_shard(SHARDS, shard)).values(epoch=SHARDS.c.epoch + 1))
+                row = connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
                 self._claims[shard] = _Claim(row.epoch, row.seq)
-                job = read_job(self._connection, self._database.name)
                 out[shard] = read_snapshot(row, job, self._database.name)
             if self._shared is not None:
-                mine = {shard: self._claims[shard] for shard in out}
-                self._shared.claim({shard: (claim.epoch, claim.seq) for shard, claim in mine.items()})
+                self._shared.claim({shard: (self._claims[shard].epoch, self._claims[shard].seq) for shard in out})
         return out
 
     def claim_free(self, most: int, *, add: bool) -> Shard | None:
@@ -263,11 +256,11 @@ class Store:
 
         Returns None if there is no such shard now. Raises the errors of `claim`.
         """
-        with self._database.errors(), self._open_connection().begin():
+        with self._transaction() as connection:
             last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.topic == WHOLE.topic)
-            known = self._connection.execute(last).scalar()
+            known = connection.execute(last).scalar()
             numbers = range(most if add or known is None else min(most, known + 1))
-            found = next((n for n in numbers if self._database.hold(self._connection, n)), None)
+            found = next((n for n in numbers if self._database.hold(connection, n)), None)
         if found is None:
             return None
         shard = Shard(WHOLE.topic, found)
@@ -284,9 +277,9 @@ class Store:
 
         Raises `StoreDamagedError` if the checksum fails.
         """
-        with self._database.errors(), self._open_connection().begin():
-            row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one_or_none()
-            job = read_job(self._connection, self._database.name)
+        with self._transaction() as connection:
+            row = connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one_or_none()
+            job = read_job(connection, self._database.name)
             if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
                 if self._shared is not None:
@@ -341,14 +334,14 @@ class Store:
             }
             if shared is not None:
                 shared.before_commit(self._open_connection(), committed)
-            with self._database.errors(), self._open_connection().begin():
+            with self._transaction() as connection:
                 repeated = [self._write(shard, parts[shard], now) for shard in sorted(parts)]
                 if shared is not None:
-                    shared.within_commit(self._connection, committed, all(repeated))
+                    shared.within_commit(connection, committed, all(repeated))
                 elif own is not None and not all(repeated):
-                    own.write_pending(self._connection, oldest)
+                    own.write_pending(connection, oldest)
                 if within is not None and not all(repeated):
-                    within(self._connection, 1 + max(self._claims[shard].seq for shard in parts))
+                    within(connection, 1 + max(self._claims[shard].seq for shard in parts))
             if shared is not None:
                 shared.after_commit(committed)
             elif own is not None:
@@ -371,10 +364,8 @@ class Store:
             if row.epoch == claim.epoch and same and row.state == content["state"]:
                 return True
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
-        key = {"topic": shard.topic, "partition": shard.partition}
-        self._connection.execute(
-            insert(COMMITS), values | key | {"checksum": history_checksum(self.job, shard, values)}
-        )
+        line = values | shard._asdict() | {"checksum": history_checksum(self.job, shard, values)}
+        self._connection.execute(insert(COMMITS), line)
         old = and_(is_shard(COMMITS, shard), COMMITS.c.seq <= values["seq"] - HISTORY)
         self._connection.execute(delete(COMMITS).where(old))
         return False
@@ -392,11 +383,11 @@ class Store:
 
         Raises `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write.
         """
-        with self._database.errors(), self._open_connection().begin():
+        with self._transaction() as connection:
             for shard in sorted(waiting):
                 if (claim := self._claims.get(shard)) is not None:
                     ours = and_(is_shard(SHARDS, shard), SHARDS.c.epoch == claim.epoch)
-                    self._connection.execute(update(SHARDS).where(ours).values(waiting=waiting[shard]))
+                    connection.execute(update(SHARDS).where(ours).values(waiting=waiting[shard]))
 
     def check_claims(self, shards: Iterable[Shard]) -> None:
         """See that this store still owns shards, before something of them is shown elsewhere.
@@ -408,9 +399,9 @@ class Store:
 
         Raises `FencedError` if another worker has claimed one since.
         """
-        with self._database.errors(), self._open_connection().begin():
+        with self._transaction() as connection:
             for shard in shards:
-                epoch = self._connection.execute(select(SHARDS.c.epoch).where(is_shard(SHARDS, shard))).scalar()
+                epoch = connection.execute(select(SHARDS.c.epoch).where(is_shard(SHARDS, shard))).scalar()
                 if (claim := self._claims.get(shard)) is None or claim.epoch != epoch:
                     raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
 
@@ -518,11 +509,8 @@ class Store:
 
         Idempotent.
         """
-        if not (self._connection.closed or self._abandoned):
-            self._database.close(self._connection)
-            if self._shared is not None:
-                self._shared.close()
-            self._lock.release()
+        if not self._abandoned:
+            self._open.close()
 
     def abandon(self) -> None:
         """Leave a call in which another thread waits for the database: `close` would wait too, and does nothing now.
@@ -539,7 +527,5 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -144,7 +144,5 @@ def is_shard(table: Table, shard: Shard) -> ColumnElement[bool]:
     ----------
     table
         `SHARDS` or `COMMITS`.
-    shard
-        The shard.
     """
     return and_(table.c.topic == literal(shard.topic), table.c.partition == shard.partition)

@@ -139,75 +139,33 @@ class Classes:
         self._classes = classes
 
     def largest(self, reach: float) -> float:
-        """See `Numbers.largest`: 1.
-
-        Parameters
-        ----------
-        reach
-            Not used.
-        """
+        """See `Numbers.largest`: 1."""
         return 1.0
 
     def clipped(self, y: np.ndarray) -> np.ndarray:
-        """The classes, as a new array.
-
-        Parameters
-        ----------
-        y
-            (n,) indices of classes.
-        """
+        """See `Numbers.clipped`: the indices of classes as they are."""
         return y.copy()
 
     def errors(self, predicted: np.ndarray, y: np.ndarray, largest: float) -> np.ndarray:
-        """Whether each prediction is wrong: (n,) numbers 0 and 1.
-
-        Parameters
-        ----------
-        predicted, y, largest
-            See `Numbers.errors`.
-        """
+        """See `Numbers.errors`: 1 for a wrong prediction, else 0."""
         found: np.ndarray = (predicted != y).astype(float)
         return found
 
     def start(self, middle: float) -> np.ndarray:
-        """See `Numbers.start`: the number and the sum of the answers about each class.
-
-        Parameters
-        ----------
-        middle
-            Not used.
-        """
+        """See `Numbers.start`: the number and the sum of the answers about each class."""
         return np.zeros(2 * self._classes)
 
     def constant(self, known: np.ndarray) -> float:
-        """The most frequent class.
-
-        Parameters
-        ----------
-        known
-            See `Numbers.constant`.
-        """
+        """See `Numbers.constant`: the most frequent class."""
         asked, told = known.reshape(2, -1)
         return float(np.argmax(told / np.maximum(asked, 1) - (asked == 0)))
 
     def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
-        """See `Numbers.bits`.
-
-        Parameters
-        ----------
-        y, known, first
-            See `Numbers.bits`.
-        """
+        """See `Numbers.bits`: "is it class k?", for one class after the other."""
         return np.where(y == (first + np.arange(len(y))) % self._classes, 1.0, -1.0)
 
     def learned(self, told: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
-        """See `Numbers.learned`.
-
-        Parameters
-        ----------
-        told, known, first, reach
-            See `Numbers.learned`.
-        """
+        """See `Numbers.learned`."""
         asked = (first + np.arange(len(told))) % self._classes
         more = [np.bincount(asked, weights, self._classes) for weights in (None, told)]
         found: np.ndarray = known + np.concatenate(more)

@@ -42,8 +42,6 @@ class Validator:
 
     Parameters
     ----------
-    plan
-        How records pay.
     task
         What the model predicts.
     size

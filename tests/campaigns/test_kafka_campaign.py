@@ -528,7 +528,7 @@ class Campaign:
     def _sql(self, statement: str) -> list[Any]:
         options = f"-c search_path=streamdp_{JOB}"
         with psycopg.connect(self.postgres.url, autocommit=True, options=options) as connection:
-            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
     def _sql_one(self, statement: str) -> Any:
@@ -649,9 +649,9 @@ def campaign(
         bursts.append(min(kills, run.rng.choice([1, 1, 2, 3])))
         kills -= bursts[-1]
     kinds = (("epoch", "commit", "anywhere") * zombies)[:zombies]
-    events: list[Callable[[], None]] = [lambda n=n: run.kill(n) for n in bursts]  # type: ignore[misc]
+    events: list[Callable[[], None]] = [lambda n=n: run.kill(n) for n in bursts]
     events += [run.kill_broker] * broker_kills + [run.kill_postgres] * postgres_kills + [run.rebalance] * rebalances
-    events += [lambda kind=kind: run.zombie(kind) for kind in kinds]  # type: ignore[misc]
+    events += [lambda kind=kind: run.zombie(kind) for kind in kinds]
     events += [run.late_claim] * zombies
     run.rng.shuffle(events)
     run.run(events, catch_up_every=8)

@@ -64,7 +64,6 @@ def spend_on(path: Path, shared: bool, tell: Callable[[], None]) -> None:
         number = 0 if found is None else found.position["batch"]
         while True:
             people, amounts, caps = batch(number)
-            assert store.ledger is not None
             for person, cap in caps.items():
                 store.ledger.set_cap(person, PureDP(cap))
             store.ledger.admit_many(people, PureDP(1), np.array(amounts))
@@ -80,7 +79,6 @@ def check(path: Path, replay: Replay, least: int, most: int | None = None) -> in
         n = 0 if found is None else int(found.position["batch"])
         assert n >= least
         replay.go_to(n)
-        assert store.ledger is not None
         people = list(replay.spent)
         for person in people if most is None else random.Random(n).sample(people, min(most, len(people))):
             spent, cap = store.ledger.spent(person).epsilon, store.ledger.cap_of(person)
@@ -96,7 +94,6 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
     rng, replay = random.Random(seed), Replay()
     with Store(path.with_name("first.db"), "kills", "print", cap=PureDP(CAP)) as store:  # loads what it needs
         for _ in range(9):
-            assert store.ledger is not None
             store.ledger.admit_many([f"p{i}" for i in range(RECORDS)], PureDP(0.1))
             store.commit({}, {"batch": 0}, Counts())
         store.rollback()

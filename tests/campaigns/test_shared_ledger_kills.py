@@ -1,8 +1,12 @@
-"""SIGKILL at random instants of two jobs that charge one ledger at the same time, each in a process of its own.
+"""SIGKILL at random instants of jobs with a cap: what they learned follows from the input alone.
 
-The state that a job commits is its own count of what it has learned of each person. After each kill, no person has more
-learned than charged, or more charged than the cap. At the end, the charges are those that follow from the input alone:
-each record spends one, so a person has spent the number of its records in both jobs, or the cap.
+The state that a job commits is its own count of what it has learned of each person, in each period if the cap renews.
+
+* A job alone has its ledger in its store, and a cap that renews. The clock goes with the position, so that periods end
+  and are deleted all the time, and the counts are those of a plain replay with both filters.
+* Two jobs charge one ledger at the same time, each in a process of its own. The clock stands still. After each kill, no
+  person has more learned than charged, or more charged than the cap. At the end, a person has spent the number of its
+  records in both jobs, or the cap; in each period, if the cap renews.
 """
 
 from __future__ import annotations
@@ -11,106 +15,173 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import pytest
 
+from streamdp.data.subjects import Dated, Subject
+from streamdp.ledger import paging, sqlite_pages
+from streamdp.ledger.periods import Cap, RenewingCap
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.kills import Fork, repeat
 
-JOBS = ("late", "delay")
-CAP, SUBJECTS, BLOCK = 4, 2000, 400
+LENGTH, START = 3600, 1_760_000_400
+MOST, TOTAL, SUBJECTS, PERIODS = 3, 12, 60, 8
+ALONE = RenewingCap(PureDP(MOST), LENGTH, 2 * LENGTH, LENGTH, PureDP(TOTAL))
+RENEWING = RenewingCap(PureDP(MOST), LENGTH, 9 * LENGTH, LENGTH)
+FOR_ALL_TIME = PureDP(MOST)
+PER_PERIOD = 400
+"""How many records the clock of a job with a ledger of its own takes for a period."""
+Record = tuple[str, int | None]
+"""The person and the time; None for a cap that does not renew."""
 
 
-def records(job: str, start: int, end: int) -> list[str]:
-    """The people of the records of a job."""
-    found: list[str] = []
-    for block in range(start // BLOCK, (end - 1) // BLOCK + 1):
-        rng = random.Random(f"{job} {block}")
-        found += [f"p{int(SUBJECTS * rng.random() ** 2)}" for _ in range(BLOCK)]
-    return found[start % BLOCK :][: end - start]
+def place_of(person: str, time: int | None) -> str:
+    """What a job counts under: a person, or a person in a period."""
+    return person if time is None else f"{person} {time // LENGTH}"
 
 
-def open_store(places: tuple[str, str], job: str) -> Store:
-    stores, people = places
-    return Store(stores % job if "%s" in stores else stores, job, "f", cap=PureDP(CAP), ledger=people)
+def subject(person: str, time: int | None) -> Subject:
+    return person if time is None else Dated(person, time)
 
 
-def learn(store: Store, rng: random.Random) -> None:
-    """Learn and commit one span of any length, in blocks of any size, from the last commit."""
-    assert store.ledger is not None
-    store.rollback()
-    found = store.load()
-    at, counts = (0, Counts()) if found is None else (found.position["record"], found.counts)
-    learned = Counter({} if found is None else found.state)
-    refused, end = counts.refused, at + rng.randrange(1, 900)
-    for start in range(at, end, step := rng.randrange(30, 500)):
-        people = records(store.job, start, min(start + step, end))
-        admitted = store.ledger.admit_many(people, PureDP(1)).tolist()
-        learned.update(person for person, yes in zip(people, admitted, strict=True) if yes)
-        refused += admitted.count(False)
-    store.commit(dict(learned), {"record": end}, Counts(end - refused, refused))
+class Jobs:
+    """The jobs that are killed: one alone, or two that share a ledger."""
+
+    def __init__(self, cap: Cap, stores: str, ledger: str | None = None) -> None:
+        self.cap, self._stores, self._ledger = cap, stores, ledger
+        self.names = ("alone",) if ledger is None else ("late", "delay")
+        self._positions = dict.fromkeys(self.names, 0)
+
+    def place(self, job: str) -> str:
+        return self._stores % job if "%s" in self._stores else self._stores
+
+    def open(self, job: str) -> Store:
+        return Store(self.place(job), job, "f", cap=self.cap, ledger=self._ledger)
+
+    def clock(self, at: int) -> float:
+        return START + LENGTH * at / PER_PERIOD if self.cap == ALONE else START
+
+    def record(self, job: str, at: int) -> Record:
+        """A record whose time is admissible whenever its span begins, at most 900 records before it."""
+        rng = random.Random(f"{job} {at}")
+        person = f"p{int(SUBJECTS * (1 if self.cap == RENEWING else PERIODS) * rng.random() ** 2)}"
+        if self.cap == FOR_ALL_TIME:
+            return person, None
+        return person, int(self.clock(at)) - rng.randrange(int((1.9 if self.cap == ALONE else PERIODS) * LENGTH))
+
+    def learn(self, store: Store, rng: random.Random) -> None:
+        """Learn and commit one span of any length, in blocks of any size, from the last commit."""
+        store.rollback()
+        found, ledger = store.load(), store.ledger
+        at, counts = (0, Counts()) if found is None else (found.position["record"], found.counts)
+        learned = Counter({} if found is None else found.state)
+        refused, end = counts.refused, at + rng.randrange(1, 300)
+        while at < end:
+            block = [self.record(store.job, i) for i in range(at, min(end, at + rng.randrange(10, 60)))]
+            ledger.moments.clock = partial(self.clock, at)
+            admitted = ledger.admit_many([subject(*one) for one in block], PureDP(1)).tolist()
+            learned.update(place_of(*one) for one, yes in zip(block, admitted, strict=True) if yes)
+            refused += admitted.count(False)
+            at += len(block)
+        store.commit(dict(learned), {"record": end}, Counts(end - refused, refused))
+
+    def learn_until_killed(self, job: str, tell: Callable[[], None]) -> None:
+        small()
+        rng = random.Random()
+        with self.open(job) as store:
+            repeat(partial(self.learn, store, rng), tell)
+
+    def committed(self) -> tuple[Counter[str], dict[str, Record]]:
+        """What the jobs have learned, by place, and the records that they have read, by job and number."""
+        learned, there = Counter[str](), dict[str, Record]()
+        for job in self.names:
+            snapshot = Store.snapshot(self.place(job), job)
+            assert snapshot.position["record"] >= self._positions[job]
+            self._positions[job] = snapshot.position["record"]
+            learned.update({place: int(n) for place, n in snapshot.state.items()})
+            there |= {f"{job} {i}": self.record(job, i) for i in range(self._positions[job])}
+        return learned, there
+
+    def check(self, last: bool = False) -> None:
+        learned, there = self.committed()
+        if self.cap == ALONE:
+            self._check_alone(learned, list(there.values()), last)
+            return
+        moments = {place_of(*one): one for one in there.values()}
+        with self.open("reader") as store:
+            ledger = store.ledger
+            ledger.moments.clock = lambda: START
+            ledger.prepare([subject(*moment) for moment in moments.values()])  # reads all rows at once
+            spent = Counter({place: ledger.spent(*moment).records for place, moment in moments.items()})
+        assert all(learned[place] <= spent[place] <= MOST for place in moments)
+        if last:
+            wanted = Counter(place_of(*one) for one in there.values())
+            assert spent == learned == Counter({place: min(MOST, n) for place, n in wanted.items()})
+            assert sum(n > MOST for n in wanted.values()) > 50
+
+    def _check_alone(self, learned: Counter[str], records: list[Record], last: bool) -> None:
+        """What one job has learned is what both filters admit of its records."""
+        expected, total = Counter[str](), Counter[str]()
+        for person, time in records:
+            if expected[place_of(person, time)] < MOST and total[person] < TOTAL:
+                expected[place_of(person, time)] += 1
+                total[person] += 1
+        assert learned == expected
+        if last:
+            assert len(records) > 6 * PER_PERIOD  # periods were deleted
+            assert sum(n == MOST for n in expected.values()) > 20
+            assert max(total.values()) == TOTAL
+
+    def kill_many(self, kills: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module, name in ((paging, "LOGGED_ROWS"), (sqlite_pages, "PAGE_ROWS")):
+            monkeypatch.setattr(module, name, getattr(module, name))  # undone after the test
+        small()
+        rng = random.Random(seed)
+        for job in self.names:  # loads what it needs
+            with self.open(job) as store:
+                self.learn(store, rng)
+        for _ in range(0, kills, len(self.names)):
+            running = [Fork(partial(self.learn_until_killed, job)) for job in self.names]
+            for fork in rng.sample(running, len(running)):
+                fork.kill(rng.choice((0, 1, 2, 4)), rng.uniform(0, 0.05))
+            self.check()
+        for job in self.names:
+            with self.open(job) as store:
+                for _ in range(12):  # what was charged for a state that was never committed is used now
+                    self.learn(store, rng)
+        self.check(last=True)
+        print(f"\n{kills} kills, records learned or refused by job: {self._positions}")
 
 
-def learn_until_killed(places: tuple[str, str], job: str, tell: Callable[[], None]) -> None:
-    rng = random.Random()
-    with open_store(places, job) as store:
-        repeat(partial(learn, store, rng), tell)
-
-
-def kill_many(places: tuple[str, str], kills: int, seed: int) -> None:
-    rng = random.Random(seed)
-    positions = dict.fromkeys(JOBS, 0)
-    for job in JOBS:  # loads what it needs
-        with open_store(places, job) as store:
-            learn(store, rng)
-    for _ in range(0, kills, len(JOBS)):
-        running = {job: Fork(partial(learn_until_killed, places, job)) for job in JOBS}
-        for job in rng.sample(JOBS, len(JOBS)):
-            running[job].kill(rng.choice((0, 1, 2, 4)), rng.uniform(0, 0.05))
-        check(places, positions, exact=False)
-    for job in JOBS:
-        with open_store(places, job) as store:
-            for _ in range(6):  # what was charged for a state that was never committed is used now
-                learn(store, rng)
-    check(places, positions, exact=True)
-    print(f"\n{kills} kills, records learned or refused by job: {positions}")
-    assert min(positions.values()) > 100 * kills
-
-
-def check(places: tuple[str, str], positions: dict[str, int], exact: bool) -> None:
-    learned: Counter[str] = Counter()
-    there: Counter[str] = Counter()
-    for job in JOBS:
-        stores, _ = places
-        snapshot = Store.snapshot(stores % job if "%s" in stores else stores, job)
-        assert snapshot is not None
-        assert snapshot.position["record"] >= positions[job]
-        positions[job] = snapshot.position["record"]
-        learned.update({person: int(n) for person, n in snapshot.state.items()})
-        there.update(records(job, 0, positions[job]))
-    spent = charged(places, sorted(there))
-    assert all(learned[person] <= spent[person] <= CAP for person in there)
-    if exact:
-        assert spent == learned == Counter({person: min(CAP, n) for person, n in there.items()})
-        assert sum(n > CAP for n in there.values()) > 100
-
-
-def charged(places: tuple[str, str], people: list[str]) -> Counter[str]:
-    with open_store(places, "reader") as store:
-        ledger: Any = store.ledger
-        ledger.prepare(people)
-        return Counter({person: ledger.spent(person).records for person in people})
+def small() -> None:
+    paging.LOGGED_ROWS, sqlite_pages.PAGE_ROWS = 500, 12
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("places", ["files", "one server"], indirect=True)
-def test_four_kills(places: tuple[str, str]) -> None:
-    kill_many(places, 4, seed=1)
+def test_four_kills_of_a_job_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Jobs(ALONE, f"{tmp_path}/job.db").kill_many(4, 1, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("places", "cap"),
+    [("files", FOR_ALL_TIME), ("one server", FOR_ALL_TIME), ("files", RENEWING)],
+    indirect=["places"],
+    ids=str,
+)
+def test_four_kills_of_two_jobs(places: tuple[str, str], cap: Cap, monkeypatch: pytest.MonkeyPatch) -> None:
+    Jobs(cap, *places).kill_many(4, 1, monkeypatch)
 
 
 @pytest.mark.campaign
-def test_fifty_kills(places: tuple[str, str]) -> None:
-    kill_many(places, 50, seed=2)
+def test_fifty_kills_of_a_job_alone(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Jobs(ALONE, place).kill_many(50, 2, monkeypatch)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("cap", [FOR_ALL_TIME, RENEWING], ids=str)
+def test_fifty_kills_of_two_jobs(places: tuple[str, str], cap: Cap, monkeypatch: pytest.MonkeyPatch) -> None:
+    Jobs(cap, *places).kill_many(50, 2, monkeypatch)

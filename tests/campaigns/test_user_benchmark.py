@@ -159,7 +159,6 @@ def test_the_excess_falls_with_users_and_with_items(few: Runs, population: Popul
     """As fast as the theorem says where all directions are alike; slower at these n where some are flat."""
     assert len(learned(few, population, FOUR, USERS)) >= 4
     fitted = fits(few, population, FOUR, USERS)
-    assert fitted is not None
     assert all(value < exponent + 2 * error for value, error in fitted)
     value, error = fitted[-1]  # in n m; a factor of 3 in n is too little for a slope of its own
     assert value < -4 * error
@@ -190,7 +189,6 @@ def test_few_records_never_make_the_coarse_question_pay() -> None:
     for budget in BUDGETS:
         assert coarse_batch(budget, 1 / math.sqrt(100)) is None
         found = coarse_batch(budget, 1 / math.sqrt(256))
-        assert found is not None
         assert found[0] > 1_000
 
 
@@ -216,7 +214,6 @@ def test_the_page_counts_what_its_table_shows() -> None:
             if int(m) in MANY:
                 won, lost = won + ("**" not in cell), lost + ("**" in cell)
     said = re.search(r"Of (\d+) comparisons at m >= 16, (\d+) are won", PAGE.read_text(encoding="utf-8"))
-    assert said is not None
     assert (int(said[1]), int(said[2])) == (won + lost, won)
     assert won + lost == len(BUDGETS) * 2 * len(MANY) * len(SIZES) * 4
 
@@ -225,7 +222,6 @@ def test_the_page_says_where_one_record_with_a_smaller_cut_does_as_well() -> Non
     rows = rows_under("Is it the records, or the cut?")
     cells = [cell for row in rows for cell in row[4:]]
     said = re.search(r"Of (\d+) comparisons (\d+) are won", PAGE.read_text(encoding="utf-8"))
-    assert said is not None
     assert (int(said[1]), int(said[2])) == (len(cells), sum("**" not in cell for cell in cells))
     assert len(rows) == 2 * len(BUDGETS) * 2
     assert all(any(f"({cut:g} L)" in row[3] for cut in CUTS) for row in rows)

@@ -38,7 +38,6 @@ def test_many_records_of_a_user_help_as_the_theorems_have_it(problem: Problem) -
     excess = {}
     for way in WAYS:
         cell = measured(problem, way, SMALL)
-        assert cell is not None
         excess[way] = cell[0].mean()
     assert public(problem, SMALL).mean() < 2 * excess[ITEM]
     assert excess[ITEM] < excess[RANGES] < excess[CUT] / 2
@@ -49,8 +48,6 @@ def test_many_records_of_a_user_help_as_the_theorems_have_it(problem: Problem) -
 def test_users_far_away_do_not_move_the_mean_without_outliers() -> None:
     """Four in a thousand at the edge of the ball triple the excess of a plain mean, at least."""
     usual, unlike = measured(SQUARED, OUTLIERS, SMALL), measured(SQUARED, OUTLIERS, SMALL, 0.004, 100)
-    assert usual is not None
-    assert unlike is not None
     assert unlike[0].mean() < 2 * usual[0].mean()
     assert unlike[1] == 0
     assert public(SQUARED, SMALL, 0.004, 100).mean() > 3 * public(SQUARED, SMALL).mean()

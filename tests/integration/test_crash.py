@@ -23,7 +23,7 @@ import pytest
 from streamdp import PureDP
 from streamdp.config.job import load_config
 from streamdp.serving.snapshots import restore
-from streamdp.store.snapshot import Commit, Counts
+from streamdp.store.snapshot import Commit, Counts, Snapshot
 from streamdp.store.store import HISTORY, Store
 from tests.support.paths import ROOT
 
@@ -33,15 +33,15 @@ COMMAND = [sys.executable, "-m", "streamdp", "run", "job.yaml"]
 
 JOB = """
 job: crash
-source: {{path: stream.csv, max_bad_share: 0.2, dead_letters: dead.jsonl}}
+source: {path: stream.csv, max_bad_share: 0.2, dead_letters: dead.jsonl}
 schema:
-  features: {{x1: [-1, 1], x2: [a, b, c]}}
-  target: {{column: y, bounds: [-2, 2]}}
+  features: {x1: [-1, 1], x2: [a, b, c]}
+  target: {column: y, bounds: [-2, 2]}
   subject: person
   budget: epsilon
-model: {{estimator: LDPASGDRegressor, budget: eps=1}}
-cap: eps={cap}
-commit: {{records: {records}}}
+model: {estimator: LDPASGDRegressor, budget: eps=1}
+cap: eps=3
+commit: {records: %d}
 publish: model.json
 """
 
@@ -98,30 +98,41 @@ class Replay:
         return spent
 
 
-class Campaign:
+class Killed:
+    """A job in a folder whose runs are killed. Subclasses say what each commit must show."""
+
+    job: str
+    """Its configuration, but for the records of a commit."""
+    early = 0.0
+    """The share of the kills that may come before the first commit."""
+    late_s = 0.4
+    """The longest time from that commit to a kill."""
+    counts: list[Counts]
+    """What is counted after each number of rows, by plain Python."""
+
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         self.rng = random.Random(seed)
-        self.replay = Replay(make_stream(folder / "stream.csv", self.rng))
-        self.history: dict[int, Commit] = {}
-        self.printed = 0
+
+    def check(self) -> None:
+        """Everything on disk, at rest after a crash."""
+        raise NotImplementedError
 
     def start(self, records: int) -> subprocess.Popen[bytes]:
-        (self.folder / "job.yaml").write_text(JOB.format(cap=CAP, records=records))
+        (self.folder / "job.yaml").write_text(self.job % records)
         with (self.folder / "out.jsonl").open("wb") as out:
             return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=environment())
 
     def kill_once(self, records: int) -> bool:
         """Kill a run at a random instant; whether it had learned and committed something by then."""
-        process = self.start(records)
-        out = self.folder / "out.jsonl"
-        if self.rng.random() < 0.25:
+        process, out = self.start(records), self.folder / "out.jsonl"
+        if self.rng.random() < self.early:
             time.sleep(self.rng.uniform(0.1, 2.5))  # start-up, loading and opening included
         else:
             deadline = time.monotonic() + 60
             while not out.stat().st_size and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.002)
-            time.sleep(self.rng.uniform(0, 0.8))
+            time.sleep(self.rng.uniform(0, self.late_s))
         # Code 0 here: the stream was over before the kill; use fewer records a commit.
         assert process.poll() is None, f"the run ended by itself, with code {process.returncode}"
         process.send_signal(signal.SIGKILL)
@@ -129,8 +140,32 @@ class Campaign:
         self.check()
         return out.stat().st_size > 0
 
+    def finish(self) -> Snapshot:
+        """Run to the end of the stream: every row is counted once, and each bad one has one dead letter."""
+        assert self.start(10_000).wait(timeout=120) == 0
+        self.check()
+        snapshot = Store.snapshot(self.folder / "crash.db")
+        counts = snapshot.counts
+        assert counts == self.counts[ROWS]
+        assert counts.learned + counts.refused + counts.dead == ROWS
+        assert min(counts.learned, counts.refused, counts.dead) > 1000
+        assert snapshot.position["row"] == ROWS + 1
+        letters = [json.loads(line)["position"] for line in (self.folder / "dead.jsonl").read_text().splitlines()]
+        assert len(letters) == len(set(letters)) == counts.dead
+        return snapshot
+
+
+class Campaign(Killed):
+    job, early, late_s = JOB, 0.25, 0.8
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(folder, seed)
+        self.replay = Replay(make_stream(folder / "stream.csv", self.rng))
+        self.counts = self.replay.counts
+        self.history: dict[int, Commit] = {}
+
     def check(self) -> None:
-        """Everything on disk, at rest after a crash."""
+        """See `Killed.check`."""
         path = self.folder / "crash.db"
         if not path.exists():
             return
@@ -139,10 +174,9 @@ class Campaign:
         self.history |= {commit.seq: commit for commit in new}
         for commit in new:
             n = commit.position["row"] - 1
-            assert commit.counts == self.replay.counts[n]
+            assert commit.counts == self.counts[n]
         for line in (self.folder / "out.jsonl").read_text().splitlines(keepends=True):
             if line.endswith("\n") and (shown := json.loads(line))["event"] == "commit":
-                self.printed += 1
                 counts = Counts(shown["learned"], shown["refused"], shown["dead"])
                 assert counts == self.history[shown["commit"]].counts
         if (self.folder / "model.json").exists():
@@ -160,7 +194,6 @@ class Campaign:
             n = 0 if snapshot is None else snapshot.position["row"] - 1
             expected = self.replay.spent(n)
             people = list(expected)
-            assert store.ledger is not None
             for person in self.rng.sample(people, min(most or len(people), len(people))):
                 assert store.ledger.spent(person).epsilon == expected[person] <= CAP * (1 + 1e-9)
             assert store.ledger.n_subjects == sum(value > 0 for value in expected.values())
@@ -176,19 +209,9 @@ def kill_and_finish(folder: Path, kills: int, records: tuple[int, ...], seed: in
     campaign = Campaign(folder, seed)
     landed = sum(campaign.kill_once(campaign.rng.choice(records)) for _ in range(kills))
     before = len(campaign.history)
-    assert campaign.start(10_000).wait(timeout=120) == 0
-    campaign.check()
+    snapshot = campaign.finish()
     assert campaign.check_spends() == ROWS
-    snapshot = Store.snapshot(folder / "crash.db")
-    assert snapshot is not None
-    counts = snapshot.counts
-    assert counts == campaign.replay.counts[ROWS]
-    assert counts.learned + counts.refused + counts.dead == ROWS
-    assert min(counts.learned, counts.refused, counts.dead) > 1000
-    assert snapshot.position["row"] == ROWS + 1
     assert sorted(campaign.history) == list(range(1, snapshot.seq + 1))  # every commit that ever was has been checked
-    letters = [json.loads(line)["position"] for line in (folder / "dead.jsonl").read_text().splitlines()]
-    assert len(letters) == len(set(letters)) == counts.dead
     print(f"\n{kills} kills, {landed} after a commit of their run, {before} commits before the last run")
     assert landed >= kills / 2
 
@@ -207,23 +230,26 @@ def test_two_hundred_kills(tmp_path: Path) -> None:
 
 BATCHED_JOB = """
 job: crash
-source: {{path: stream.csv, dead_letters: dead.jsonl}}
+source: {path: stream.csv, dead_letters: dead.jsonl}
 schema:
-  features: {{x1: [-1, 1], x2: [-1, 1]}}
-  target: {{column: y, classes: ["0", "1"]}}
+  features: {x1: [-1, 1], x2: [-1, 1]}
+  target: {column: y, classes: ["0", "1"]}
   subject: person
-model: {{estimator: {estimator}, budget: "eps=1,delta=1e-6", batch_size: {batch}}}
+model: {estimator: ESTIMATOR, budget: "eps=1,delta=1e-6", batch_size: 173}
 cap: eps=3,delta=1e-5
-commit: {{records: {records}}}
+commit: {records: %d}
 publish: model.json
 """
 
 
-class InBatches:
+class InBatches(Killed):
     """A job that learns in batches, by plain Python: a position is a boundary where all before it fills batches."""
 
-    def __init__(self, folder: Path, estimator: str, batch: int, seed: int) -> None:
-        self.folder, self.estimator, self.batch, self.rng = folder, estimator, batch, random.Random(seed)
+    batch = 173
+
+    def __init__(self, folder: Path, estimator: str, seed: int) -> None:
+        super().__init__(folder, seed)
+        self.job = BATCHED_JOB.replace("ESTIMATOR", estimator)
         self.rows: list[str | None] = []
         with (folder / "stream.csv").open("w") as file:
             file.write("x1,x2,y,person\n")
@@ -240,40 +266,21 @@ class InBatches:
             if person is not None and fits:
                 records[person] = records.get(person, 0) + 1
                 batch_of.add(person)
-                if len(batch_of) == batch:
+                if len(batch_of) == self.batch:
                     batch_of = set()
             self.admitted.append(fits)
             refused = person is not None and not fits
             self.counts.append(Counts(now.learned + fits, now.refused + refused, now.dead + (person is None)))
         self.seen: set[int] = set()
 
-    def start(self, records: int) -> subprocess.Popen[bytes]:
-        (self.folder / "job.yaml").write_text(
-            BATCHED_JOB.format(estimator=self.estimator, batch=self.batch, records=records)
-        )
-        with (self.folder / "out.jsonl").open("wb") as out:
-            return subprocess.Popen(COMMAND, cwd=self.folder, stdout=out, env=environment())
-
-    def kill_once(self, records: int) -> bool:
-        process, out = self.start(records), self.folder / "out.jsonl"
-        deadline = time.monotonic() + 60
-        while not out.stat().st_size and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(self.rng.uniform(0, 0.4))
-        assert process.poll() is None, f"the run ended by itself, with code {process.returncode}"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        self.check()
-        return out.stat().st_size > 0
-
-    def check(self, last: bool = False) -> None:
+    def check(self) -> None:
         """Every commit is at a boundary and shows the replay's numbers; spends are those of what was learned."""
         config = load_config(self.folder / "job.yaml")
         commits = [c for c in Store.history(config.store_path, HISTORY) if c.seq not in self.seen]
         for commit in commits:
             n = commit.position["row"] - 1
             assert commit.counts == self.counts[n]
-            assert commit.counts.learned % self.batch == 0 or (last and n == ROWS)
+            assert commit.counts.learned % self.batch == 0 or n == ROWS
         self.seen |= {commit.seq for commit in commits}
         with Store(
             config.store_path, config.job, config.fingerprint(), cap=config.cap_budget, config=config.text()
@@ -281,7 +288,6 @@ class InBatches:
             snapshot = store.load()
             n = 0 if snapshot is None else snapshot.position["row"] - 1
             spent = Counter(person for person, fits in zip(self.rows[:n], self.admitted, strict=False) if fits)
-            assert store.ledger is not None
             assert store.ledger.n_subjects == len(spent)
             assert max(spent.values(), default=0) <= 3
             for person in self.rng.sample(sorted(filter(None, spent)), min(100, len(spent))):
@@ -296,19 +302,7 @@ class InBatches:
     "estimator", [pytest.param("PanPrivateClassifier", marks=pytest.mark.campaign), "ShuffleClassifier"]
 )
 def test_kills_of_a_job_that_learns_in_batches(tmp_path: Path, estimator: str) -> None:
-    batch = 173
-    job = InBatches(tmp_path, estimator, batch, seed=4)
+    job = InBatches(tmp_path, estimator, seed=4)
     landed = sum(job.kill_once(job.rng.choice([2, 30, 333])) for _ in range(3))
-    assert job.start(10_000).wait(timeout=120) == 0
-    job.check(last=True)
-    snapshot = Store.snapshot(tmp_path / "crash.db")
-    assert snapshot is not None
-    counts = snapshot.counts
-    assert counts == job.counts[ROWS]
-    assert counts.learned + counts.refused + counts.dead == ROWS
-    assert min(counts.learned, counts.refused, counts.dead) > 1000
-    assert counts.learned % batch  # the last batch was closed
-    assert snapshot.position["row"] == ROWS + 1
-    letters = [json.loads(line)["position"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert len(letters) == len(set(letters)) == counts.dead
+    assert job.finish().counts.learned % job.batch  # the last batch was closed
     assert landed >= 2

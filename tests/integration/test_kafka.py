@@ -28,7 +28,9 @@ from streamdp.runtime.protocols import Observer
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
-from tests.support.topics import delete_and_create
+from tests.support.kafka_job import counts
+from tests.support.topics import delete_and_create, send
+from tests.support.waiting import wait_until
 
 CAP = PureDP(3.0)
 SCHEMA = Schema({"a": (0, 1), "b": (-1, 1)}, "y", target_bounds=(0, 1))
@@ -39,19 +41,6 @@ both = pytest.mark.parametrize("client", ["kafka-python", "confluent"])
 
 def fields(i: int) -> dict[str, Any]:
     return {"a": (i % 7) / 7, "b": (i % 3) - 1.0, "y": i % 5 / 5, "extra": "x"}
-
-
-def produce(
-    bootstrap: str, topic: str, messages: Iterable[tuple[str | None, Any]], partition: int | None = None, **options: Any
-) -> None:
-    """JSON values, or bytes as they are; keys are spread over the partitions by Kafka's rule unless one is given."""
-    given = {"linger_ms": 20, "batch_size": 1 << 20, "max_request_size": 20_000_000} | options
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, **given)
-    for key, value in messages:
-        data = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
-        producer.send(topic, data, key=None if key is None else key.encode(), partition=partition)
-    producer.flush()
-    producer.close()
 
 
 def source(bootstrap: str, topic: str, **options: Any) -> KafkaSource:
@@ -66,17 +55,6 @@ def model(store: Store) -> LDPASGDRegressor:
 
 def in_batches(store: Store) -> PanPrivateRegressor:
     return PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=70, ledger=store.ledger)
-
-
-def work(path: Path | str, source: KafkaSource, count: int | None = None, **options: Any) -> int:
-    """Learn `count` records, or until there are no more."""
-    with Store(path, "job", "f", cap=CAP, shared=True) as store:
-        return Worker(source, lambda: model(store), store, **options).run(count, 1.5 if count is None else 30.0)
-
-
-def summed(path: Path | str) -> Counts:
-    found = [snapshot.counts for snapshot in Store.snapshots(path, "job")]
-    return Counts(*(sum(getattr(c, name) for c in found) for name in ("learned", "refused", "dead")))
 
 
 class Letters:
@@ -120,7 +98,7 @@ class Colleague:
 
     def __init__(
         self,
-        path: Path | str,
+        job: Job,
         source: KafkaSource,
         watcher: Watcher | None = None,
         make: Callable[[Store], Any] = model,
@@ -132,11 +110,11 @@ class Colleague:
         self.done = 0
         self.error: BaseException | None = None
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(path, source, options))
+        self._thread = threading.Thread(target=self._run, args=(job.path, source, options))
         self._thread.start()
         assert self._ready.wait(20)
 
-    def _run(self, path: Path | str, source: KafkaSource, options: dict[str, Any]) -> None:
+    def _run(self, path: Path, source: KafkaSource, options: dict[str, Any]) -> None:
         try:
             with Store(path, "job", "f", cap=self._cap, shared=True) as store:
                 self.store = store
@@ -163,48 +141,101 @@ class Colleague:
         self._thread.join(30)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.05)
+class Job:
+    """A topic, and the store of the job that reads it."""
+
+    def __init__(self, broker: Broker, topic: str, path: Path) -> None:
+        self.bootstrap, self.topic, self.path = broker.bootstrap, topic, path
+
+    def produce(self, messages: Sequence[tuple[str | None, Any]], partition: int | None = None) -> None:
+        """JSON values, or bytes as they are; Kafka spreads keys over the partitions unless one is given."""
+        values = (value if isinstance(value, bytes | None) else json.dumps(value).encode() for _, value in messages)
+        keys = (None if key is None else key.encode() for key, _ in messages)
+        send(self.bootstrap, self.topic, zip(keys, values, strict=True), partition)
+
+    def source(self, **options: Any) -> KafkaSource:
+        return source(self.bootstrap, self.topic, **options)
+
+    def store(self) -> Store:
+        return Store(self.path, "job", "f", cap=CAP, shared=True)
+
+    def work(self, source: KafkaSource, count: int | None = None, **options: Any) -> int:
+        """Learn `count` records, or until there are no more."""
+        with self.store() as store:
+            return Worker(source, lambda: model(store), store, **options).run(count, 1.5 if count is None else 30.0)
+
+    @property
+    def counts(self) -> Counts:
+        return counts(self.path, "job")
+
+    @property
+    def positions(self) -> dict[int, int]:
+        return {s.shard.partition: s.position["offset"] for s in Store.snapshots(self.path, "job")}
+
+    def admin(self) -> contextlib.closing[kafka.KafkaAdminClient]:
+        return contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=self.bootstrap))
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the first records of the first partition."""
+        with self.admin() as control:
+            control.delete_records({kafka.TopicPartition(self.topic, 0): offset})
+
+    def create_again(self, records: int) -> None:
+        """Another topic of the same name."""
+        delete_and_create(self.bootstrap, self.topic)
+        self.produce([(f"n{i}", fields(i)) for i in range(records)])
+
+    def writer(self, **options: Any) -> Any:
+        """A producer of librdkafka, which writes what kafka-python does not."""
+        return confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20} | options)
+
+    def transactional_writer(self) -> Any:
+        """Another client that writes to this topic in transactions."""
+        writer = self.writer(**{"transactional.id": f"tx-{self.topic}"})
+        writer.init_transactions(30)
+        return writer
+
+    def send(self, writer: Any, numbers: Iterable[int]) -> None:
+        """Records of subjects s0, s1, ...; returns when the broker has them."""
+        for i in numbers:
+            writer.produce(self.topic, json.dumps(fields(i)).encode(), f"s{i}".encode(), 0)
+        assert writer.flush(30) == 0
+
+    def group_offsets(self) -> dict[int, int]:
+        """What a lag tool sees."""
+        with self.admin() as control:
+            (found,) = control.list_group_offsets([f"g-{self.topic}"]).values()
+            return {partition.partition: said.offset for partition, said in found.items()}
 
 
-def positions(path: Path | str) -> dict[int, int]:
-    return {s.shard.partition: s.position["offset"] for s in Store.snapshots(path, "job")}
+MakeJob = Callable[..., Job]
 
 
-def admin(broker: Broker) -> kafka.KafkaAdminClient:
-    return kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+@pytest.fixture
+def make_job(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> MakeJob:
+    """`make_job(partitions=1)`."""
+    return lambda partitions=1: Job(broker, make_topic(partitions), tmp_path / "job.db")
 
 
-def group_offsets(broker: Broker, topic: str) -> dict[int, int]:
-    """What a lag tool sees."""
-    control = admin(broker)
-    try:
-        (found,) = control.list_group_offsets([f"g-{topic}"]).values()
-        return {partition.partition: said.offset for partition, said in found.items()}
-    finally:
-        control.close()
+@pytest.fixture
+def job(make_job: MakeJob) -> Job:
+    return make_job()
 
 
 @both
-def test_every_record_counts_once_over_restarts(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
-    topic = make_topic(4)
-    produce(broker.bootstrap, topic, [(f"s{i % 500}", fields(i)) for i in range(1000)])
-    path = tmp_path / "job.db"
-    assert work(path, source(broker.bootstrap, topic, client=client), 1000, commit_records=100) == 1000
-    assert summed(path) == Counts(1000, 0, 0)
-    assert group_offsets(broker, topic) == positions(path)
-    produce(broker.bootstrap, topic, [(f"s{i % 500}", fields(i)) for i in range(1000)])
-    assert work(path, source(broker.bootstrap, topic, client=client), 1000, commit_records=100) == 1000
-    assert summed(path) == Counts(1500, 500, 0)  # each subject has 3, and 4 records
-    shards = {snapshot.shard: snapshot.position for snapshot in Store.snapshots(path)}
-    assert set(shards) == {Shard(topic, i) for i in range(4)}
+def test_every_record_counts_once_over_restarts(make_job: MakeJob, client: str) -> None:
+    job = make_job(4)
+    job.produce([(f"s{i % 500}", fields(i)) for i in range(1000)])
+    assert job.work(job.source(client=client), 1000, commit_records=100) == 1000
+    assert job.counts == Counts(1000, 0, 0)
+    assert job.group_offsets() == job.positions
+    job.produce([(f"s{i % 500}", fields(i)) for i in range(1000)])
+    assert job.work(job.source(client=client), 1000, commit_records=100) == 1000
+    assert job.counts == Counts(1500, 500, 0)  # each subject has 3, and 4 records
+    shards = {snapshot.shard: snapshot.position for snapshot in Store.snapshots(job.path)}
+    assert set(shards) == {Shard(job.topic, i) for i in range(4)}
     assert sum(position["offset"] for position in shards.values()) == 2000
-    assert group_offsets(broker, topic) == positions(path)
+    assert job.group_offsets() == job.positions
 
 
 GOOD = json.dumps(fields(1)).encode()
@@ -233,8 +264,8 @@ BAD: dict[str, tuple[bytes | None, str, str | None]] = {  # by what it is: the m
 }
 
 
-def test_no_bad_message_stops_the_good_ones(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
-    topic, rounds = make_topic(2), 4762
+def test_no_bad_message_stops_the_good_ones(make_job: MakeJob) -> None:
+    job, rounds = make_job(2), 4762
     huge = b'{"a": 1, "b": 0, "y": 1, "extra": "' + b"x" * 10_000_000 + b'"}'
 
     def messages() -> Iterable[tuple[str | None, Any]]:
@@ -247,27 +278,26 @@ def test_no_bad_message_stops_the_good_ones(broker: Broker, make_topic: Callable
                 yield "huge", huge
 
     options = {"compression.type": "gzip", "message.max.bytes": 20_000_000, "queue.buffering.max.messages": 200_000}
-    writer = other_client(broker.bootstrap, **options)
+    writer = job.writer(**options)
     for key, value in messages():
-        writer.produce(topic, json.dumps(value).encode() if isinstance(value, dict) else value, key)
+        writer.produce(job.topic, json.dumps(value).encode() if isinstance(value, dict) else value, key)
     assert writer.flush(60) == 0
     letters = Letters()
     total = (len(BAD) - 1) * rounds + 50 + rounds + 2
-    assert work(tmp_path / "job.db", source(broker.bootstrap, topic), total, dead_letters=letters) == total
+    assert job.work(job.source(), total, dead_letters=letters) == total
     expected: Counter[tuple[str, str | None]] = Counter({("too_long", None): 2})
     for kind, (_, reason, column) in BAD.items():
         expected[reason, column] += 50 if kind == "deep" else rounds
     assert Counter((letter.reason, letter.column) for letter in letters.found) == expected
     assert sum(expected.values()) > 90_000
-    assert summed(tmp_path / "job.db") == Counts(rounds, 0, total - rounds)
+    assert job.counts == Counts(rounds, 0, total - rounds)
     assert all(letter.payload is None for letter in letters.found)
 
 
-def test_payloads_are_kept_where_asked_for(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
-    topic = make_topic()
-    produce(broker.bootstrap, topic, [("s", fields(0)), ("s", b"\xff{"), (None, GOOD), ("s", fields(2)), ("s", None)])
+def test_payloads_are_kept_where_asked_for(job: Job) -> None:
+    job.produce([("s", fields(0)), ("s", b"\xff{"), (None, GOOD), ("s", fields(2)), ("s", None)])
     letters = Letters()
-    work(tmp_path / "job.db", source(broker.bootstrap, topic, keep_payload=True), 5, dead_letters=letters)
+    job.work(job.source(keep_payload=True), 5, dead_letters=letters)
     assert [(d.position, d.reason, d.column, d.payload) for d in letters.found] == [
         (1, "not_utf8", None, b"\xff{"),
         (2, "missing", "key", GOOD),
@@ -276,12 +306,9 @@ def test_payloads_are_kept_where_asked_for(broker: Broker, make_topic: Callable[
 
 
 @both
-def test_a_budget_may_come_in_a_header(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
-    topic = make_topic()
+def test_a_budget_may_come_in_a_header(job: Job, client: str) -> None:
     schema = Schema(SCHEMA.features, "y", target_bounds=(0, 1), budget="eps")
-    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
+    producer = kafka.KafkaProducer(bootstrap_servers=job.bootstrap)
     body = json.dumps(fields(1) | {"eps": 1000}).encode()  # what the body says does not count
     for subject, header in (
         (b"ann", [("eps", b"2.5")]),
@@ -292,116 +319,96 @@ def test_a_budget_may_come_in_a_header(
         (b"eve", [("eps", b"-1")]),
         (b"fay", [("eps", b"")]),
     ):
-        producer.send(topic, body, key=subject, headers=header)
+        producer.send(job.topic, body, key=subject, headers=header)
     producer.close()
     letters = Letters()
-    path = tmp_path / "job.db"
-    budgeted = source(broker.bootstrap, topic, client=client, schema=schema, budget_header="eps")
-    with Store(path, "job", "f", cap=CAP, shared=True) as store:
+    budgeted = job.source(client=client, schema=schema, budget_header="eps")
+    with job.store() as store:
         Worker(budgeted, lambda: model(store), store, dead_letters=letters).run(7, 1.5)
-        assert store.ledger is not None
         assert [store.ledger.spent(s).epsilon for s in (b"ann", b"bob", b"cee", b"fay")] == [2.5, 1.0, 0.0, 1.0]
     assert [(d.position, d.reason, d.column) for d in letters.found] == [(i, "bad_budget", "eps") for i in (3, 4, 5)]
-    assert summed(path) == Counts(3, 1, 3)
+    assert job.counts == Counts(3, 1, 3)
 
 
 @pytest.mark.parametrize(
     ("limit", "match"),
     [({"max_bad_in_a_row": 50}, "51 records in a row.*not_json'"), ({"max_bad_share": 0.05}, "over the share of 0.05")],
 )
-def test_too_many_bad_records_stop_after_a_commit(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, limit: dict[str, Any], match: str
-) -> None:
-    topic = make_topic()
-    produce(broker.bootstrap, topic, [("s", b"bad")] * 50 + [(f"s{i}", fields(i)) for i in range(100)])
-    path = tmp_path / "job.db"
-    assert work(path, source(broker.bootstrap, topic), 150, **limit) == 150  # just within
-    produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(20)] + [("s", b"bad")] * 51)
+def test_too_many_bad_records_stop_after_a_commit(job: Job, limit: dict[str, Any], match: str) -> None:
+    job.produce([("s", b"bad")] * 50 + [(f"s{i}", fields(i)) for i in range(100)])
+    assert job.work(job.source(), 150, **limit) == 150  # just within
+    job.produce([(f"t{i}", fields(i)) for i in range(20)] + [("s", b"bad")] * 51)
     with pytest.raises(TooManyBadRecordsError, match=match):
-        work(path, source(broker.bootstrap, topic), 71 if "max_bad_in_a_row" in limit else None, **limit)
-    assert summed(path) == Counts(120, 0, 101)
-    assert positions(path) == {0: 221}
+        job.work(job.source(), 71 if "max_bad_in_a_row" in limit else None, **limit)
+    assert job.counts == Counts(120, 0, 101)
+    assert job.positions == {0: 221}
 
 
 @both
-def test_offsets_that_are_gone(broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
-    work(path, source(broker.bootstrap, topic, client=client), 100)
-    produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(100)])
-    control = admin(broker)
-    control.delete_records({kafka.TopicPartition(topic, 0): 150})
+def test_offsets_that_are_gone(job: Job, client: str) -> None:
+    job.produce([(f"s{i}", fields(i)) for i in range(100)])
+    job.work(job.source(client=client), 100)
+    job.produce([(f"t{i}", fields(i)) for i in range(100)])
+    job.delete_before(150)
     with pytest.raises(
         SourceError, match=r"50 records are lost.* --on-missing earliest .* --on-missing latest "
     ) as caught:
-        work(path, source(broker.bootstrap, topic, client=client))
+        job.work(job.source(client=client))
     assert not isinstance(caught.value, SourceUnavailableError)
-    assert positions(path) == {0: 100}
-    assert work(path, source(broker.bootstrap, topic, client=client, on_missing="earliest"), 50) == 50
-    assert (summed(path), positions(path)) == (Counts(150, 0, 0), {0: 200})
+    assert job.positions == {0: 100}
+    assert job.work(job.source(client=client, on_missing="earliest"), 50) == 50
+    assert (job.counts, job.positions) == (Counts(150, 0, 0), {0: 200})
 
-    produce(broker.bootstrap, topic, [("u", fields(1))] * 10)
-    control.delete_records({kafka.TopicPartition(topic, 0): 205})
+    job.produce([("u", fields(1))] * 10)
+    job.delete_before(205)
     latest = Watcher()
-    with Colleague(path, source(broker.bootstrap, topic, client=client, on_missing="latest"), latest) as colleague:
+    with Colleague(job, job.source(client=client, on_missing="latest"), latest) as colleague:
         wait_until(lambda: latest.mine)
         time.sleep(0.5)
-        produce(broker.bootstrap, topic, [(f"v{i}", fields(i)) for i in range(5)])
+        job.produce([(f"v{i}", fields(i)) for i in range(5)])
         wait_until(lambda: colleague.watcher.polled == 5)
         colleague.leave()
-    assert (summed(path), positions(path)) == (Counts(155, 0, 0), {0: 215})
+    assert (job.counts, job.positions) == (Counts(155, 0, 0), {0: 215})
 
-    control.delete_topics([topic])
+    with job.admin() as control:
+        control.delete_topics([job.topic])
     time.sleep(0.5)
-    create_topic(broker.bootstrap, topic)
-    control.close()
+    create_topic(job.bootstrap, job.topic)
     with pytest.raises(SourceError, match="has 0 to 0: the topic was deleted and created again"):
-        work(path, source(broker.bootstrap, topic, client=client))
-    produce(broker.bootstrap, topic, [(f"w{i}", fields(i)) for i in range(5)])
-    assert work(path, source(broker.bootstrap, topic, client=client, on_missing="earliest"), 5) == 5
-    assert (summed(path), positions(path)) == (Counts(160, 0, 0), {0: 5})
+        job.work(job.source(client=client))
+    job.produce([(f"w{i}", fields(i)) for i in range(5)])
+    assert job.work(job.source(client=client, on_missing="earliest"), 5) == 5
+    assert (job.counts, job.positions) == (Counts(160, 0, 0), {0: 5})
 
 
-def create_again(broker: Broker, topic: str, records: int) -> None:
-    """Another topic of the same name."""
-    delete_and_create(broker.bootstrap, topic)
-    produce(broker.bootstrap, topic, [(f"n{i}", fields(i)) for i in range(records)])
-
-
-def test_another_topic_of_the_same_name_is_recognised(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_another_topic_of_the_same_name_is_recognised(job: Job) -> None:
     """It is longer than the stored offset. Without the topic's id, its first records are skipped in silence."""
-    topic, path = make_topic(), tmp_path / "job.db"
-    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
-    work(path, source(broker.bootstrap, topic), 100)
-    create_again(broker, topic, 250)
+    job.produce([(f"s{i}", fields(i)) for i in range(100)])
+    job.work(job.source(), 100)
+    job.create_again(250)
     with pytest.raises(SourceError, match="deleted and created again"):
-        work(path, source(broker.bootstrap, topic), 50)
-    assert (summed(path), positions(path)) == (Counts(100), {0: 100})
-    assert work(path, source(broker.bootstrap, topic, on_missing="earliest"), 250) == 250
-    assert (summed(path), positions(path)) == (Counts(350), {0: 250})
-    produce(broker.bootstrap, topic, [(f"m{i}", fields(i)) for i in range(10)])
-    assert work(path, source(broker.bootstrap, topic), 10) == 10  # the position has the new topic's id
+        job.work(job.source(), 50)
+    assert (job.counts, job.positions) == (Counts(100), {0: 100})
+    assert job.work(job.source(on_missing="earliest"), 250) == 250
+    assert (job.counts, job.positions) == (Counts(350), {0: 250})
+    job.produce([(f"m{i}", fields(i)) for i in range(10)])
+    assert job.work(job.source(), 10) == 10  # the position has the new topic's id
 
 
 @both
-def test_a_position_without_an_id_gets_the_topics_at_the_first_start(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    shard = Shard(topic, 0)
-    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(20)])
-    with Store(path, "job", "f", cap=CAP, shared=True) as store:
+def test_a_position_without_an_id_gets_the_topics_at_the_first_start(job: Job, client: str) -> None:
+    shard = Shard(job.topic, 0)
+    job.produce([(f"s{i}", fields(i)) for i in range(20)])
+    with job.store() as store:
         store.claim([shard])
         store.commit_parts({shard: Part(model(store).state_dict(), {"offset": 20}, Counts(20))})
-    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=0.1) as colleague:
-        wait_until(lambda: "topic_id" in Store.snapshots(path, "job")[0].position)
+    with Colleague(job, job.source(client=client), commit_seconds=0.1) as colleague:
+        wait_until(lambda: "topic_id" in Store.snapshots(job.path, "job")[0].position)
         colleague.leave()
-    create_again(broker, topic, 30)
+    job.create_again(30)
     with pytest.raises(SourceError, match="deleted and created again"):
-        work(path, source(broker.bootstrap, topic, client=client), 10)
-    assert summed(path) == Counts(20)
+        job.work(job.source(client=client), 10)
+    assert job.counts == Counts(20)
 
 
 def poll_in_turn(reader: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
@@ -424,177 +431,131 @@ while_read = pytest.mark.parametrize(
 
 @while_read
 def test_a_topic_that_is_created_again_while_it_is_read_stops_the_worker(
-    broker: Broker,
-    make_topic: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    on_missing: str,
-    client: str,
+    job: Job, monkeypatch: pytest.MonkeyPatch, on_missing: str, client: str
 ) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(100)])
-    reader = source(broker.bootstrap, topic, client=client, on_missing=on_missing)
+    job.produce([(f"s{i}", fields(i)) for i in range(100)])
+    reader = job.source(client=client, on_missing=on_missing)
     turn = poll_in_turn(reader, monkeypatch)
-    with Colleague(path, reader, commit_seconds=0.2) as colleague:
-        wait_until(lambda: path.exists() and positions(path) == {0: 100})
+    with Colleague(job, reader, commit_seconds=0.2) as colleague:
+        wait_until(lambda: job.path.exists() and job.positions == {0: 100})
         with turn:  # between two fetches: the client sees a topic that has grown
-            create_again(broker, topic, 250)
+            job.create_again(250)
         wait_until(lambda: colleague.error)
         assert "deleted and created again while it was read" in str(colleague.error)
-    assert (summed(path), positions(path)) == (Counts(100), {0: 100})
+    assert (job.counts, job.positions) == (Counts(100), {0: 100})
 
 
 @while_read
 def test_records_that_go_while_they_are_read(
-    broker: Broker,
-    make_topic: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    on_missing: str,
-    client: str,
+    job: Job, monkeypatch: pytest.MonkeyPatch, on_missing: str, client: str
 ) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(10)])
-    reader = source(broker.bootstrap, topic, client=client, on_missing=on_missing)
+    job.produce([(f"s{i}", fields(i)) for i in range(10)])
+    reader = job.source(client=client, on_missing=on_missing)
     turn = poll_in_turn(reader, monkeypatch)
-    with Colleague(path, reader, commit_seconds=0.2) as colleague:
-        wait_until(lambda: path.exists() and positions(path) == {0: 10})
+    with Colleague(job, reader, commit_seconds=0.2) as colleague:
+        wait_until(lambda: job.path.exists() and job.positions == {0: 10})
         with turn:  # of our own making: the client stands at an offset that is no more
-            produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(10)])
-            control = admin(broker)
-            control.delete_records({kafka.TopicPartition(topic, 0): 16})
-            control.close()
+            job.produce([(f"t{i}", fields(i)) for i in range(10)])
+            job.delete_before(16)
             reader._group.read_from(0, 12)
         if on_missing == "earliest":
-            wait_until(lambda: positions(path) == {0: 20})
+            wait_until(lambda: job.positions == {0: 20})
             colleague.leave()
-            assert summed(path) == Counts(14, 0, 0)
+            assert job.counts == Counts(14, 0, 0)
         else:
             wait_until(lambda: colleague.error)
             assert isinstance(colleague.error, SourceError)
             assert "4 records are lost" in str(colleague.error)
 
 
-def test_a_position_that_is_none_and_a_topic_that_is_not_there(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_position_that_is_none_and_a_topic_that_is_not_there(job: Job) -> None:
     with pytest.raises(SourceError, match="there is no topic 'absent'"):
-        work(tmp_path / "job.db", source(broker.bootstrap, "absent"))
-    topic = make_topic()
+        job.work(source(job.bootstrap, "absent"))
     for position, match in (({"offset": 7}, "truncated or recreated"), ({"row": 7}, "position of a topic")):
-        path = tmp_path / f"{match}.db"
-        with Store(path, "job", "f", cap=CAP, shared=True) as store:
-            store.claim([Shard(topic, 0)])
-            store.commit_parts({Shard(topic, 0): Part(model(store).state_dict(), position, Counts(1))})
+        job.path = job.path.with_name(f"{match}.db")
+        with job.store() as store:
+            store.claim([Shard(job.topic, 0)])
+            store.commit_parts({Shard(job.topic, 0): Part(model(store).state_dict(), position, Counts(1))})
         with pytest.raises(SourceError, match=match):
-            work(path, source(broker.bootstrap, topic))
+            job.work(job.source())
 
 
-def test_a_partition_may_begin_at_its_end(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    produce(broker.bootstrap, topic, [("s", fields(1))] * 10)
-    with Colleague(path, source(broker.bootstrap, topic, start="latest")) as colleague:
+def test_a_partition_may_begin_at_its_end(job: Job) -> None:
+    job.produce([("s", fields(1))] * 10)
+    with Colleague(job, job.source(start="latest")) as colleague:
         wait_until(lambda: colleague.watcher.mine)
         time.sleep(0.5)
-        produce(broker.bootstrap, topic, [("t", fields(1))] * 2)
+        job.produce([("t", fields(1))] * 2)
         wait_until(lambda: colleague.watcher.polled == 2)
         colleague.leave()
-    assert positions(path) == {0: 12}
-    produce(broker.bootstrap, topic, [("u", fields(1))] * 3)
-    assert work(path, source(broker.bootstrap, topic, start="latest"), 3) == 3  # from where it was, not from the end
-    assert (summed(path), positions(path)) == (Counts(5, 0, 0), {0: 15})
+    assert job.positions == {0: 12}
+    job.produce([("u", fields(1))] * 3)
+    assert job.work(job.source(start="latest"), 3) == 3  # from where it was, not from the end
+    assert (job.counts, job.positions) == (Counts(5, 0, 0), {0: 15})
 
 
 @both
-def test_two_workers_share_and_hand_over(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
-    topic, path = make_topic(4), tmp_path / "job.db"
+def test_two_workers_share_and_hand_over(make_job: MakeJob, client: str) -> None:
+    job = make_job(4)
     options = {"commit_records": 150, "commit_seconds": 0.5}
     with (
-        Colleague(path, source(broker.bootstrap, topic, client=client), **options) as first,
-        Colleague(path, source(broker.bootstrap, topic), **options) as second,  # both clients may be in one group
+        Colleague(job, job.source(client=client), **options) as first,
+        Colleague(job, job.source(), **options) as second,  # both clients may be in one group
     ):
         wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 2)
-        assert {*first.watcher.mine, *second.watcher.mine} == {Shard(topic, i) for i in range(4)}
-        produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(1000)])
+        assert {*first.watcher.mine, *second.watcher.mine} == {Shard(job.topic, i) for i in range(4)}
+        job.produce([(f"s{i}", fields(i)) for i in range(1000)])
         wait_until(lambda: first.watcher.polled and second.watcher.polled)
         first.leave()  # commits what it has learned
         assert first.done == first.watcher.polled
-        produce(broker.bootstrap, topic, [(f"t{i}", fields(i)) for i in range(1000)])
-        wait_until(lambda: sum(positions(path).values()) == 2000)
+        job.produce([(f"t{i}", fields(i)) for i in range(1000)])
+        wait_until(lambda: sum(job.positions.values()) == 2000)
         assert len(second.watcher.mine) == 4
         with pytest.raises(ConfigError, match="ledger"):
             Worker(
-                source(broker.bootstrap, topic, client=client),
+                job.source(client=client),
                 lambda: LDPASGDRegressor(features=["a"], budget="eps=1"),
                 second.store,
             )
         second.leave()
-    assert summed(path) == Counts(2000, 0, 0)
+    assert job.counts == Counts(2000, 0, 0)
     assert first.done + second.done >= 2000
-    assert group_offsets(broker, topic) == positions(path)
+    assert job.group_offsets() == job.positions
     assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
-
-
-def other_client(bootstrap: str, **options: Any) -> Any:
-    """A producer of librdkafka, which writes what kafka-python does not."""
-    return confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20} | options)
-
-
-def transactional_client(bootstrap: str, topic: str) -> Any:
-    """Another client that writes to this topic in transactions."""
-    writer = other_client(bootstrap, **{"transactional.id": f"tx-{topic}"})
-    writer.init_transactions(30)
-    return writer
-
-
-def send(producer: Any, topic: str, numbers: Iterable[int], partition: int = 0) -> None:
-    """Records of subjects s0, s1, ...; returns when the broker has them."""
-    for i in numbers:
-        producer.produce(topic, json.dumps(fields(i)).encode(), f"s{i}".encode(), partition)
-    assert producer.flush(30) == 0
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_all_that_another_client_writes_is_read(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, codec: str, idempotent: bool
-) -> None:
-    topic = make_topic()
+def test_all_that_another_client_writes_is_read(job: Job, codec: str, idempotent: bool) -> None:
     options = {"compression.type": codec, "enable.idempotence": idempotent, "message.max.bytes": 10_000_000}
-    writer = other_client(broker.bootstrap, **options)
+    writer = job.writer(**options)
     large = json.dumps(fields(0) | {"extra": "x" * 3_000_000}).encode()
-    writer.produce(topic, large, b"large")
-    send(writer, topic, range(300))
+    writer.produce(job.topic, large, b"large")
+    job.send(writer, range(300))
     letters = Letters()
-    assert work(tmp_path / "job.db", source(broker.bootstrap, topic), 301, dead_letters=letters) == 301
-    assert summed(tmp_path / "job.db") == Counts(300, 0, 1)
+    assert job.work(job.source(), 301, dead_letters=letters) == 301
+    assert job.counts == Counts(300, 0, 1)
     assert [letter.reason for letter in letters.found] == ["too_long"]
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
 def test_a_codec_that_is_not_installed_is_an_error_at_once(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+    job: Job, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    send(other_client(broker.bootstrap), topic, range(10))
-    send(other_client(broker.bootstrap, **{"compression.type": codec}), topic, range(10, 20))
+    job.send(job.writer(), range(10))
+    job.send(job.writer(**{"compression.type": codec}), range(10, 20))
     monkeypatch.setattr(f"kafka.codec.has_{codec}", lambda: False)
     with pytest.raises(SourceError, match=rf"{codec} .* pip install 'streamdp\[kafka\]'") as caught:
-        work(path, source(broker.bootstrap, topic), 20)
+        job.work(job.source(), 20)
     assert not isinstance(caught.value, SourceUnavailableError)
-    assert (summed(path), positions(path)) == (Counts(10, 0, 0), {0: 10})
+    assert (job.counts, job.positions) == (Counts(10, 0, 0), {0: 10})
 
 
 @both
-def test_only_committed_transactions_are_learned(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
+def test_only_committed_transactions_are_learned(job: Job, client: str) -> None:
     """And lag is what can be read: no marker, no aborted record, no record of an open transaction."""
-    topic, path = make_topic(), tmp_path / "job.db"
-    shard = Shard(topic, 0)
-    writer = transactional_client(broker.bootstrap, topic)
+    shard = Shard(job.topic, 0)
+    writer = job.transactional_writer()
     for numbers, end in (
         (range(200), writer.abort_transaction),
         (range(200, 500), writer.commit_transaction),
@@ -603,68 +564,60 @@ def test_only_committed_transactions_are_learned(
         (range(900, 1000), writer.abort_transaction),
     ):
         writer.begin_transaction()
-        send(writer, topic, numbers)
+        job.send(writer, numbers)
         end(30)
     writer.begin_transaction()
-    send(writer, topic, range(1000, 1007))  # stays open
-    reader, seen = source(broker.bootstrap, topic, client=client), dict[int, Any]()
+    job.send(writer, range(1000, 1007))  # stays open
+    reader, seen = job.source(client=client), dict[int, Any]()
 
     class LagWatcher(Watcher):
         def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
             seen[parts[shard].position["offset"]] = reader.lag({shard: parts[shard].position})
 
-    with Colleague(path, reader, LagWatcher(), commit_seconds=0.2) as colleague:
+    with Colleague(job, reader, LagWatcher(), commit_seconds=0.2) as colleague:
         wait_until(lambda: 1005 in seen)  # 1000 records and 5 markers
         assert seen[1005] == {shard: 0}
-        assert positions(path) == {0: 1005}
-        assert summed(path) == Counts(500, 0, 0)
-        assert lags(broker.bootstrap, {}, {shard: {"offset": 1005}}) == {shard: 0}
-        assert lags(broker.bootstrap, {}, {shard: {"offset": 1000}}) == {shard: 5}
+        assert job.positions == {0: 1005}
+        assert job.counts == Counts(500, 0, 0)
+        assert lags(job.bootstrap, {}, {shard: {"offset": 1005}}) == {shard: 0}
+        assert lags(job.bootstrap, {}, {shard: {"offset": 1000}}) == {shard: 5}
         writer.commit_transaction(30)
         wait_until(lambda: seen.get(1013) == {shard: 0})
-        assert summed(path) == Counts(507, 0, 0)
+        assert job.counts == Counts(507, 0, 0)
         colleague.leave()
-    assert group_offsets(broker, topic) == {0: 1013}
+    assert job.group_offsets() == {0: 1013}
 
 
-def test_deleted_records_of_aborted_transactions_are_no_loss(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    writer = transactional_client(broker.bootstrap, topic)
+def test_deleted_records_of_aborted_transactions_are_no_loss(job: Job) -> None:
+    writer = job.transactional_writer()
     for numbers, end in ((range(10), writer.commit_transaction), (range(10, 120), writer.abort_transaction)):
         writer.begin_transaction()
-        send(writer, topic, numbers)
+        job.send(writer, numbers)
         end(30)
-    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.2) as colleague:
-        wait_until(lambda: path.exists() and positions(path) == {0: 122})
+    with Colleague(job, job.source(), commit_seconds=0.2) as colleague:
+        wait_until(lambda: job.path.exists() and job.positions == {0: 122})
         colleague.leave()
-    control = admin(broker)
-    control.delete_records({kafka.TopicPartition(topic, 0): 122})
-    control.close()
-    send(other_client(broker.bootstrap), topic, range(5))
-    assert work(path, source(broker.bootstrap, topic), 5) == 5
-    assert (summed(path), positions(path)) == (Counts(15, 0, 0), {0: 127})
+    job.delete_before(122)
+    job.send(job.writer(), range(5))
+    assert job.work(job.source(), 5) == 5
+    assert (job.counts, job.positions) == (Counts(15, 0, 0), {0: 127})
 
 
 @both
-def test_a_store_that_is_ahead_of_an_open_transaction_waits_for_its_end(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
+def test_a_store_that_is_ahead_of_an_open_transaction_waits_for_its_end(job: Job, client: str) -> None:
     """It has read uncommitted records before; that is no truncated topic."""
-    topic, path = make_topic(), tmp_path / "job.db"
-    writer = transactional_client(broker.bootstrap, topic)
+    writer = job.transactional_writer()
     writer.begin_transaction()
-    send(writer, topic, range(10))
-    uncommitted = source(broker.bootstrap, topic, client=client, options={"isolation_level": "read_uncommitted"})
-    assert work(path, uncommitted, 10) == 10
-    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=0.2) as colleague:
+    job.send(writer, range(10))
+    uncommitted = job.source(client=client, options={"isolation_level": "read_uncommitted"})
+    assert job.work(uncommitted, 10) == 10
+    with Colleague(job, job.source(client=client), commit_seconds=0.2) as colleague:
         wait_until(lambda: colleague.watcher.mine)
         writer.commit_transaction(30)
-        send(other_client(broker.bootstrap), topic, range(10, 15))
-        wait_until(lambda: positions(path) == {0: 16})
+        job.send(job.writer(), range(10, 15))
+        wait_until(lambda: job.positions == {0: 16})
         colleague.leave()
-    assert summed(path) == Counts(15, 0, 0)
+    assert job.counts == Counts(15, 0, 0)
 
 
 class Nobody:
@@ -675,12 +628,9 @@ class Nobody:
     def lost(self, shards: set[Shard]) -> None: ...
 
 
-def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(
-    broker: Broker, make_topic: Callable[..., str]
-) -> None:
+def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(job: Job) -> None:
     """The leader of a group rejoins because the topic has grown; a poll ends before it collects the new assignment."""
-    topic = make_topic()
-    reader = source(broker.bootstrap, topic, options={"metadata_max_age_ms": 300})
+    reader = job.source(options={"metadata_max_age_ms": 300})
     coordinator = reader._consumer._coordinator
     wait_for, left, new = coordinator._manager.wait_for, [], set()
 
@@ -700,27 +650,23 @@ def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(
         assert "its broker does not let this worker in yet" in reader.awaited()
         reader.subscribe(Nobody())
         wait_until(polled)
-        control = admin(broker)
-        control.create_partitions({topic: 2})
-        control.close()
+        with job.admin() as control:
+            control.create_partitions({job.topic: 2})
         new.clear()
         coordinator._manager.wait_for = end_too_early
         wait_until(lambda: polled() or left)
         assert not new
         assert "the rebalance of the group" in reader.awaited()
         wait_until(polled)
-        assert new == {Shard(topic, 0), Shard(topic, 1)}
+        assert new == {Shard(job.topic, 0), Shard(job.topic, 1)}
 
 
 @both
-def test_a_member_without_a_partition_says_that_others_have_them(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    readers = [source(broker.bootstrap, topic, client=client) for _ in range(2)]
-    said = f"a partition of '{topic}': other members of the group 'g-{topic}' have all of them"
+def test_a_member_without_a_partition_says_that_others_have_them(job: Job, client: str) -> None:
+    readers = [job.source(client=client) for _ in range(2)]
+    said = f"a partition of '{job.topic}': other members of the group 'g-{job.topic}' have all of them"
     assert not any(reader.settled for reader in readers)
-    with Colleague(path, readers[0]) as one, Colleague(path, readers[1]) as other:
+    with Colleague(job, readers[0]) as one, Colleague(job, readers[1]) as other:
 
         def told() -> bool:
             idle = [reader for reader, c in zip(readers, (one, other), strict=True) if not c.watcher.mine]
@@ -732,46 +678,41 @@ def test_a_member_without_a_partition_says_that_others_have_them(
 
 
 @both
-def test_batches_are_closed_where_shards_are_taken_away(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
+def test_batches_are_closed_where_shards_are_taken_away(make_job: MakeJob, client: str) -> None:
     """A worker has all shards within a batch when another one comes; then it leaves, and the other finishes."""
-    topic, path = make_topic(4), tmp_path / "job.db"
+    job = make_job(4)
     cap = GaussianDP(2.0)  # four records of mu = 1
     options: dict[str, Any] = {"make": in_batches, "cap": cap, "commit_seconds": 60.0}
     subjects = [f"s{i}" for i in range(400)]  # a partition's batch has none of them twice
 
     def learned() -> list[int]:
-        return [snapshot.state["n_seen"] for snapshot in Store.snapshots(path, "job")]
+        return [snapshot.state["n_seen"] for snapshot in Store.snapshots(job.path, "job")]
 
-    with Colleague(path, source(broker.bootstrap, topic, client=client), **options) as first:
+    with Colleague(job, job.source(client=client), **options) as first:
         wait_until(lambda: len(first.watcher.mine) == 4)
-        produce(broker.bootstrap, topic, [(subjects[i % 400], fields(i)) for i in range(500)])
+        job.produce([(subjects[i % 400], fields(i)) for i in range(500)])
         wait_until(lambda: first.watcher.polled == 500)
-        with Colleague(path, source(broker.bootstrap, topic, client=client), **options) as second:
+        with Colleague(job, job.source(client=client), **options) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 2)
-            taken = [s for s in Store.snapshots(path, "job") if s.shard in second.watcher.mine]
+            taken = [s for s in Store.snapshots(job.path, "job") if s.shard in second.watcher.mine]
             assert sum(s.counts.learned for s in taken) == sum(s.position["offset"] for s in taken) > 0
             assert any(s.state["n_seen"] % 70 for s in taken)
-            produce(broker.bootstrap, topic, [(subjects[i % 400], fields(i)) for i in range(500)])
+            job.produce([(subjects[i % 400], fields(i)) for i in range(500)])
             wait_until(lambda: first.watcher.polled + second.watcher.polled == 1000)
             first.leave()
             wait_until(lambda: len(second.watcher.mine) == 4)
             second.leave()
-    assert summed(path) == Counts(1000, 0, 0)
+    assert job.counts == Counts(1000, 0, 0)
     assert sum(learned()) == 1000
-    assert sum(positions(path).values()) == 1000
-    assert group_offsets(broker, topic) == positions(path)
-    with Store(path, "job", "f", cap=cap) as store:
-        assert store.ledger is not None
+    assert sum(job.positions.values()) == 1000
+    assert job.group_offsets() == job.positions
+    with Store(job.path, "job", "f", cap=cap) as store:
         assert [store.ledger.spent(subject).records for subject in subjects] == [4] * 100 + [2] * 300
     assert not [kind for kind, _ in first.watcher.troubles + second.watcher.troubles if kind != "fenced"]
 
 
-def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    topic, path = make_topic(2), tmp_path / "job.db"
+def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(make_job: MakeJob) -> None:
+    job = make_job(2)
     both = threading.Barrier(2)
 
     def meet() -> None:  # both have read the same spends before either commits
@@ -779,97 +720,87 @@ def test_a_subject_in_two_partitions_never_spends_more_than_its_cap(
             both.wait(3)
 
     with (
-        Colleague(path, source(broker.bootstrap, topic), Watcher(meet), commit_seconds=0.3) as first,
-        Colleague(path, source(broker.bootstrap, topic), Watcher(meet), commit_seconds=0.3) as second,
+        Colleague(job, job.source(), Watcher(meet), commit_seconds=0.3) as first,
+        Colleague(job, job.source(), Watcher(meet), commit_seconds=0.3) as second,
     ):
         wait_until(lambda: len(first.watcher.mine) == len(second.watcher.mine) == 1)
         time.sleep(0.5)
         for partition in (0, 1):
-            produce(broker.bootstrap, topic, [(f"s{i % 50}", fields(i)) for i in range(100)], partition)
-        wait_until(lambda: sum(positions(path).values()) == 200)
+            job.produce([(f"s{i % 50}", fields(i)) for i in range(100)], partition)
+        wait_until(lambda: sum(job.positions.values()) == 200)
         first.leave()
         second.leave()
         told = [kind for kind, _ in first.watcher.troubles + second.watcher.troubles]
     assert "conflict" in told
-    assert summed(path) == Counts(150, 50, 0)  # 50 subjects with room for 3 records, and 4 records of each
-    with Store(path, "job", "f", cap=CAP) as store:
-        assert store.ledger is not None
+    assert job.counts == Counts(150, 50, 0)  # 50 subjects with room for 3 records, and 4 records of each
+    with Store(job.path, "job", "f", cap=CAP) as store:
         assert [store.ledger.spent(f"s{i}").records for i in range(50)] == [3] * 50
 
 
 @both
-def test_stopping_commits_and_leaves_the_group(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
-    topic, path = make_topic(), tmp_path / "job.db"
-    produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(30)])
-    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=60.0) as colleague:
+def test_stopping_commits_and_leaves_the_group(job: Job, client: str) -> None:
+    job.produce([(f"s{i}", fields(i)) for i in range(30)])
+    with Colleague(job, job.source(client=client), commit_seconds=60.0) as colleague:
         wait_until(lambda: colleague.watcher.polled == 30)
-        assert set(positions(path).values()) <= {0}
+        assert set(job.positions.values()) <= {0}
         colleague.leave()
-    assert positions(path) == group_offsets(broker, topic) == {0: 30}
-    control = admin(broker)
-    (described,) = control.describe_groups([f"g-{topic}"]).values()
-    control.close()
+    assert job.positions == job.group_offsets() == {0: 30}
+    with job.admin() as control:
+        (described,) = control.describe_groups([f"g-{job.topic}"]).values()
     assert "Empty" in str(described)  # not waiting for a member that is gone
-    produce(broker.bootstrap, topic, [("t", fields(1))])
+    job.produce([("t", fields(1))])
     begun = time.monotonic()
-    assert work(path, source(broker.bootstrap, topic, client=client), 1) == 1
+    assert job.work(job.source(client=client), 1) == 1
     assert time.monotonic() - begun < 5
 
 
-def test_a_worker_that_was_fenced_by_mistake_claims_again(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_worker_that_was_fenced_by_mistake_claims_again(job: Job) -> None:
     """A claim that reached the database late, from one who has lost the shard, must not leave it without an owner."""
-    topic, path = make_topic(), tmp_path / "job.db"
-    with Colleague(path, source(broker.bootstrap, topic), commit_seconds=0.2) as colleague:
+    with Colleague(job, job.source(), commit_seconds=0.2) as colleague:
         wait_until(lambda: colleague.watcher.mine)
-        with Store(path, "job", "f", cap=CAP, shared=True) as late:
-            late.claim([Shard(topic, 0)])
-        produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(20)])
-        wait_until(lambda: positions(path) == {0: 20}, 15)
+        with job.store() as late:
+            late.claim([Shard(job.topic, 0)])
+        job.produce([(f"s{i}", fields(i)) for i in range(20)])
+        wait_until(lambda: job.positions == {0: 20}, 15)
         colleague.leave()
     assert [kind for kind, _ in colleague.watcher.troubles] == ["fenced"]
-    assert summed(path) == Counts(20, 0, 0)
+    assert job.counts == Counts(20, 0, 0)
 
 
 @both
 def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_broker(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, client: str
 ) -> None:
-    topic, path = make_topic(2), tmp_path / "job.db"
-    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=60.0) as first:
-        wait_until(lambda: len(positions(path)) == 2)  # the commit of where they begin is behind us
+    job = make_job(2)
+    with Colleague(job, job.source(client=client), commit_seconds=60.0) as first:
+        wait_until(lambda: len(job.positions) == 2)  # the commit of where they begin is behind us
 
         def broken(parts: object) -> None:
             raise StoreDamagedError("the database is damaged")
 
         monkeypatch.setattr(first.store, "commit_parts", broken)
-        produce(broker.bootstrap, topic, [("s", fields(1))])
+        job.produce([("s", fields(1))])
         wait_until(lambda: first.watcher.polled)
-        with Colleague(path, source(broker.bootstrap, topic, client=client)):
+        with Colleague(job, job.source(client=client)):
             wait_until(lambda: first.error)
     assert isinstance(first.error, StoreDamagedError)
 
 
 @both
-def test_what_is_committed_while_shards_are_taken_away_is_no_lag(
-    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, client: str
-) -> None:
-    topic, path = make_topic(2), tmp_path / "job.db"
-    with Colleague(path, source(broker.bootstrap, topic, client=client), commit_seconds=60.0) as first:
+def test_what_is_committed_while_shards_are_taken_away_is_no_lag(make_job: MakeJob, client: str) -> None:
+    job = make_job(2)
+    with Colleague(job, job.source(client=client), commit_seconds=60.0) as first:
         wait_until(lambda: len(first.watcher.mine) == 2)
-        produce(broker.bootstrap, topic, [(f"s{i}", fields(i)) for i in range(40)])
+        job.produce([(f"s{i}", fields(i)) for i in range(40)])
         wait_until(lambda: first.watcher.polled == 40)
-        assert set(positions(path).values()) <= {0}
-        with Colleague(path, source(broker.bootstrap, topic, client=client)) as second:
+        assert set(job.positions.values()) <= {0}
+        with Colleague(job, job.source(client=client)) as second:
             wait_until(lambda: len(second.watcher.mine) == len(first.watcher.mine) == 1)
-            assert sum(positions(path).values()) == 40
-            wait_until(lambda: group_offsets(broker, topic) == positions(path), 5)
+            assert sum(job.positions.values()) == 40
+            wait_until(lambda: job.group_offsets() == job.positions, 5)
             first.leave()
             second.leave()
-    assert summed(path) == Counts(40, 0, 0)
+    assert job.counts == Counts(40, 0, 0)
 
 
 def test_options_that_are_ours_unknown_or_wrong(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

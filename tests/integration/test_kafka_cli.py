@@ -7,17 +7,14 @@ import contextlib
 import itertools
 import json
 import os
-import select
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +39,8 @@ from streamdp.serving.publish import committed, weights
 from streamdp.serving.snapshots import newest, snapshot_from_json, snapshot_to_json
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
-from tests.support.commands import Command, Quick, environment
+from tests.support import topics
+from tests.support.commands import Command, Quick, environment, streamdp
 from tests.support.kafka_job import DEAD, JOB, PEOPLE, SECRET, TOTAL, counts, rows
 from tests.support.proxy import Proxy
 
@@ -54,13 +52,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
 
 
 def send(bootstrap: str, topic: str, *values: bytes) -> None:
-    import kafka
-
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, max_request_size=20_000_000)
-    for value in values:
-        producer.send(topic, value, key=b"t1")
-    producer.flush()
-    producer.close()
+    topics.send(bootstrap, topic, ((b"t1", value) for value in values))
 
 
 class Trained:
@@ -184,11 +176,8 @@ def test_mistakes_of_produce(
 def test_produce_without_brokers(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
     (tmp_path / "data.csv").write_text("a\n1\n")
-    code, _, err = quick("produce", "data.csv", "--topic", "t")
-    assert code == 2
-    assert "--brokers" in err
-    code, _, err = quick("produce", "data.csv", "--topic", "t", "--brokers", "127.0.0.1:9")
-    assert code == 3
+    assert "--brokers" in quick.error(2, "produce", "data.csv", "--topic", "t")
+    err = quick.error(3, "produce", "data.csv", "--topic", "t", "--brokers", "127.0.0.1:9")
     assert "no answer from" in err
     assert "127.0.0.1:9" in err
     assert err.count("\n") == 1
@@ -228,8 +217,7 @@ def test_two_workers_share_one_store(trained: Trained) -> None:
 
 def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     at: dict[str, Any] = {"folder": trained.folder}
-    code, out, _ = quick("status", "kj.db", "--kafka", trained.bootstrap, "--json", **at)
-    assert code == 0
+    out = quick.output("status", "kj.db", "--kafka", trained.bootstrap, "--json", **at)
     status = json.loads(out)
     assert status["lag"] == {f"{trained.topic}/0": 0, f"{trained.topic}/1": 0}
     assert status["learned"] + status["refused"] + status["dead"] == TOTAL
@@ -237,21 +225,11 @@ def test_readers_of_a_sharded_store(trained: Trained, quick: Quick, monkeypatch:
     assert "eps=3" in quick("statement", "kj.db", **at)[1]
     assert "origin=JFK" in quick("weights", "kj.db", **at)[1]
     monkeypatch.setattr("connectors.kafkaclient.CONNECT_TIMEOUT_S", 0.3)
-    code, _, err = quick("status", "kj.db", "--kafka", "127.0.0.1:9", **at)
-    assert code == 3
+    err = quick.error(3, "status", "kj.db", "--kafka", "127.0.0.1:9", **at)
     assert "no answer" in err
     assert "127.0.0.1:9" in err
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdp", "predict", "kj.db"],
-        cwd=trained.folder,
-        input="delay,origin\n-30,EWR\n60,EWR\n",
-        env=environment(None),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    predicted = [float(line.split(",")[-1]) for line in done.stdout.splitlines()[1:]]
+    _, out, _ = streamdp(trained.folder, "predict", "kj.db", stdin="delay,origin\n-30,EWR\n60,EWR\n")
+    predicted = [float(line.split(",")[-1]) for line in out.splitlines()[1:]]
     estimator: Any = committed(str(trained.store)).estimator
     expected = estimator.predict_proba_arrays(np.array([[-1.0, 0.0], [1.0, 0.0]]))[:, 1]
     assert predicted == pytest.approx(expected, rel=1e-5)
@@ -333,11 +311,8 @@ def test_sigterm_resumes_metrics(trained: Trained, quick: Quick) -> None:
     """A worker goes on where others have ended; its metrics are its counts; SIGTERM ends it in order."""
     before = counts(trained.store)
     (trained.folder / "more.csv").write_text(rows(300))
-    code, _, _ = quick(
-        "produce", "more.csv", "--topic", trained.topic, "--key", "tail",
-        folder=trained.folder, bootstrap=trained.bootstrap,
-    )  # fmt: skip
-    assert code == 0
+    produced = ["produce", "more.csv", "--topic", trained.topic, "--key", "tail"]
+    quick.output(*produced, folder=trained.folder, bootstrap=trained.bootstrap)
     with Command(trained.folder, trained.bootstrap, "run", "job.yaml", "--metrics-port", "0") as command:
         command.until(lambda: _learned(trained.store) - _sum(before) == 306)
         url = command.of("metrics")[0]["url"]
@@ -401,8 +376,7 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     text = JOB.replace("publish: model.json\nholdout: data.csv\n", "").replace("  publish_topic: MODELS\n", "")
     trained.write("pg.yaml", job, postgres.url, text)
     at: dict[str, Any] = {"folder": trained.folder}
-    code, _, err = quick("run", "pg.yaml", bootstrap=trained.bootstrap, **at)
-    assert code == 2
+    err = quick.error(2, "run", "pg.yaml", bootstrap=trained.bootstrap, **at)
     assert "STREAMDP_SUBJECT_KEY" in err
     assert err.count("\n") == 1
     expected = len(messages(trained.bootstrap, trained.topic))
@@ -410,43 +384,11 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
     assert [worker.process.returncode for worker in workers] == [0, 0], [worker.errors for worker in workers]
     assert sum(worker.events[-1]["records"] for worker in workers) == expected == _sum(counts(postgres.url, job))
     for command in ("status", "statement", "weights"):
-        code, _, err = quick(command, postgres.url, **at)
-        assert code == 4
-        assert "--job" in err
+        assert "--job" in quick.error(4, command, postgres.url, **at)
         assert quick(command, postgres.url, "--job", job, **at)[0] == 0
-    code, _, err = quick("status", postgres.url, "--job", "nobody", **at)
-    assert code == 4
-    assert "no such job" in err
-    code, _, err = quick("run", "pg.yaml", bootstrap=trained.bootstrap, STREAMDP_SUBJECT_KEY="a5" * 32, **at)
-    assert code == 4
+    assert "no such job" in quick.error(4, "status", postgres.url, "--job", "nobody", **at)
+    err = quick.error(4, "run", "pg.yaml", bootstrap=trained.bootstrap, STREAMDP_SUBJECT_KEY="a5" * 32, **at)
     assert "not the subject key" in err
-
-
-@contextlib.contextmanager
-def forwarding(port: int, to: str) -> Iterator[None]:
-    """From now on, somebody listens on this port: who connects is connected to a broker."""
-    host, _, there = to.rpartition(":")
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.create_connection((host, int(there))) as broker:
-                ways = {self.request: broker, broker: self.request}
-                while True:
-                    for end in select.select(list(ways), [], [])[0]:
-                        if not (data := end.recv(65536)):
-                            return
-                        ways[end].sendall(data)
-
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = allow_reuse_address = True
-
-        def handle_error(self, *_: Any) -> None:
-            """The broker was killed."""
-
-    with Server(("127.0.0.1", port), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield
-        server.shutdown()
 
 
 def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
@@ -463,15 +405,15 @@ def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
         command.until(lambda: command.errors)
         assert "no answer from" in command.errors[0]
         assert f"127.0.0.1:{port}" in command.errors[0]
-        with forwarding(port, f"127.0.0.1:{proxy.port}"):
+        with Proxy(proxy.port, listen=port):
             command.until(lambda: _learned(tmp_path / "b.db") == 1)
             told = len(command.of("source"))
             with proxy.away():
                 send(broker.bootstrap, topic, good)
                 command.until(lambda: len(command.of("source")) > told)
             command.until(lambda: _learned(tmp_path / "b.db") == 2)
-        command.process.send_signal(signal.SIGTERM)
-        assert command.end() == 0, command.errors
+            command.process.send_signal(signal.SIGTERM)
+            assert command.end() == 0, command.errors
     assert command.events[-1]["records"] == 2
     assert _learned(tmp_path / "b.db") == 2
     assert all(line.startswith("streamdp: ") and "trying again" in line for line in command.errors), command.errors
@@ -496,7 +438,7 @@ def test_a_database_that_is_down_at_the_start_is_waited_for(
     (tmp_path / "job.yaml").write_text(small_job(topic, job, there))
     with Command(tmp_path, broker.bootstrap, "run", "job.yaml", STREAMDP_SUBJECT_KEY=KEY) as command:
         command.until(lambda: command.errors)
-        with forwarding(port, f"{url.host}:{url.port or 5432}"):
+        with Proxy(url.port or 5432, listen=port):
             command.until(lambda: command.of("commit"))
             command.process.send_signal(signal.SIGTERM)
             assert command.end() == 0, command.errors
@@ -570,10 +512,9 @@ def test_payloads_are_kept_only_where_the_user_wants_it(
 def test_a_port_that_is_taken(trained: Trained, quick: Quick) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        code, _, err = quick(
-            "run", "job.yaml", "--metrics-port", port, folder=trained.folder, bootstrap=trained.bootstrap
+        err = quick.error(
+            2, "run", "job.yaml", "--metrics-port", port, folder=trained.folder, bootstrap=trained.bootstrap
         )
-    assert code == 2
     assert err == f"streamdp: --metrics-port {port}: address already in use\n"
 
 
@@ -635,14 +576,11 @@ def test_options_of_kafka_jobs_and_of_files(quick: Quick, tmp_path: Path) -> Non
     (tmp_path / "data.csv").write_text(rows(10))
     flags = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60"]
     for option in (["--idle-seconds", "1"], ["--metrics-port", "0"], ["--on-missing", "latest"]):
-        code, _, err = quick("run", "data.csv", *flags, *option)
-        assert code == 2
+        err = quick.error(2, "run", "data.csv", *flags, *option)
         assert option[0] in err
         assert "read Kafka" in err
     (tmp_path / "job.yaml").write_text(PLAIN)
-    code, _, err = quick("run", "job.yaml", "--stdin", "new", bootstrap="127.0.0.1:9")
-    assert code == 2
-    assert "--stdin" in err
+    assert "--stdin" in quick.error(2, "run", "job.yaml", "--stdin", "new", bootstrap="127.0.0.1:9")
 
 
 # -- what needs no broker --------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import kafka
 import pytest
 
 from connectors import kafkaclient
@@ -28,6 +27,7 @@ from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.proxy import Proxy
+from tests.support.topics import send
 
 SCHEMA = Schema({"a": (0, 1)}, "y", target_bounds=(0, 1))
 WRONG = "hush-hush"
@@ -37,10 +37,7 @@ WRONG = "hush-hush"
 def secure(broker_behind_proxy: tuple[Broker, Proxy]) -> Broker:
     ours, _ = broker_behind_proxy
     create_topic(ours.bootstrap, "people")
-    producer = kafka.KafkaProducer(bootstrap_servers=ours.bootstrap)
-    for i in range(20):
-        producer.send("people", b'{"a": 0.5, "y": 1}', key=b"s%d" % i)
-    producer.close()
+    send(ours.bootstrap, "people", ((b"s%d" % i, b'{"a": 0.5, "y": 1}') for i in range(20)))
     return ours
 
 

@@ -166,7 +166,7 @@ def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
         row, y = half._schema.encode_one({"dep_delay": SECRET, "origin": "JFK", "late": "late"})
         local = half._randomizer
         object.__setattr__(local, "mechanism", "none")
-        assert truth == pytest.approx(local(row, y).gradient.tolist(), rel=1e-12)  # type: ignore[union-attr]
+        assert truth == pytest.approx(local(row, y).gradient.tolist(), rel=1e-12)
         for request in sent:
             wire = f"{request.url} {request.headers} {request.post_data}"
             for value in [SECRET, "JFK", *(str(g) for g in truth if g)]:

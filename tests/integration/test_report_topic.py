@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from kafka import KafkaProducer
 
 from servers.broker import Broker
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.service.jobs import FollowedJob
 from streamdp.service.lag import lag
 from streamdp.store.store import Store
+from tests.support import topics
 from tests.support.service import client, job
 
 PATIENCE_S = 120.0
@@ -23,11 +23,7 @@ MARK = "marked"
 
 
 def produce(broker: Broker, topic: str, *values: bytes | None) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for value in values:
-        producer.send(topic, value, key=b"nothing" if value is None else None)
-    producer.flush()
-    producer.close()
+    topics.send(broker.bootstrap, topic, ((b"nothing" if value is None else None, value) for value in values))
 
 
 def counted(http: httpx.Client, total: int) -> tuple[int, int, int]:
@@ -93,7 +89,6 @@ def test_reports_of_a_topic_are_checked_and_count_once(
         assert http.get("/page/job/late").json()["reasons"]["stale"] == 1
         assert http.get("/readyz").status_code == 200
     snapshot = Store.snapshot(config.store_path)
-    assert snapshot is not None
     assert sum(snapshot.position["place"][number] for number in ("0", "1")) == 13
     for path in tmp_path.iterdir():
         assert MARK.encode() not in path.read_bytes()

@@ -125,7 +125,6 @@ time.sleep(60)
 """
     command = [sys.executable, "-c", program, str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as parent:
-        assert parent.stdout is not None
         server = int(parent.stdout.readline())
         time.sleep(0.3)
         state = Path(f"/proc/{server}/stat")

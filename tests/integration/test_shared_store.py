@@ -44,14 +44,12 @@ def part(offset: int, learned: int = 0) -> Part:
 
 
 def spend(store: Store, *subjects: str) -> list[bool]:
-    assert store.ledger is not None
     return store.ledger.admit_many(subjects, ONE).tolist()
 
 
 def records(place: str, *subjects: str) -> list[int]:
     """How many records of these subjects are committed."""
     with shared(place) as store:
-        assert store.ledger is not None
         return [store.ledger.spent(subject).records for subject in subjects]
 
 
@@ -65,7 +63,6 @@ def test_a_second_claim_fences_the_first(place: str) -> None:
         spend(first, "ann")
         first.commit_parts({SHARDS[0]: part(1)})
         (found,) = second.claim(SHARDS[:1]).values()
-        assert found is not None
         assert (found.position, found.epoch, found.seq) == ({"offset": 1}, 2, 1)
         spend(first, "ann", "bob")
         for _ in range(2):  # also when it is repeated
@@ -80,7 +77,6 @@ def test_a_second_claim_fences_the_first(place: str) -> None:
             first.commit_parts({SHARDS[0]: part(5)})
         first.rollback()
         (again,) = first.claim(SHARDS[:1]).values()
-        assert again is not None
         assert (again.epoch, again.position) == (3, {"offset": 5})
         spend(first, "ann")
         first.commit_parts({SHARDS[0]: part(6)})
@@ -151,8 +147,6 @@ def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
     with shared(place) as first, shared(place) as second:
         first.claim([SHARDS[0]])
         second.claim([SHARDS[1]])
-        assert first.ledger is not None
-        assert second.ledger is not None
         spend(first, "ann", "bob")
         first.commit_parts({SHARDS[0]: part(1)})
         assert spend(second, "ann", "bob") == [True, True]
@@ -259,7 +253,6 @@ def test_two_workers_that_create_the_store_at_the_same_time_both_open_it(place: 
     ]
 
     def answer(maker: subprocess.Popen[str]) -> str:
-        assert maker.stdout is not None
         return maker.stdout.readline()
 
     try:
@@ -268,7 +261,6 @@ def test_two_workers_that_create_the_store_at_the_same_time_both_open_it(place: 
             where = place if "://" in place else f"{place}{i}"
             moment = time.time() + 0.05
             for maker in makers:
-                assert maker.stdin is not None
                 maker.stdin.write(f"{where}\tjob{i}\t{moment}\n")
                 maker.stdin.flush()
             assert sorted(answer(maker) for maker in makers) == ["False 0\n", "True 0\n"]
@@ -329,7 +321,6 @@ def test_two_workers_that_update_the_same_subjects_both_continue(place: str, mon
     assert refused
     assert committed(place) == dict.fromkeys(SHARDS[:2], (rounds, rounds - 1))
     with shared(place, cap) as store:
-        assert store.ledger is not None
         for name in names:
             assert store.ledger.spent(name).records == spent[0][name] + spent[1][name]
 

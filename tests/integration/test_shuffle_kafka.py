@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka import KafkaProducer
 from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
 
 from connectors import topiclog
@@ -24,11 +23,13 @@ from streamdp.cli.shuffle_job import agreement
 from streamdp.config.job import load_config
 from streamdp.errors import SourceError
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.shuffle_wire import NONCE_BYTES, Assembly, message_key, read_announcement, read_key, read_part
+from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, read_announcement, read_key
 from streamdp.serving.publish import committed
 from streamdp.store.store import Store
 from tests.support.commands import Command, Quick
-from tests.support.topics import delete_and_create
+from tests.support.shuffle_model import forwarded
+from tests.support.topics import Message, delete_and_create, send
+from tests.support.waiting import wait_until
 
 SECRET = "4711.25"
 RECORDS = 3000
@@ -98,15 +99,8 @@ class Parties:
         writer.flush()
         writer.close()
 
-    def forwarded(self) -> dict[Any, list[tuple[int, list[int]]]]:
-        """By batch: people and numbers of ones, for each time it was forwarded whole."""
-        found, assemblies = defaultdict(list), {}
-        for entry in self.read("shuffled"):
-            part = read_part(entry.value, self.agreed.digest)
-            assembly = assemblies.setdefault(part.name, Assembly(self.agreed.params(part.place)))
-            if (mixed := assembly.add(part)) is not None:
-                found[part.place].append((mixed.users, [int(np.unpackbits(row).sum()) for row in mixed.bits]))
-        return found
+    def forwarded(self) -> dict[Place, list[tuple[int, list[int]]]]:
+        return forwarded((entry.value for entry in self.read("shuffled")), self.agreed)
 
     def snapshot(self, store: str) -> Any:
         return Store.snapshot(self.folder / store)
@@ -238,9 +232,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
     assert mixer.events[-1]["dead"] == len(junk)
     spent = parties.agreed.params((0, 0, 0)).guarantee_for(85)
     assert learner.of("learned")[0]["guarantee"] == str(spent)
-    code, out, _ = quick("statement", "shy.db")
-    assert code == 0
-    assert f"(epsilon, delta) = ({spent.epsilon:.3f}"[:24] in out
+    assert f"(epsilon, delta) = ({spent.epsilon:.3f}"[:24] in quick.output("statement", "shy.db")
     # who has answered does not answer again, and a late message and one that is no batch are counted
     parties.send("messages", (key, b"x"))
     parties.send("shuffled", (None, b"nonsense"))
@@ -306,42 +298,38 @@ def test_mistakes_in_a_job(
 def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace("BATCH", "100").replace("NAME", "there-is-no"))
     write_data(tmp_path, 5)
-    code, _, err = quick("run", "job.yaml", bootstrap=broker.bootstrap)
-    assert code == 2
-    assert "`streamdp shuffle`" in err
-    code, _, err = quick("shuffle", "mix", "job.yaml")
-    assert code == 2
-    assert "STREAMDP_KAFKA" in err
+    assert "`streamdp shuffle`" in quick.error(2, "run", "job.yaml", bootstrap=broker.bootstrap)
+    assert "STREAMDP_KAFKA" in quick.error(2, "shuffle", "mix", "job.yaml")
     for command in (["mix", "job.yaml"], ["learn", "job.yaml"], ["randomize", "job.yaml", "data.csv"]):
         code, _, err = quick("shuffle", *command, bootstrap=broker.bootstrap)
         assert (code, err.count("\n")) == (3, 1), err
         assert "there is no topic 'there-is-no-" in err
     code, _, err = quick("shuffle", "randomize", "job.yaml", "none.csv", bootstrap=broker.bootstrap)
     assert (code, err.count("\n")) == (3, 1), err
-    code, _, err = quick("shuffle", "randomize", "job.yaml", "-", bootstrap=broker.bootstrap)
-    assert code == 2
+    err = quick.error(2, "shuffle", "randomize", "job.yaml", "-", bootstrap=broker.bootstrap)
     create_topic(broker.bootstrap, two := f"two-{time.time_ns()}", 2)
     (tmp_path / "job.yaml").write_text(JOB.replace("BATCH", "100").replace("NAME-messages", two))
-    code, _, err = quick("shuffle", "mix", "job.yaml", bootstrap=broker.bootstrap)
-    assert code == 3
-    assert "2 partitions; it must have one" in err
+    assert "2 partitions; it must have one" in quick.error(3, "shuffle", "mix", "job.yaml", bootstrap=broker.bootstrap)
+
+
+def numbers(count: int) -> list[Message]:
+    return [(None, str(i).encode()) for i in range(count)]
+
+
+def read(log: TopicLog) -> list[bytes]:
+    """The next messages."""
+    found: list[Any] = []
+    wait_until(lambda: found.extend(log.poll(0.5)) or found)
+    return [entry.value for entry in found]
 
 
 def test_a_log_goes_on_where_messages_were_deleted(broker: Any, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for i in range(10):
-        producer.send(topic, str(i).encode())
-    producer.flush()
-    producer.close()
+    send(broker.bootstrap, topic, numbers(10))
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         assert log.seek(2) == 2
         log.forget(5)
-        found: list[Any] = []
-        deadline = time.monotonic() + 20
-        while not found and time.monotonic() < deadline:
-            found = log.poll(0.5)
-        assert [entry.value for entry in found] == [b"5", b"6", b"7", b"8", b"9"]
+        assert read(log) == [b"5", b"6", b"7", b"8", b"9"]
         assert (log.seek(0), log.end(), log.kept) == (5, 10, None)
 
 
@@ -350,11 +338,7 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
 ) -> None:
     """Until now, one fault of the network stopped all deletions, and was called a missing right."""
     topic = make_topic()
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for i in range(10):
-        producer.send(topic, str(i).encode())
-    producer.flush()
-    producer.close()
+    send(broker.bootstrap, topic, numbers(10))
     real = topiclog.connect_admin
 
     def failing(error: KafkaError) -> Callable[..., Any]:
@@ -367,7 +351,6 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
         for error in (KafkaTimeoutError(), KafkaConnectionError()):
             monkeypatch.setattr(topiclog, "connect_admin", failing(error))
             log.forget(3)
-            assert log.kept is not None
             assert type(error).__name__ in log.kept
             assert log.seek(0) == 0
         monkeypatch.setattr(topiclog, "connect_admin", real)
@@ -376,7 +359,6 @@ def test_a_deletion_that_fails_is_made_up_for_unless_the_right_is_missing(
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         monkeypatch.setattr(topiclog, "connect_admin", failing(TopicAuthorizationFailedError()))
         log.forget(7)
-        assert log.kept is not None
         assert "may not delete" in log.kept
         monkeypatch.setattr(topiclog, "connect_admin", real)
         log.forget(8)
@@ -400,8 +382,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(
     before = parties.snapshot(store)
     delete_and_create(parties.bootstrap, parties.topic(which))
     parties.send(which, *[(None, b"x")] * 200)
-    code, _, err = quick("shuffle", command, "job.yaml", "--idle-seconds", "1", bootstrap=parties.bootstrap)
-    assert code == 3
+    err = quick.error(3, "shuffle", command, "job.yaml", "--idle-seconds", "1", bootstrap=parties.bootstrap)
     assert "deleted and created again" in err
     after = parties.snapshot(store)
     assert (after.seq, after.position) == (before.seq, before.position)
@@ -409,24 +390,11 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(
 
 def test_a_log_that_is_created_again_while_it_is_read_is_noticed(broker: Any, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
-
-    def send(values: range) -> None:
-        with contextlib.closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
-            for i in values:
-                producer.send(topic, str(i).encode())
-            producer.flush()
-
-    def read(log: TopicLog) -> list[bytes]:
-        deadline = time.monotonic() + 60
-        while not (found := log.poll(0.5)):
-            assert time.monotonic() < deadline
-        return [entry.value for entry in found]
-
-    send(range(3))
+    send(broker.bootstrap, topic, numbers(3))
     with contextlib.closing(TopicLog(topic, broker.bootstrap)) as log:
         log.seek(0)
         assert read(log)[0] == b"0"
         delete_and_create(broker.bootstrap, topic)
-        send(range(10))
+        send(broker.bootstrap, topic, numbers(10))
         with pytest.raises(SourceError, match="deleted and created again"):
             read(log)

@@ -70,7 +70,6 @@ def test_commits_fall_where_no_user_is_open(tmp_path: Path, most: int, window: i
     assert ends[-1] == 200
     assert len(ends) > 5
     snapshot = Store.snapshot(tmp_path / "a.db")
-    assert snapshot is not None
     assert (snapshot.state["n_users"], snapshot.state["n_seen"]) == (sum(spent.values()), counts.learned)
 
 
@@ -87,14 +86,12 @@ def test_open_users_are_read_again_after_a_crash(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         job(Crashing(stream, ["a", "b"], 40))
     crashed = Store.snapshot(tmp_path / "a.db")
-    assert crashed is not None
     assert (crashed.counts.learned, crashed.position) == (32, {"index": 32})
     assert crashed.state["n_users"] == 12  # two windows of six people with up to three records
     counts, spends = job(MemorySource(stream, ["a", "b"]))
     assert counts == Counts(60, 0, 0)
     assert spends == [4] * 6  # four windows, a report in each: none is counted twice
     last = Store.snapshot(tmp_path / "a.db")
-    assert last is not None
     assert last.state["n_users"] == 24
 
 

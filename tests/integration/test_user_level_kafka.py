@@ -59,11 +59,10 @@ def test_a_topic_is_learned_by_users(
     assert (found.learned + found.refused + found.dead, found.dead) == (TOTAL, DEAD)
     models = [restore(snapshot).estimator for snapshot in snapshots]
     assert {type(model).__name__ for model in models} == {estimator}
-    assert all(model.n_users > 100 for model in models)  # type: ignore[attr-defined]
+    assert all(model.n_users > 100 for model in models)
     assert sum(model.n_seen for model in models) == found.learned
     fingerprint = load_config(tmp_path / "job.yaml").fingerprint()
     with Store(tmp_path / "people.db", "people", fingerprint, shared=True, cap=parse_budget(CAP)) as store:
-        assert store.ledger is not None
         spent = [store.ledger.spent(f"t{k}").records for k in range(PEOPLE)]
     assert max(spent) <= 5
-    assert sum(spent) >= sum(model.n_users for model in models)  # type: ignore[attr-defined]
+    assert sum(spent) >= sum(model.n_users for model in models)

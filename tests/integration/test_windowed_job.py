@@ -98,13 +98,10 @@ def test_the_open_window_is_read_again_after_a_crash(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         job("a.db", Crashing(stream, ["a", "b"], 40))
     crashed = Store.snapshot(tmp_path / "a.db")
-    assert crashed is not None
     assert crashed.position == {"index": 32}
     again, whole = job("a.db", MemorySource(stream, ["a", "b"])), job("b.db", MemorySource(stream, ["a", "b"]))
     assert again == whole
     one, two = Store.snapshot(tmp_path / "a.db"), Store.snapshot(tmp_path / "b.db")
-    assert one is not None
-    assert two is not None
     for name, value in one.state.items():
         np.testing.assert_array_equal(value, two.state[name])
 
@@ -121,8 +118,6 @@ def test_records_that_are_refused_before_a_window_are_not_in_it(tmp_path: Path) 
         return Store.snapshot(tmp_path / name)
 
     one, two = job("a.db", [len(stream)]), job("b.db", [len(old), len(stream)])
-    assert one is not None
-    assert two is not None
     assert one.counts == two.counts
     assert one.state["n_windows"] == MOST + 2  # of 16 and of 10 newcomers
     for name, value in one.state.items():
@@ -139,7 +134,6 @@ def test_a_last_window_with_too_few_users_waits_for_the_next_run(tmp_path: Path)
     with pytest.warns(WindowWarning, match="5 are needed"):
         assert job(36) == Counts(32, 0, 0)
     snapshot = Store.snapshot(tmp_path / "a.db")
-    assert snapshot is not None
     assert snapshot.position == {"index": 32}
     with pytest.warns(WindowWarning):
         assert job(50).learned == 48  # sixteen more, and again two are left

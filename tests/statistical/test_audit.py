@@ -32,21 +32,9 @@ from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, with_amount
 from streamdp.privacy.mechanisms import Mechanism
-from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 
 TRIALS, CAMPAIGN_TRIALS = 100_000, 1_000_000
-
-
-def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
-    """The attack for the kind of the budget: epsilon, epsilon at delta, or mu."""
-    match budget:
-        case PureDP():
-            return epsilon_lower_bound(a, b)
-        case ApproxDP(_, delta):
-            return epsilon_lower_bound(a, b, delta)
-        case GaussianDP():
-            return mu_lower_bound(a, b)
-    raise AssertionError(budget)
 
 
 def score(kind: type[Mechanism], ga: np.ndarray, gb: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -24,7 +24,7 @@ from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
 from tests.support import intruder
-from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 
 FAR = 1e6
 C = 1.345
@@ -153,13 +153,6 @@ def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
 
 
 # --- audits
-
-
-def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
-    if isinstance(budget, GaussianDP):
-        return mu_lower_bound(a, b)
-    assert isinstance(budget, ApproxDP)
-    return epsilon_lower_bound(a, b, budget.delta)
 
 
 @both

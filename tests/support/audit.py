@@ -12,6 +12,8 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import beta
 
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
+
 _CANDIDATES = 2000
 
 
@@ -46,6 +48,18 @@ def mu_lower_bound(scores_a: np.ndarray, scores_b: np.ndarray, confidence: float
         return ndtri(np.maximum(p_low, 1e-300)) - ndtri(np.minimum(q_high, 1 - 1e-16))
 
     return _attack(scores_a, scores_b, loss, confidence)
+
+
+def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
+    """The bound for the kind of the budget: epsilon, epsilon at delta, or mu."""
+    match budget:
+        case PureDP():
+            return epsilon_lower_bound(a, b)
+        case ApproxDP(_, delta):
+            return epsilon_lower_bound(a, b, delta)
+        case GaussianDP():
+            return mu_lower_bound(a, b)
+    raise AssertionError(budget)
 
 
 def _attack(

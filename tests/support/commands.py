@@ -4,18 +4,66 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+import pytest
+import typer
+
+from streamdp.cli.main import main
 from tests.support.paths import ROOT
 from tests.support.zygote import Forked
 
-Quick = Callable[..., tuple[int, str, str]]
-"""The fixture `quick`: runs a command in this process; returns exit code, standard output, standard error."""
+get_command = cache(typer.main.get_command)
+"""Typer reads the signatures of all commands each time that one is called: a quarter of a test's time."""
+
+
+class Quick:
+    """Runs the command in this process, by default in a folder and without brokers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+        self._monkeypatch, self._capsys, self._folder = monkeypatch, capsys, folder
+
+    def __call__(
+        self, *arguments: str, folder: Path | None = None, bootstrap: str | None = None, **more: str
+    ) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error; `more` are variables of the environment."""
+        monkeypatch = self._monkeypatch
+        monkeypatch.chdir(folder or self._folder)
+        monkeypatch.setattr("typer.main.get_command", get_command)
+        monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
+        monkeypatch.delenv("STREAMDP_SUBJECT_KEY", raising=False)
+        monkeypatch.delenv("STREAMDP_KAFKA", raising=False)
+        for name, value in (more if bootstrap is None else more | {"STREAMDP_KAFKA": bootstrap}).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as caught:
+            main()
+        code: Any = caught.value.code or 0
+        return code, *self._capsys.readouterr()
+
+    def output(self, *arguments: str, **options: Any) -> str:
+        """Standard output of a command that must succeed."""
+        code, out, err = self(*arguments, **options)
+        assert code == 0, err
+        return out
+
+    def silent(self, *arguments: str, **options: Any) -> str:
+        """Standard output of a command that must succeed and say nothing else."""
+        code, out, err = self(*arguments, **options)
+        assert (code, err) == (0, "")
+        return out
+
+    def error(self, expected: int, *arguments: str, **options: Any) -> str:
+        """Standard error of a command that must end with this code."""
+        code, _, err = self(*arguments, **options)
+        assert code == expected, err
+        return err
 
 
 def environment(bootstrap: str | None, **more: str) -> dict[str, str]:

@@ -186,4 +186,4 @@ def learned_scores(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray
     mean, spread = known[:, moving].mean(axis=0), known[:, moving].std(axis=0)
     labels = np.repeat([1.0, -1.0], n)
     weights = np.linalg.lstsq((known[:, moving] - mean) / spread, labels, rcond=1e-12)[0]
-    return tuple(((x[n:, moving] - mean) / spread) @ weights for x in (a, b))  # type: ignore[return-value]
+    return tuple(((x[n:, moving] - mean) / spread) @ weights for x in (a, b))

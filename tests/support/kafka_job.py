@@ -44,14 +44,14 @@ holdout: data.csv
 """
 
 
-def rows(n: int) -> str:
+def rows(n: int, people: int = PEOPLE) -> str:
     """A CSV file of n good rows, with a bad row after every 50th of them."""
     rng = np.random.default_rng(0)
     lines = ["delay,origin,late,tail,eps"]
     for i in range(n):
         delay = rng.uniform(-30, 60)
         late = delay + rng.normal(0, 10) > 15
-        lines.append(f"{delay:.2f},{('EWR', 'JFK')[i % 2]},{late},t{i % PEOPLE},{('', '0.5')[i % 2]}")
+        lines.append(f"{delay:.2f},{('EWR', 'JFK')[i % 2]},{late},t{i % people},{('', '0.5')[i % 2]}")
         if i % 50 == 7:
             lines.append(f"{SECRET},XXX,False,t1,1")
     return "\n".join(lines) + "\n"

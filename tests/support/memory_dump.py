@@ -219,7 +219,6 @@ def measure(case: str) -> dict[str, Found]:
             text=True,
         )
         with child:
-            assert child.stdin is not None
             assert child.stdout is not None
             found = {}
             try:

@@ -126,7 +126,6 @@ def check_remembered(database: MemoryDatabase, given: Mapping[Shard, Sequence[An
     """Each record of each shard was learned once, in order, and each bad one is counted."""
     for shard, stream in given.items():
         _, _, part = database.rows[shard]
-        assert part is not None
         good = [item[1] for item in stream if isinstance(item, tuple)]
         assert part.position == {"index": len(stream)}
         assert part.state["learned"] == good

@@ -20,25 +20,27 @@ class Proxy:
     ----------
     ports
         The servers' ports on 127.0.0.1.
+    listen
+        Where clients connect to; 0: any free port.
 
     Attributes
     ----------
     port
-        Where clients connect to.
+        As `listen`, or the free port.
     cuts
         How many connections were cut at a word or after some bytes.
     refuses
         Whether new connections are cut at once.
     """
 
-    def __init__(self, *ports: int) -> None:
+    def __init__(self, *ports: int, listen: int = 0) -> None:
         self._upstreams = deque(ports)
         self._word: bytes | None = None
         self._forward = False
         self._room: int | None = None
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server(("127.0.0.1", listen))
         self.port: int = self._listening.getsockname()[1]
         self.cuts = 0
         self.refuses = False

@@ -23,6 +23,7 @@ SIZE = 37
 CAP = GaussianDP(2.0)
 """Four records of mu = 1."""
 MOST = 4
+Streams = dict[Shard, list[Entry]]
 
 
 class ScriptedShards(MemoryShards):
@@ -52,7 +53,7 @@ def run_quietly(source: ScriptedShards, build: Callable[[], Any], store: Store, 
     return Worker(source, build, store, **(source.timing | options)).run(idle_seconds=1.0)
 
 
-def streams(shards: int, records: int, seed: int) -> dict[Shard, list[Entry]]:
+def streams(shards: int, records: int, seed: int) -> Streams:
     """Subjects have a shard each, more records than their cap, and none two within a batch, wherever that begins."""
     rng = random.Random(seed)
     people = records // 6
@@ -93,7 +94,6 @@ def replay(stream: Sequence[Entry]) -> tuple[list[Counts], Counter[str]]:
 
 def spends(path: Path, subjects: Sequence[str]) -> dict[str, int]:
     with Store(path, "job", "f", cap=CAP, shared=True) as store:
-        assert store.ledger is not None
         store.ledger.prepare(subjects)
         return {subject: store.ledger.spent(subject).records for subject in subjects}
 

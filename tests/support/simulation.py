@@ -298,13 +298,13 @@ class Pointed:
     simulation: Simulation
 
     def claim(self, shards: Any) -> Any:
-        return self._at_points(partial(super().claim, shards), "claim")  # type: ignore[misc]
+        return self._at_points(partial(super().claim, shards), "claim")
 
     def load(self, shard: Shard = WHOLE) -> Any:
-        return self._at_points(partial(super().load, shard), "load")  # type: ignore[misc]
+        return self._at_points(partial(super().load, shard), "load")
 
     def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
-        commit = super().commit_parts  # type: ignore[misc]
+        commit = super().commit_parts
 
         def call() -> None:
             commit(parts)

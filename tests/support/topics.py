@@ -1,13 +1,27 @@
-"""Topics of a real broker that go and come back."""
+"""Topics of a real broker: messages for them, and topics that go and come back."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from contextlib import closing
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 
 from servers.broker import create_topic
+
+Message = tuple[bytes | None, bytes | None]
+"""The key and the value."""
+
+
+def send(bootstrap: str, topic: str, messages: Iterable[Message], partition: int | None = None) -> None:
+    """The brokers have the messages when this returns. Without a partition, their keys spread them."""
+    options = {"linger_ms": 20, "batch_size": 1 << 20, "max_request_size": 20_000_000}
+    with closing(KafkaProducer(bootstrap_servers=bootstrap, **options)) as producer:
+        for key, value in messages:
+            producer.send(topic, value, key, partition=partition)
+        producer.flush()
 
 
 def delete_and_create(bootstrap: str, topic: str, timeout_s: float = 60.0) -> None:

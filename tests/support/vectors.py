@@ -105,7 +105,7 @@ def documents(job: str) -> list[bytes]:
     out = []
     for version in range(4):
         desk.show(version, learner)
-        out.append(desk._written(version, desk._newest[1], FOREVER).text)  # type: ignore[index]
+        out.append(desk._written(version, desk._newest[1], FOREVER).text)
         if version == 1 and learner._arrays.summary.size:
             learner._arrays.clock[k.ASKED] = 0.0
             continue

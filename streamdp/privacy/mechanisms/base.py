@@ -140,8 +140,6 @@ def randomize_rows(code: int, rows: np.ndarray, G: np.ndarray, rng: Rng) -> None
         (1, c) the calibration, as `Mechanism.rows` returns it.
     G
         (n, d) float, C-contiguous. Each row has l2 norm at most the bound of the mechanism; this is not checked.
-    rng
-        The random words.
     """
     from streamdp.privacy import samplers
 

@@ -32,8 +32,6 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    budget
-        The kind of the budgets.
     amounts
         (n,) the epsilon or mu of each record.
     """
@@ -54,8 +52,6 @@ def respond(bit: bool, keep: float, rng: Entropy | SeededEntropy) -> bool:
         The true one.
     keep
         The probability with which it is told, from `truth`.
-    rng
-        The source of randomness.
     """
     with rng.lock:
         while (told := samplers.respond(bit, keep, rng.words)) < 0:

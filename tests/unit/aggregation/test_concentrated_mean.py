@@ -25,7 +25,7 @@ def fresh(seed: int) -> SeededEntropy:
 
 def planned(users: int = 600, queries: int = 4, budget: ApproxDP = BUDGET, **change: object) -> ConcentratedMean:
     settings: dict[str, object] = {"d": 2, "bound": 1.0, "distance": 0.1, "selection": "weighted", "outliers": 0.01}
-    mean = ConcentratedMean.planned(budget, users, queries=queries, failure=0.01, **(settings | change))  # type: ignore
+    mean = ConcentratedMean.planned(budget, users, queries=queries, failure=0.01, **(settings | change))
     assert mean is not None
     return mean
 

@@ -14,7 +14,7 @@ from streamdp.aggregation.local_mean import IntervalResponse, UserMean, pure_eps
 from streamdp.errors import BudgetError, ConfigError, SchemaError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget
-from tests.support.audit import epsilon_lower_bound, mu_lower_bound
+from tests.support.audit import epsilon_lower_bound, lower_bound
 
 pytestmark = pytest.mark.slow
 
@@ -203,17 +203,11 @@ def test_an_attack_on_the_fine_answer(budget: Budget, share: float, coarse: int,
     mean = UserMean(budget, 1.0, 2.0, 3, 100_000, 0.05, coarse, cut)
     centre = np.zeros(3)
     a, b = (mean.answer_fine(np.tile(v, (TRIALS, 1)), centre, fresh(i)) for i, v in enumerate(hardest(mean, centre)))
-
-    def found(x: np.ndarray, y: np.ndarray) -> float:
-        if isinstance(budget, GaussianDP):
-            return mu_lower_bound(x, y)
-        return epsilon_lower_bound(x, y, budget.delta if isinstance(budget, ApproxDP) else 0.0)
-
     claim = budget.mu if isinstance(budget, GaussianDP) else budget.epsilon
-    assert share * claim < found(a[:, 0], b[:, 0]) <= claim
+    assert share * claim < lower_bound(budget, a[:, 0], b[:, 0]) <= claim
     if not isinstance(budget, PureDP):  # PrivUnit's noise has no scale to halve
         half = [(v - s * mean.radius) / 2 + s * mean.radius for v, s in ((a[:, 0], 1), (b[:, 0], -1))]
-        assert found(*half) > 1.2 * claim
+        assert lower_bound(budget, *half) > 1.2 * claim
 
 
 def test_an_attack_on_the_coarse_answer() -> None:
@@ -334,7 +328,7 @@ def test_bad_agreements_are_refused(change: dict[str, object], error: type[Excep
         "coarse": 0,
     }
     with pytest.raises(error):
-        UserMean(**(settings | change))  # type: ignore[arg-type]
+        UserMean(**(settings | change))
 
 
 def test_bad_vectors_are_refused_without_their_values() -> None:

@@ -41,8 +41,7 @@ def job(tmp_path: Path) -> Path:
 
 def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     before = {path: path.read_bytes() for path in job.iterdir()}
-    code, out, err = quick("check", "job.yaml", "--json")
-    assert (code, err) == (0, "")
+    out = quick.silent("check", "job.yaml", "--json")
     found = json.loads(out)
     assert "not private" in found["note"]
     missing, unknown = range(0, 1000, 10), range(1, 1000, 4)
@@ -84,8 +83,7 @@ def test_whether_the_dropped_records_are_like_the_others(job: Path, quick: Quick
 
 
 def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
-    code, out, _ = quick("check", "job.yaml", COLUMNS="120")
-    assert code == 0
+    out = quick.output("check", "job.yaml", COLUMNS="120")
     assert out.startswith("These counts are read from private records and are not private")
     assert "may or may not beat the best constant" in out
     for shown in ("missing", "unknown category", "250", "200"):
@@ -115,9 +113,7 @@ def test_run_stops_before_it_makes_a_store_if_no_record_fits(job: Path, quick: Q
 def test_a_mistyped_column_gets_a_hint(job: Path, quick: Quick) -> None:
     (job / "job.yaml").write_text(JOB.replace("city:", "ctiy:"))
     for command in ("check", "run"):
-        code, _, err = quick(command, "job.yaml")
-        assert code == 3
-        assert "did you mean 'city'?" in err
+        assert "did you mean 'city'?" in quick.error(3, command, "job.yaml")
     (job / "job.yaml").write_text(JOB.replace("budget:", "bugdet:"))
     assert "model.bugdet: unknown setting; did you mean 'budget'?" in quick("check", "job.yaml")[2]
 

@@ -25,9 +25,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_draft_names_columns_and_types_and_no_value(data: Path, quick: Quick) -> None:
-    code, _, err = quick("init", "people.csv", "--target", "wage", "--subject", "id")
-    assert code == 0
-    assert "streamdp check job.yaml" in err
+    assert "streamdp check job.yaml" in quick.error(0, "init", "people.csv", "--target", "wage", "--subject", "id")
     text = (data / "job.yaml").read_text()
     for value in ("4711", "Paris", "Lyon", "anna", "60000", "54"):
         assert value not in re.sub(r"#.*", "", text)
@@ -53,7 +51,7 @@ def test_check_names_each_place_to_fill_in(data: Path, quick: Quick) -> None:
     ]
     text = (data / "job.yaml").read_text().splitlines()
     for line, name in zip(lines, ["age", "sex", "city", "Größe", '"odd: name"', "no", "id", "bounds"], strict=True):
-        number = int(re.search(r"line (\d+)", line)[1])  # type: ignore[index]
+        number = int(re.search(r"line (\d+)", line)[1])
         assert text[number - 1].strip().startswith(f"{name}:")
     assert quick("run", "job.yaml")[0] == 2
 

@@ -11,50 +11,25 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamdp.cli.main import main
+from streamdp.runtime.learning import total
 from streamdp.store.store import Store
-from tests.support.commands import Quick, environment, streamdp
+from tests.support import kafka_job
+from tests.support.commands import Command, Quick, environment, streamdp
+from tests.support.kafka_job import SECRET
 
 pytestmark = pytest.mark.slow
-
-SECRET = "4711.25"
-"""A value of a record, which no output but predictions may show."""
 
 FLAGS = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--feature", "origin=EWR|JFK"]
 PAN = [*FLAGS, "--estimator", "PanPrivateClassifier"]
 PEOPLE = ["--subject", "tail", "--set", "schema.budget=eps", "--cap", "eps=3"]
-
-
-def quick(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str
-) -> tuple[int, str, str]:
-    """The same in this process, where nothing of signals or standard input matters."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["streamdp", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    out, err = capsys.readouterr()
-    return caught.value.code or 0, out, err  # type: ignore[return-value]
-
-
-def rows(n: int) -> str:
-    rng = np.random.default_rng(0)
-    out = io.StringIO()
-    out.write("delay,origin,late,tail,eps\n")
-    for i in range(n):
-        delay = rng.uniform(-30, 60)
-        late = delay + rng.normal(0, 10) > 15
-        out.write(f"{delay:.2f},{'EJ'[i % 2]}{'WF'[i % 2]}{'RK'[i % 2]},{late},t{i % 997},{['', '0.5'][i % 2]}\n")
-        if i % 50 == 7:
-            out.write(f"{SECRET},XXX,False,t1,1\n")  # an unknown category
-    return out.getvalue()
+rows = partial(kafka_job.rows, people=997)
 
 
 @pytest.fixture(scope="module")
@@ -95,22 +70,15 @@ def test_no_file_that_a_run_leaves_shows_a_value(trained: Path) -> None:
             assert b"t996" not in path.read_bytes(), path.name
 
 
-def test_status_statement_weights(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = quick(monkeypatch, capsys, trained, "status", "data.db")
-    assert code == 0
-    assert "dead:         100" in out
-    status = json.loads(quick(monkeypatch, capsys, trained, "status", "data.db", "--json")[1])
+def test_status_statement_weights(trained: Path, quick: Quick) -> None:
+    assert "dead:         100" in quick.output("status", "data.db", folder=trained)
+    status = json.loads(quick("status", "data.db", "--json", folder=trained)[1])
     assert status["learned"] + status["refused"] + status["dead"] == 5100
     assert status["cap"] == "eps=3"
-    code, out, _ = quick(monkeypatch, capsys, trained, "statement", "data.db")
-    assert code == 0
-    assert "refused once the person's total would pass eps=3" in out
-    code, out, _ = quick(monkeypatch, capsys, trained, "weights", "data.db")
-    assert code == 0
+    assert "refused once the person's total would pass eps=3" in quick.output("statement", "data.db", folder=trained)
+    out = quick.output("weights", "data.db", folder=trained)
     assert [line.split()[0] for line in out.splitlines()][:4] == ["delay", "origin=JFK", "(intercept)", "95"]
-    found = json.loads(quick(monkeypatch, capsys, trained, "weights", "data.db", "--json", "--level", "0.9")[1])
+    found = json.loads(quick("weights", "data.db", "--json", "--level", "0.9", folder=trained)[1])
     settled = [weight["settled"] for weight in found]
     assert settled == ["not settled" not in line for line in out.splitlines()[:3]] == ["low" in w for w in found]
     assert all(weight["low"] < weight["high"] for weight in found if weight["settled"])
@@ -127,7 +95,6 @@ def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
     assert table[0]["note"] == "a, b"
     assert [row["prediction"] for row in table[2:5]] == ["", "", ""]
     snapshot = Store.snapshot(trained / "data.db")
-    assert snapshot is not None
     theta = snapshot.state["state"][1]
     for row, x in ((0, [15.0, 1.0]), (1, [60.0, 0.0]), (5, [60.0, 0.0])):  # as in the file, within the bounds
         p = 1 / (1 + np.exp(-(np.dot(theta[:2], x) + theta[2])))
@@ -136,23 +103,14 @@ def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
 
 
 def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdp", "predict", "data.db"],
-        cwd=trained,
-        env=environment(None),
-        input=b"delay,origin,note\n1,EWR,\xff\n1,\xfe,x\n",
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    lines = done.stdout.split(b"\n")
+    code, out, _ = streamdp(trained, "predict", "data.db", stdin=b"delay,origin,note\n1,EWR,\xff\n1,\xfe,x\n")
+    assert code == 0
+    lines = out.encode(errors="surrogateescape").split(b"\n")
     assert lines[1].startswith(b"1,EWR,\xff,")
     assert lines[2] == b"1,\xfe,x,,,"
 
 
-def test_regression_from_a_yaml_file_and_jsonl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_regression_from_a_yaml_file_and_jsonl(tmp_path: Path, quick: Quick) -> None:
     data = "".join(json.dumps({"x": i % 10, "y": 100.0 * (i % 10)}) + "\n" for i in range(3000))
     (tmp_path / "data.jsonl").write_text(data)
     (tmp_path / "job.yaml").write_text(
@@ -160,56 +118,47 @@ def test_regression_from_a_yaml_file_and_jsonl(
         "schema: {features: {x: [0, 9]}, target: {column: y, bounds: [0, 900], scale: 900}}\n"
         "model: {estimator: LDPASGDRegressor, budget: eps=8}\n"
     )
-    code, out, err = quick(monkeypatch, capsys, tmp_path, "run", "job.yaml", "--max-records", "1000")
-    assert (code, err) == (0, "")
+    out = quick.silent("run", "job.yaml", "--max-records", "1000")
     assert json.loads(out.splitlines()[-1])["learned"] == 1000
-    assert quick(monkeypatch, capsys, tmp_path, "run", "job.yaml")[0] == 0
+    assert quick("run", "job.yaml")[0] == 0
     snapshot = Store.snapshot(tmp_path / "r.db")
-    assert snapshot is not None
     assert snapshot.counts.learned == 3000
-    code, out, _ = streamdp(tmp_path, "predict", "r.db", stdin="x\n0\n9\n")
+    _, out, _ = streamdp(tmp_path, "predict", "r.db", stdin="x\n0\n9\n")
     low, high = (float(line.split(",")[1]) for line in out.splitlines()[1:])
     assert -500 < low < high < 1500
 
 
-def test_status_says_that_theta_is_on_the_border(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_says_that_theta_is_on_the_border(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "data.csv").write_text(rows(3000))
     for radius, found in ((0.01, "theta sits on the border of its domain"), (100, None)):
         flags = [*PAN, *PEOPLE[:4], "--set", f"model.domain={{ball: {radius}}}", "--set", "model.method=newton"]
         for old in tmp_path.glob("data.db*"):
             old.unlink()
-        assert quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)[0] == 0
-        status = json.loads(quick(monkeypatch, capsys, tmp_path, "status", "data.db", "--json")[1])
+        assert quick("run", "data.csv", *flags)[0] == 0
+        status = json.loads(quick("status", "data.db", "--json")[1])
         assert status.get("domain") == found
 
 
-def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
     """Commits at boundaries, the last batch closed, another run goes on, records that allow less are refused."""
     (tmp_path / "data.csv").write_text(rows(5000))
     flags = [*PAN, *PEOPLE[:4], "--cap", "eps=3,delta=1e-5", "--set", "model.batch_size=130"]
 
-    def say(*arguments: str) -> str:
-        code, out, err = quick(monkeypatch, capsys, tmp_path, *arguments)
-        assert (code, err) == (0, "")
-        return out
-
     flags += ["--set", "commit.records=1000"]
-    out = say("run", "data.csv", *flags, "--max-records", "4000", "--publish", "model.json")
+    out = quick.silent("run", "data.csv", *flags, "--max-records", "4000", "--publish", "model.json")
     commits = [json.loads(line) for line in out.splitlines()][:-1]
     assert len(commits) > 2
     assert all(commit["learned"] % 130 == 0 for commit in commits[:-1])
     assert sum(commits[-1][name] for name in ("learned", "refused", "dead")) == 4000
-    assert json.loads(say("run", "data.csv", *flags).splitlines()[-1])["dead"] == 100
-    status = json.loads(say("status", "data.db", "--json"))
+    assert json.loads(quick.silent("run", "data.csv", *flags).splitlines()[-1])["dead"] == 100
+    status = json.loads(quick.silent("status", "data.db", "--json"))
     assert status["learned"] + status["refused"] + status["dead"] == 5100
     assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
     assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-06", "eps=3,delta=1e-05")
-    said = say("statement", "data.db")
+    said = quick.silent("statement", "data.db")
     assert "one break-in into the memory" in said
     assert "two break-ins within one batch are not covered" in said
-    assert [line.split()[0] for line in say("weights", "data.db").splitlines()][:3] == [
+    assert [line.split()[0] for line in quick.silent("weights", "data.db").splitlines()][:3] == [
         "delay",
         "origin=JFK",
         "(intercept)",
@@ -218,12 +167,8 @@ def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert code == 0
     assert out.splitlines()[0] == "delay,origin,prediction,prediction_False,prediction_True"
     assert {line.split(",")[2] for line in out.splitlines()[1:]} <= {"False", "True"}
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags[:-3], "model.batch_size=131")
-    assert code == 4
-    assert "another configuration" in err
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
-    assert code == 4
-    assert "another configuration" in err
+    assert "another configuration" in quick.error(4, "run", "data.csv", *flags[:-3], "model.batch_size=131")
+    assert "another configuration" in quick.error(4, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
 
 
 @pytest.mark.parametrize(
@@ -279,20 +224,12 @@ def test_a_pan_private_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         (["run"], 2, "JOB.YAML"),
     ],
 )
-def test_mistakes(
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    message: str,
-) -> None:
+def test_mistakes(trained: Path, tmp_path: Path, arguments: list[str], code: int, message: str, quick: Quick) -> None:
     shutil.copy(trained / "data.csv", tmp_path)
     shutil.copy(trained / "data.db", tmp_path)
     if arguments[0] == "run" and len(arguments) > 1:
         arguments = [*arguments, "--job", "other"] if arguments[1].endswith(".csv") else arguments
-    got, _, err = quick(monkeypatch, capsys, tmp_path, *arguments)
+    got, _, err = quick(*arguments)
     assert got == code, err
     assert message in err
     assert err.startswith("streamdp: ")
@@ -300,146 +237,110 @@ def test_mistakes(
     assert SECRET not in err
 
 
-def test_a_damaged_store_is_refused_and_left_alone(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_store_is_refused_and_left_alone(trained: Path, tmp_path: Path, quick: Quick) -> None:
     for name in ("data.csv", "data.db", "data.db.key"):
         shutil.copy(trained / name, tmp_path)
     damaged = bytearray((tmp_path / "data.db").read_bytes())
     for i in range(4096, len(damaged), 512):
         damaged[i] ^= 0xFF
     (tmp_path / "data.db").write_bytes(damaged)
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
-    assert code == 4
-    assert "data.db" in err
+    assert "data.db" in quick.error(4, "run", "data.csv", *FLAGS, *PEOPLE)
     assert (tmp_path / "data.db").read_bytes() == damaged
 
 
 def test_a_store_that_lost_commits_goes_on_only_if_the_user_says_so(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, quick: Quick
 ) -> None:
     for name in ("data.csv", "data.db.key", "data.db.last"):
         shutil.copy(trained / name, tmp_path)
     run = ["run", "data.csv", *FLAGS, *PEOPLE]
     for arguments in (run, [*run, "--accept-budget"]):
-        code, _, err = quick(monkeypatch, capsys, tmp_path, *arguments)
-        assert code == 4
+        err = quick.error(4, *arguments)
         assert "data.db is missing but" in err
         assert "--accept-loss" in err
     assert not (tmp_path / "data.db").exists()
-    assert quick(monkeypatch, capsys, tmp_path, *run, "--accept-loss", "--publish", "model.json")[0] == 0
+    assert quick(*run, "--accept-loss", "--publish", "model.json")[0] == 0
     for _ in range(2):
-        said = quick(monkeypatch, capsys, tmp_path, "statement", "data.db")[1]
+        said = quick("statement", "data.db")[1]
         assert "the store lost commits, and the operator went on, once" in said
         assert "Every spend and every cap above may hold 2 times over" in said
-        assert quick(monkeypatch, capsys, tmp_path, *run)[0] == 0  # a later run does not forget it
+        assert quick(*run)[0] == 0  # a later run does not forget it
     assert "lost commits" in json.loads((tmp_path / "model.json").read_text())["statement"]
 
 
-def test_a_replaced_file_is_refused(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replaced_file_is_refused(trained: Path, tmp_path: Path, quick: Quick) -> None:
     """It has the same header and more records, so that its positions are all there."""
     for file in trained.glob("data.*"):
         shutil.copy(file, tmp_path)
     header, first, *others = (tmp_path / "data.csv").read_text().splitlines(keepends=True)
     (tmp_path / "data.csv").write_text("".join([header, *others, first, *others]))
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
-    assert code == 3
-    assert "data.csv begins with other records" in err
+    assert "data.csv begins with other records" in quick.error(3, "run", "data.csv", *FLAGS, *PEOPLE)
 
 
-def test_another_configuration_is_refused(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = quick(monkeypatch, capsys, trained, "run", "data.csv", *FLAGS, *PEOPLE, "--set", "model.eta=0.7")
-    assert code == 4
+def test_another_configuration_is_refused(trained: Path, quick: Quick) -> None:
+    err = quick.error(4, "run", "data.csv", *FLAGS, *PEOPLE, "--set", "model.eta=0.7", folder=trained)
     assert "another configuration of job 'data': model.eta was not set and is 0.7; restore" in err
 
 
-def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "data.csv").write_text(rows(5000))
     people = ["--subject", "tail", "--set", "schema.budget=eps", "--publish", "model.json"]
-
-    def say(*arguments: str) -> str:
-        code, out, err = quick(monkeypatch, capsys, tmp_path, *arguments)
-        assert (code, err) == (0, "")
-        return out
 
     def run(budget: str, cap: str, *more: str) -> list[str]:
         return ["run", "data.csv", *FLAGS, *people, "--budget", budget, "--cap", cap, *more]
 
-    say(*run("eps=1", "eps=2", "--max-records", "1000"))
+    quick.silent(*run("eps=1", "eps=2", "--max-records", "1000"))
     before = (tmp_path / "data.db").read_bytes()
-    said = say("statement", "data.db")
+    said = quick.silent("statement", "data.db")
     for raised in (run("eps=1", "eps=5"), run("eps=2", "eps=2")):
-        code, _, err = quick(monkeypatch, capsys, tmp_path, *raised)
-        assert code == 2
+        err = quick.error(2, *raised)
         assert "records were learned with budget eps=1 and cap eps=2" in err
         assert "--accept-budget" in err
     assert (tmp_path / "data.db").read_bytes() == before
-    learned = json.loads(say("status", "data.db", "--json"))["learned"]
-    say(*run("eps=2", "eps=5", "--accept-budget", "--max-records", "1000"))
-    raised = say("statement", "data.db")
+    learned = json.loads(quick.silent("status", "data.db", "--json"))["learned"]
+    quick.silent(*run("eps=2", "eps=5", "--accept-budget", "--max-records", "1000"))
+    raised = quick.silent("statement", "data.db")
     assert f"until {learned} records were learned, the default budget was eps=1 and the cap eps=2" in raised
     assert "epsilon = 2:" in raised
     assert "would pass eps=5" in raised
     assert "largest cap of all times" in raised
     assert "until" not in said
-    say(*run("eps=2", "eps=5", "--max-records", "1000"))  # nothing new to accept, and it is kept
-    say(*run("eps=0.5", "eps=3", "--max-records", "1000"))  # smaller ones need no word, and are kept as well
-    said = say("statement", "data.db")
+    quick.silent(*run("eps=2", "eps=5", "--max-records", "1000"))  # nothing new to accept, and it is kept
+    quick.silent(*run("eps=0.5", "eps=3", "--max-records", "1000"))  # smaller ones need no word, and are kept as well
+    said = quick.silent("statement", "data.db")
     assert f"until {learned} records" in said
     assert "the default budget was eps=2 and the cap eps=5" in said
     assert "would pass eps=3" in said
     assert json.loads((tmp_path / "model.json").read_text())["statement"] == said.rstrip("\n")
-    status = json.loads(say("status", "data.db", "--json"))
+    status = json.loads(quick.silent("status", "data.db", "--json"))
     assert (status["cap"], status["guarantee"]) == ("eps=3", "eps=2")
     for other in (run("eps=0.5", "mu=3", "--accept-budget"), run("mu=0.5", "mu=3", "--accept-budget")):
-        code, _, err = quick(monkeypatch, capsys, tmp_path, *other)
-        assert code == 4
-        assert "another configuration" in err
-
-
-def follow(folder: Path) -> subprocess.Popen[bytes]:
-    """A run that waits for more, after its first commit."""
-    (folder / "data.csv").write_text(rows(3000))
-    flags = ["--follow", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streamdp", "run", "data.csv", *FLAGS, *PEOPLE, *flags],
-        cwd=folder,
-        env=environment(None),
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert json.loads(process.stdout.readline())["event"] == "commit"
-    return process
+        assert "another configuration" in quick.error(4, *other)
 
 
 def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) -> None:
-    process = follow(tmp_path)
-    try:
+    (tmp_path / "data.csv").write_text(rows(3000))
+    flags = ["--follow", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
+
+    def counted() -> int:
+        return total(Store.snapshot(tmp_path / "data.db").counts)
+
+    with Command(tmp_path, None, "run", "data.csv", *FLAGS, *PEOPLE, *flags) as command:
+        command.until(lambda: command.of("commit"))
         code, _, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *PEOPLE)
         assert code == 4
         assert "in use" in err
         assert streamdp(tmp_path, "status", "data.db")[0] == 0
         assert streamdp(tmp_path, "predict", "data.db", stdin="delay,origin\n1,EWR\n")[0] == 0
+        command.until(lambda: counted() == 3060)
         with (tmp_path / "data.csv").open("a") as file:
             file.write("1,EWR,True,t5,\n" * 10)
-        time.sleep(0.5)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
-    last = json.loads(out.splitlines()[-1])
+        command.until(lambda: counted() == 3070)
+        command.process.terminate()
+        assert command.end() == 0
+    last = command.events[-1]
     assert (last["event"], last["reason"]) == ("end", "stopped")
-    snapshot = Store.snapshot(tmp_path / "data.db")
-    assert snapshot is not None
-    counts = snapshot.counts
-    assert counts.learned + counts.refused + counts.dead == 3070
-    assert last["learned"] == counts.learned
+    assert last["learned"] == Store.snapshot(tmp_path / "data.db").counts.learned
 
 
 def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None:
@@ -449,7 +350,6 @@ def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None
 
     def learned() -> Any:
         snapshot = Store.snapshot(tmp_path / "s.db")
-        assert snapshot is not None
         return snapshot.counts.learned + snapshot.counts.dead
 
     assert streamdp(tmp_path, *flags, stdin=part)[0] == 0
@@ -470,17 +370,15 @@ def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None
 
 
 def test_a_file_that_was_not_published_is_made_good_and_no_commit_is_printed_twice(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, quick: Quick
 ) -> None:
     for name in ("data.csv", "data.db", "data.db.key"):
         shutil.copy(trained / name, tmp_path)
     flags = [*FLAGS, *PEOPLE, "--publish", "model.json"]
-    code, out, _ = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)
-    assert code == 0
+    out = quick.output("run", "data.csv", *flags)
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["end"]
-    assert (
-        json.loads((tmp_path / "model.json").read_text())["commit"] == 4
-    )  # the first one has the place of the dead letters
+    published = json.loads((tmp_path / "model.json").read_text())
+    assert published["commit"] == 4  # the first one has the place of the dead letters
 
 
 def test_fields_of_any_length_and_tabs(trained: Path) -> None:
@@ -490,20 +388,14 @@ def test_fields_of_any_length_and_tabs(trained: Path) -> None:
     assert len(out.splitlines()[1].split("\t")) == 6
 
 
-def test_a_run_without_privacy_says_so_and_takes_a_tab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_privacy_says_so_and_takes_a_tab(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "data.csv").write_text(rows(100).replace(",", "\t"))
     flags = [*FLAGS, "--set", "model.mechanism=none", "--set", r"source.delimiter=\t"]
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *flags)
-    assert code == 0
-    assert "NOT private" in err
+    assert "NOT private" in quick.error(0, "run", "data.csv", *flags)
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_an_interrupt_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
-) -> None:
+def test_an_interrupt_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, quick: Quick) -> None:
     """Before the run has its handlers, and several times within it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a shell's background
 
@@ -515,7 +407,7 @@ def test_an_interrupt_says_so(
     place = "streamdp.cli.run._resume" if times == 1 else "streamdp.runtime.display.RunnerDisplay.progress"
     monkeypatch.setattr(place, interrupt)
     try:
-        code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *FLAGS)
+        code, _, err = quick("run", "data.csv", *FLAGS)
     finally:
         signal.signal(signal.SIGINT, before)
     assert (code, err) == (130, "streamdp: interrupted; what was committed is kept\n")
@@ -552,36 +444,24 @@ def test_standard_streams_that_are_closed_or_full(
     assert done.stderr.count("\n") == 1
 
 
-def test_version_help_and_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = quick(monkeypatch, capsys, tmp_path, "--version")
-    assert code == 0
+def test_version_help_and_plan(tmp_path: Path, quick: Quick) -> None:
+    out = quick.output("--version")
     assert out.startswith("streamdp ")
-    code, out, _ = quick(monkeypatch, capsys, tmp_path, "--help")
-    assert code == 0
-    assert "Exit codes" in out
-    code, out, _ = quick(
-        monkeypatch, capsys, tmp_path, "plan", "--loss", "huber", "--d", "5", "--budget", "eps=1", "--error", "0.1"
-    )
-    assert code == 0
-    records = int(out.split()[0].replace(",", ""))
-    code, out, _ = quick(
-        monkeypatch, capsys, tmp_path, "plan", "--loss", "huber", "--d", "5", "--budget", "eps=1",
-        "--records", str(records),
-    )  # fmt: skip
+    assert "Exit codes" in quick.output("--help")
+    plan = ["plan", "--loss", "huber", "--d", "5", "--budget", "eps=1"]
+    records = quick.output(*plan, "--error", "0.1").split()[0].replace(",", "")
+    out = quick.output(*plan, "--records", records)
     assert float(out.split()[1]) == pytest.approx(0.1, rel=0.01)
 
 
 def test_an_unexpected_error_does_not_quote_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: Quick
 ) -> None:
     def explode(*_: Any) -> Any:
         raise ValueError(f"could not convert {SECRET}")
 
     monkeypatch.setattr("streamdp.cli.run.job_config", explode)
-    code, _, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv")
-    assert code == 1
+    err = quick.error(1, "run", "data.csv")
     assert "unexpected ValueError at test_main.py:" in err
     assert SECRET not in err
 
@@ -615,15 +495,13 @@ def test_a_model_that_is_worse_than_a_constant_is_told_at_the_end(tmp_path: Path
     assert json.loads(out.splitlines()[0])["holdout"]["warning"] in err
 
 
-def test_a_run_says_whether_the_model_is_any_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_says_whether_the_model_is_any_good(tmp_path: Path, quick: Quick) -> None:
     """Without a holdout: from private answers, whose budget the statement and the cap count."""
     lines = [f"{i % 20},{i % 20 > 9},p{i % 300}" for i in range(6000)]
     (tmp_path / "data.csv").write_text("x,y,who\n" + "\n".join(lines + ["bad,True,p1"] * 600) + "\n")
     options = ["--target", "y", "--classes", "False,True", "--feature", "x=0:20", "--subject", "who"]
     options += ["--set", "validation.budget=eps=4", "--budget", "eps=4", "--cap", "eps=80", "--publish", "model.json"]
-    code, out, err = quick(monkeypatch, capsys, tmp_path, "run", "data.csv", *options)
+    code, out, err = quick("run", "data.csv", *options)
     assert code == 0
     end = json.loads(out.splitlines()[-1])
     assert (end["learned"], end["refused"]) == (3000, 3000)  # ten records of each person: a record spends 8 of 80
@@ -631,11 +509,11 @@ def test_a_run_says_whether_the_model_is_any_good(
     assert sentence.startswith("the model is better than the best constant (error rate ")
     assert err == f"streamdp: validation: {sentence}\n"
     assert "600 of 3,600 rows (17 %) were dropped" in end["doubts"][0]
-    assert sentence in quick(monkeypatch, capsys, tmp_path, "status", "data.db")[1]
-    status = json.loads(quick(monkeypatch, capsys, tmp_path, "status", "data.db", "--json")[1])
+    assert sentence in quick("status", "data.db")[1]
+    status = json.loads(quick("status", "data.db", "--json")[1])
     assert status["validation"]["verdict"] == "better"
     assert status["guarantee"] == "eps=8"
-    assert "each spent eps=4 on it" in quick(monkeypatch, capsys, tmp_path, "statement", "data.db")[1]
+    assert "each spent eps=4 on it" in quick("statement", "data.db")[1]
     published = json.loads((tmp_path / "model.json").read_text())
     assert published["validation"]["sentence"] == sentence
     assert "holdout" not in published

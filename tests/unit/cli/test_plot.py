@@ -33,8 +33,7 @@ def trained(tmp_path: Path, quick: Quick) -> Path:
     (tmp_path / "d.csv").write_text("\n".join(["delay,origin,late", *lines]) + "\n")
     (tmp_path / "holdout.csv").write_text("\n".join(["delay,origin,late", *lines[:100]]) + "\n")
     (tmp_path / "job.yaml").write_text(JOB)
-    code, out, _ = quick("run", "job.yaml")
-    assert code == 0
+    out = quick.output("run", "job.yaml")
     (tmp_path / "run.jsonl").write_text(out)
     return tmp_path
 

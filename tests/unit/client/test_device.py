@@ -98,7 +98,7 @@ def test_the_note_is_written_before_the_report_is_sent(tmp_path: Path) -> None:
     seen = []
     service.script = []
     with service.running() as url, Device(url, "privunit", notes=str(notes)) as device:
-        device._send = lambda report: seen.append(json.loads(notes.read_text())) or ("learned", "")  # type: ignore[method-assign, func-returns-value]
+        device._send = lambda report: seen.append(json.loads(notes.read_text())) or ("learned", "")
         device.report(PERSON, "True", id="me")
     (note,) = seen[0]["tables"]["reports"].values()
     assert note["report"]["gradient"]
@@ -190,7 +190,7 @@ def test_refused_and_dead_reports_are_told_and_final(answer: dict[str, Any], out
 def another(**model: Any) -> ReportDesk:
     job = definition(**model)
     desk = ReportDesk("privunit", job)
-    desk.show(0, job.build_estimator())  # type: ignore[arg-type]
+    desk.show(0, job.build_estimator())
     return desk
 
 

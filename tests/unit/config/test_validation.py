@@ -35,7 +35,7 @@ def test_the_store_keeps_validation_and_it_belongs_to_the_model() -> None:
     assert config.fingerprint() != job().fingerprint() != job(validation={"share": 0.2}).fingerprint()
     stored = read_definition(config.text())
     assert stored.fingerprint() == config.fingerprint()
-    assert stored.build_estimator().validation == {"share": 0.1}  # type: ignore[attr-defined]
+    assert stored.build_estimator().validation == {"share": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,6 @@ def test_bounds_are_in_the_unit_of_the_column(estimator: str, given: dict[str, A
     assert model.validation.get("bound") == bound
     model.learn_arrays([[0.5]] * 4000, [2.0] * 4000)
     quality = config.quality(model)
-    assert quality is not None
     assert quality.largest == pytest.approx(model.quality.largest * 10)
     assert quality.total.error.value == pytest.approx(model.quality.total.error.value * 10)
     assert job().quality(job().build_estimator()) is None

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import kafka
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +29,8 @@ from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError
 from streamdp.store.snapshot import Counts
-from streamdp.store.store import Store
+from tests.support.kafka_job import counts
+from tests.support.topics import send
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +107,6 @@ def test_records_and_reasons_in_their_places(decoder: Callable[..., AvroDecoder]
         (9, "unknown_category", "c"), (10, "bad_budget", "eps"), (11, "missing", "id"), (15, "tombstone", None),
     ]  # fmt: skip
     assert (batch.positions.tolist(), batch.position) == ([13, 43, 46, 49], {"next": 1})
-    assert batch.subjects is not None
     assert batch.subjects[1] == "é\0"
     assert (batch.y.tolist(), batch.X[0].tolist()) == ([2.0, 2.0, 2.0, 2.0**53], [pytest.approx(0.15), 0, 0, 0, 0])
     assert contents(decoder()([], *places([]), SCHEMA))[1:5] == ((0, 5), b"", b"", [])
@@ -315,7 +314,6 @@ def test_given_columns_stand_in_for_fields(decoder: Callable[..., AvroDecoder]) 
     columns = {"id": ["k0", "k1", "k2", "k3", None, "k5"], "eps": [*["0.25"] * 5, None]}
     batch = decoder()(raw, *places(raw), SCHEMA, columns)
     assert batch.subjects == ["k0", "k5"]
-    assert batch.budgets is not None
     assert (batch.budgets[0], np.isnan(batch.budgets[1])) == (0.25, True)
     assert letters(batch) == [
         (1, "tombstone", None), (2, "not_finite", "a"), (3, "not_avro", None), (4, "missing", "id"),
@@ -487,16 +485,10 @@ def test_a_job_learns_avro_from_a_broker(
         if i % 100 == 0:
             bad = [header + avro(item | {"b": None}, fields), header + avro(item, fields)[:-1], b"\xff{}", b"", None]
             messages += [(b"bad%d" % i, value) for value in bad]
-    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for key, value in messages:
-        producer.send(topic, value, key=key)
-    producer.close()
-
+    send(broker.bootstrap, topic, messages)
     config = load_config(folder / "job.yaml")
     run_worker(config, max_records=len(messages), idle_seconds=20, accepted=NOTHING)
-    counts = [snapshot.counts for snapshot in Store.snapshots(config.store_path, "flows")]
-    total = Counts(*(sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead")))
-    assert total == Counts(300, 0, 15)
+    assert counts(config.store_path, "flows") == Counts(300, 0, 15)
     dead = [json.loads(line) for line in (folder / "dead.jsonl").read_text().splitlines()]
     found = Counter((letter["reason"], letter["column"]) for letter in dead)
     assert found == {

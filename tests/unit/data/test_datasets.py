@@ -69,7 +69,7 @@ def test_logistic_solves_its_score_equation() -> None:
 
 
 @pytest.mark.parametrize("draw", [datasets.linear, datasets.logistic])
-def test_simulations_are_determined_by_the_seed(draw) -> None:  # type: ignore[no-untyped-def]
+def test_simulations_are_determined_by_the_seed(draw) -> None:
     first, again, other = draw(50, 3, seed=1), draw(50, 3, seed=1), draw(50, 3, seed=2)
     np.testing.assert_array_equal(first[0], again[0])
     np.testing.assert_array_equal(first[1], again[1])
@@ -210,7 +210,7 @@ def test_the_budget_depends_on_the_aircraft_alone(flights: pl.DataFrame) -> None
 
 @needs_flights
 @pytest.mark.slow
-def test_flights_csv_reads_back(flights: pl.DataFrame, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_flights_csv_reads_back(flights: pl.DataFrame, tmp_path) -> None:
     train, holdout = tmp_path / "train.csv", tmp_path / "holdout.csv"
     written = datasets.write_flights_csv(train, months=datasets.TRAINING_MONTHS)
     assert written == 308_641
@@ -221,7 +221,7 @@ def test_flights_csv_reads_back(flights: pl.DataFrame, tmp_path) -> None:  # typ
 
 @needs_flights
 @pytest.mark.parametrize("months", [[], [0], [1, 13]])
-def test_flights_csv_refuses_months_that_do_not_exist(months: list[int], tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_flights_csv_refuses_months_that_do_not_exist(months: list[int], tmp_path) -> None:
     path = tmp_path / "flights.csv"
     with pytest.raises(ValueError, match="between 1 and 12"):
         datasets.write_flights_csv(path, months=months)

@@ -84,7 +84,6 @@ def test_a_schema_keeps_times_with_their_records() -> None:
     at[2] = "yesterday"
     frame = pl.DataFrame({"a": [0.5, 0.5, 0.5, None], "y": [1.0] * 4, "who": ["ann"] * 4, "at": at})
     batch = schema.encode(frame, np.arange(4), {})
-    assert batch.times is not None
     assert batch.times.tolist() == [NOW, NOW + 1]
     assert [(letter.position, letter.reason, letter.column) for letter in batch.dead] == [
         (2, "not_a_time", "at"),

@@ -175,7 +175,7 @@ def test_bad_amounts_raise_before_anything_changes(amounts: list[float]) -> None
     with pytest.raises(BudgetError):
         ledger.admit_many(["a", "b"], PureDP(1), np.array(amounts))
     with pytest.raises(SchemaError, match="float"):
-        ledger.admit_many(["a", 7.5], PureDP(1))  # type: ignore[list-item]
+        ledger.admit_many(["a", 7.5], PureDP(1))
     assert ledger.n_subjects == 0
 
 
@@ -242,7 +242,7 @@ def test_caps_are_of_the_ledgers_kind(tmp_path: Path) -> None:
             with pytest.raises(BudgetError):
                 ledger.set_cap("a", bad)
         with pytest.raises(SchemaError):
-            ledger.set_cap(None, "mu=1")  # type: ignore[arg-type]
+            ledger.set_cap(None, "mu=1")
         assert ledger.n_subjects == 0
         ledger.set_cap("a", "mu=1")
         ledger.rollback()
@@ -301,7 +301,6 @@ def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.Monk
                 assert ledger.n_subjects == len(spent)
     with Store(tmp_path / "job.db", "job", "print", cap=PureDP(9)) as store:
         ledger = store.ledger
-        assert ledger is not None
         assert ledger.n_subjects == len(spent) > 3000
         assert all(ledger.spent(person).epsilon == total for person, total in spent.items())
         assert all(ledger.cap_of(person) == PureDP(cap) for person, cap in caps.items())
@@ -563,7 +562,7 @@ def test_threads_with_clones_share_one_cap() -> None:
 def test_a_subject_does_not_say_itself_who_it_is(kind: Any) -> None:
     """A subclass of text or bytes has the same spends as the text, whatever its own methods return."""
 
-    class Other(kind):  # type: ignore[misc]
+    class Other(kind):
         def encode(self, *_: Any, **__: Any) -> bytes:
             return os.urandom(8)
 

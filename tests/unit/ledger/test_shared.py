@@ -57,7 +57,6 @@ def open_store(stores: str, job: str, people: str, cap: Budget = THREE, **more: 
 
 
 def admit(store: Store, *subjects: str, budget: Budget = ONE) -> list[bool]:
-    assert store.ledger is not None
     found: list[bool] = store.ledger.admit_many(subjects, budget).tolist()
     return found
 
@@ -69,7 +68,6 @@ def commit(store: Store, n: int) -> None:
 def spent(people: str, *subjects: str) -> list[float]:
     """What the ledger on disk has of subjects, read by a job that has never charged."""
     with open_store(people + "-reader" if "://" not in people else people, "reader", people) as store:
-        assert store.ledger is not None
         return [store.ledger.spent(subject).epsilon for subject in subjects]
 
 
@@ -150,7 +148,6 @@ def test_random_spends_of_three_jobs_never_pass_a_cap(
     assert max(granted.values()) <= most * (1 + 1e-8)
     assert sum(value > most - 1.01 for value in granted.values()) == 8  # all have used up nearly all of it
     with open_store(f"{tmp_path}/%s.db", "reader", people, cap) as store:
-        assert store.ledger is not None
         for subject, value in granted.items():
             found = store.ledger.spent(subject)
             total = found.mu_squared + found.pure_mu_squared if isinstance(cap, GaussianDP) else found.epsilon
@@ -270,11 +267,9 @@ def test_an_older_owner_of_a_shard_cannot_charge(people: str, tmp_path: Path) ->
     shards, stores = [Shard("t", 0), Shard("t", 1)], f"{tmp_path}/%s.db"
     with open_store(stores, "late", people, shared=True) as old, open_store(stores, "late", people, shared=True) as new:
         old.claim(shards)
-        assert old.ledger is not None
         old.ledger.shard = shards[0]
         assert admit(old, "ann") == [True]
         new.claim(shards[:1])
-        assert new.ledger is not None
         new.ledger.shard = shards[0]
         assert admit(new, "ann") == [True]
         with pytest.raises(FencedError) as caught:
@@ -288,7 +283,6 @@ def test_a_shard_that_changes_hands_takes_its_balances_along(people: str, tmp_pa
     shards, stores = [Shard("t", 0), Shard("t", 1)], f"{tmp_path}/%s.db"
     with open_store(stores, "late", people, shared=True) as old, open_store(stores, "late", people, shared=True) as new:
         old.claim(shards)
-        assert old.ledger is not None
         assert new.ledger is not None
         for shard, subject in zip(shards, ("ann", "bob"), strict=True):
             old.ledger.shard = shard
@@ -314,7 +308,6 @@ def test_charges_of_a_shard_without_a_commit_stay_prepaid(places: tuple[str, str
     shards = [Shard("t", 0), Shard("t", 1)]
     with open_store(stores, "late", people, shared=True) as store:
         store.claim(shards)
-        assert store.ledger is not None
         for shard in shards:
             store.ledger.shard = shard
             assert admit(store, "ann") == [True]
@@ -322,7 +315,6 @@ def test_charges_of_a_shard_without_a_commit_stay_prepaid(places: tuple[str, str
         assert spent(people, "ann") == [2]
     with open_store(stores, "late", people, shared=True) as store:
         store.claim(shards)
-        assert store.ledger is not None
         store.ledger.shard = shards[1]
         assert admit(store, "ann") == [True]
         store.commit_parts({shards[1]: part(1)})
@@ -483,7 +475,6 @@ def test_caps_of_subjects_hold_for_all_jobs(places: tuple[str, str]) -> None:
             commit(b, n)
         a.set_caps({"ann": "eps=1", "Jose\u0301": "eps=2", "Jos\u00e9": "eps=1"})
         assert admit(b, "ann", "Jos\u00e9", "Jos\u00e9") == [False, True, False]
-        assert b.ledger is not None
         with pytest.raises(StoreError, match=r"use Store\.set_caps"):
             b.ledger.set_cap("ann", "eps=2")
         with pytest.raises(BudgetError, match="must be PureDP"):
@@ -618,7 +609,6 @@ def test_another_process_waits_for_a_transaction_only(people: str, tmp_path: Pat
 def test_prepared_records_are_admitted_without_the_database(tmp_path: Path) -> None:
     """Learners of batches prepare first, because admitting must not fail within a batch."""
     with open_store(f"{tmp_path}/%s.db", "a", str(tmp_path / "people.db")) as store:
-        assert store.ledger is not None
         store.ledger.prepare(["ann", "bob", "ann"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shared_rows.SharedRows, "refresh", crash)
@@ -652,12 +642,11 @@ def interrupt_spans(folder: Path, step: int) -> int:
 
         for after in itertools.count(0, step):
             n, spans = n + 2, spans + 1
-            if interrupted(lambda to=n: learn(to), after) <= after:  # type: ignore[misc]
+            if interrupted(lambda to=n: learn(to), after) <= after:
                 break
             interruptions += 1
             b.rollback()
             learn(n)
-            assert a.ledger is not None
             assert a.ledger.spent("bob").records == spans
             by_job = {job.job: job.records for job in ledger_status(people).jobs}
             assert a.ledger.spent("ann").records == spans + by_job["b"]

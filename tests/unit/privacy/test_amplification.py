@@ -343,28 +343,28 @@ def test_there_and_back(local: float, users: int) -> None:
 @pytest.mark.parametrize("budget", [ApproxDP(1, 1e-6), GaussianDP(1), 1.0, None])
 def test_refuses_reports_that_are_not_pure(budget: object) -> None:
     with pytest.raises(BudgetError):
-        shuffled(budget, 10, 1e-6)  # type: ignore[arg-type]
+        shuffled(budget, 10, 1e-6)
 
 
 @pytest.mark.parametrize("central", [PureDP(1), GaussianDP(1), 1.0, None])
 def test_refuses_central_guarantees_without_delta(central: object) -> None:
     with pytest.raises(BudgetError):
-        local_budget(central, 10)  # type: ignore[arg-type]
+        local_budget(central, 10)
 
 
 @pytest.mark.parametrize("delta", [0, 1, -1e-6, math.nan, "small"])
 def test_refuses_deltas_out_of_range(delta: object) -> None:
     with pytest.raises(BudgetError):
-        shuffled(PureDP(1), 10, delta)  # type: ignore[arg-type]
+        shuffled(PureDP(1), 10, delta)
 
 
 @pytest.mark.parametrize("users", [0, -1, 1.5, 10.0, True, None, "10"])
 def test_refuses_what_is_no_number_of_users(users: object) -> None:
     with pytest.raises(ConfigError):
-        shuffled(PureDP(1), users, 1e-6)  # type: ignore[arg-type]
+        shuffled(PureDP(1), users, 1e-6)
     with pytest.raises(ConfigError):
-        local_budget(ApproxDP(1, 1e-6), users)  # type: ignore[arg-type]
+        local_budget(ApproxDP(1, 1e-6), users)
 
 
 def test_takes_the_integers_of_numpy() -> None:
-    assert shuffled(PureDP(1), np.int64(10), 1e-6) == shuffled(PureDP(1), 10, 1e-6)  # type: ignore[arg-type]
+    assert shuffled(PureDP(1), np.int64(10), 1e-6) == shuffled(PureDP(1), 10, 1e-6)

@@ -102,7 +102,7 @@ def test_a_copied_generator_starts_afresh(way) -> None:
 
 
 def learned(**options: object) -> LDPASGDRegressor:
-    model = LDPASGDRegressor(features=["a", "b"], **options)  # type: ignore[arg-type]
+    model = LDPASGDRegressor(features=["a", "b"], **options)
     for i in range(5):
         model.learn_one({"a": 0.5 + i, "b": -0.25}, 1.0)
     return model
@@ -396,7 +396,7 @@ def stream(model: object, n: int, p: int) -> tuple[np.ndarray, np.ndarray, list]
     if isinstance(model, LDPASGDRegressor | LDPSGDRegressor):
         y = rng.standard_normal(n) * 3
         return X, y, y.tolist()
-    labels = model._labels  # type: ignore[attr-defined]
+    labels = model._labels
     index = rng.integers(0, len(labels), n)
     return X, index.astype(float), [labels[i] for i in index]
 

@@ -75,7 +75,7 @@ def test_refuses_other_text(text: str) -> None:
 @pytest.mark.parametrize("value", [None, 1, 1.0, ("eps", 1), b"eps=1"])
 def test_refuses_what_is_not_text(value: object) -> None:
     with pytest.raises(BudgetError):
-        parse_budget(value)  # type: ignore[arg-type]
+        parse_budget(value)
 
 
 @given(budgets)
@@ -97,7 +97,7 @@ def test_a_budget_passes_through() -> None:
 def test_refuses_numbers_out_of_range(bad: object) -> None:
     for make in (PureDP, GaussianDP, lambda v: ApproxDP(v, 1e-6), lambda v: ApproxDP(1, v)):
         with pytest.raises(BudgetError):
-            make(bad)  # type: ignore[arg-type]
+            make(bad)
 
 
 @pytest.mark.parametrize("delta", [1.0, 1.5])
@@ -113,9 +113,9 @@ def test_budgets_are_values() -> None:
     assert PureDP(1) < PureDP(2)
     assert GaussianDP(2) >= GaussianDP(1)
     with pytest.raises(TypeError):
-        _ = PureDP(1) < GaussianDP(2)  # type: ignore[operator]
+        _ = PureDP(1) < GaussianDP(2)
     with pytest.raises(AttributeError):
-        PureDP(1).epsilon = 2  # type: ignore[misc]
+        PureDP(1).epsilon = 2
 
 
 @given(budgets, numbers)
@@ -334,7 +334,7 @@ def test_a_huge_epsilon_can_be_spent() -> None:
 
 def test_a_spend_refuses_what_is_no_budget() -> None:
     with pytest.raises(BudgetError):
-        Spend() + 1.0  # type: ignore[operator]
+        Spend() + 1.0
 
 
 # --- disjoint records

@@ -192,7 +192,7 @@ def test_what_no_agreement_can_be_made_of() -> None:
     with pytest.raises(ConfigError, match="declared features"):
         Agreement(model(features=None))
     with pytest.raises(ConfigError, match="Shuffle"):
-        Agreement(object())  # type: ignore[arg-type]
+        Agreement(object())
     for share in (0.0, 1.1, -1.0):
         with pytest.raises(ConfigError, match="minimum_share"):
             Agreement(model(), minimum_share=share)
@@ -228,7 +228,6 @@ def test_a_mixed_batch_in_parts() -> None:
         assembly = Assembly(params)
         *before, last = [assembly.add(part) for part in parts]
         assert before == [None] * (len(parts) - 1)
-        assert last is not None
         assert last.users == 15
         assert np.array_equal(last.bits, mixed.bits)
     parts = [read_part(text, digest) for text in cut(mixed, digest, place, name, 20)]

@@ -41,7 +41,7 @@ def drawn(display: RunnerDisplay | WorkerDisplay) -> list[list[str]]:
     """The words of each row."""
     console = Console(file=io.StringIO(), width=120)
     console.print(display.table())
-    return [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    return [line.split() for line in console.file.getvalue().splitlines()]
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:

@@ -80,7 +80,6 @@ def test_everything_is_counted_once_and_agrees_with_plain_python(tmp_path: Path)
     assert total(counts) == 100
     assert min(counts.refused, counts.dead) > 0
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
-        assert store.ledger is not None
         assert {s: store.ledger.spent(s).epsilon for s in spent} == pytest.approx(spent)
 
 
@@ -108,13 +107,10 @@ def test_pieces_equal_one_run(tmp_path: Path, seed: int) -> None:
         )
     assert counts == whole
     one, many = Store.snapshot(tmp_path / "whole.db"), Store.snapshot(tmp_path / "pieces.db")
-    assert one is not None
-    assert many is not None
     assert one.position == many.position == {"index": 400}
     spends = []
     for name in ("whole.db", "pieces.db"):
         with Store(tmp_path / name, "job", "f", cap=CAP) as store:
-            assert store.ledger is not None
             spends.append([store.ledger.spent(f"s{i}") for i in range(13)])
     assert spends[0] == spends[1]
 
@@ -124,7 +120,6 @@ def test_the_same_seed_and_any_commit_interval_give_the_same_model(tmp_path: Pat
     for name, interval in (("a.db", 7), ("b.db", 100)):
         run(tmp_path / name, MemorySource(items(60), ["a", "b"]), commit_records=interval)
         snapshot = Store.snapshot(tmp_path / name)
-        assert snapshot is not None
         states.append(snapshot.state["state"])
     np.testing.assert_array_equal(*states)
 
@@ -135,7 +130,6 @@ def test_abort_commits_what_was_counted_and_the_next_run_goes_on(tmp_path: Path)
     with pytest.raises(SourceError):
         run(tmp_path / "a.db", source, commit_records=10)
     snapshot = Store.snapshot(tmp_path / "a.db")
-    assert snapshot is not None
     assert total(snapshot.counts) == 25
     counts = run(tmp_path / "a.db", source, commit_records=10)
     assert total(counts) == 35
@@ -163,7 +157,6 @@ def test_any_other_error_leaves_the_last_commit(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         run(tmp_path / "a.db", Broken(items(30), ["a", "b"]), commit_records=10)
     snapshot = Store.snapshot(tmp_path / "a.db")
-    assert snapshot is not None
     assert total(snapshot.counts) == 10
     assert total(run(tmp_path / "a.db", MemorySource(items(30), ["a", "b"]))) == 30
 
@@ -174,7 +167,6 @@ def test_nothing_is_shown_before_it_is_committed(tmp_path: Path) -> None:
 
     def publish(snapshot: Snapshot) -> None:
         on_disk = Store.snapshot(path)
-        assert on_disk is not None
         assert on_disk.seq == snapshot.seq
         np.testing.assert_array_equal(on_disk.state["state"], snapshot.state["state"])
         shown.append(snapshot)
@@ -363,7 +355,6 @@ def test_an_unfinished_batch_is_learned_again_after_a_crash(tmp_path: Path) -> N
     with pytest.raises(Crash):
         job(Crashing(stream, ["a", "b"], 20))
     crashed = Store.snapshot(tmp_path / "a.db")
-    assert crashed is not None
     assert (crashed.counts.learned, crashed.position) == (16, {"index": 16})
     assert job(MemorySource(stream, ["a", "b"])) == Counts(60, 0, 0)
 
@@ -385,7 +376,6 @@ def test_a_signal_finishes_the_batch_commits_and_restores_the_handlers(tmp_path:
     counts = run(tmp_path / "a.db", Slow(items(1000), ["a", "b"]), on_progress=interrupt)
     assert 20 <= total(counts) < 1000
     snapshot = Store.snapshot(tmp_path / "a.db")
-    assert snapshot is not None
     assert snapshot.counts == counts
     assert snapshot.position == {"index": total(counts)}
     assert signal.getsignal(number) is before
@@ -476,7 +466,7 @@ def test_a_last_batch_that_does_not_close_is_told_and_left_after_a_stop(tmp_path
     clock, told, gate = FakeClock(), list[float](), threading.Event()
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
         estimator = model(store)
-        estimator.close_batch = lambda: assert_set(gate)  # type: ignore[method-assign]
+        estimator.close_batch = lambda: assert_set(gate)
 
         def waiting(message: str) -> None:
             told.append(clock())

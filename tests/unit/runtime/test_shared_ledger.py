@@ -70,7 +70,6 @@ def test_two_runs_at_once_share_the_cap(tmp_path: Path, conflicts: list[LedgerCo
     found = {job.job: job.records for job in ledger_status(tmp_path / "people.db").jobs}
     assert found == {"a": one.learned, "b": two.learned}
     with open_store(tmp_path, "reader") as store:
-        assert store.ledger is not None
         assert {s: store.ledger.spent(s).records for s in good} == {s: min(6, 2 * n) for s, n in good.items()}
 
 
@@ -127,7 +126,6 @@ def test_two_workers_of_two_jobs_share_the_cap(
     work("b", 4)
     people_of = {item[2] for stream in given.values() for item in stream if item is not BAD}
     with Store(tmp_path / "reader.db", "reader", "f", cap=cap, ledger=people) as store:
-        assert store.ledger is not None
         spends = {subject: store.ledger.spent(subject).records for subject in people_of}
     assert max(spends.values()) == 4
     learned = dict.fromkeys("ab", 0)

@@ -38,6 +38,7 @@ from tests.support.shards import (
     MOST,
     SIZE,
     ScriptedShards,
+    Streams,
     check_exact,
     found,
     replay,
@@ -45,6 +46,17 @@ from tests.support.shards import (
     spends,
     streams,
 )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a store."""
+    return tmp_path / "a.db"
+
+
+@pytest.fixture
+def given() -> Streams:
+    return streams(2, 500, 0)
 
 
 def work(path: Path, source: ScriptedShards, **options: Any) -> int:
@@ -75,13 +87,12 @@ def test_every_record_counts_once_and_commits_are_at_boundaries(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(tmp_path: Path, seed: int) -> None:
+def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(path: Path, seed: int) -> None:
     given = streams(2, 600, seed)
     first, second = given
     source = ScriptedShards(given, seed)
 
     source.events[5 + seed] = lambda: source.rebalance(revoked=[first])
-    path = tmp_path / "a.db"
     work(path, source, commit_seconds=60.0, commit_records=10_000)
     taken = found(path)[first]
     assert 0 < taken.position["index"] < 600
@@ -93,7 +104,7 @@ def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(tmp_path: Path,
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.slow
-def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed(tmp_path: Path, seed: int) -> None:
+def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed(path: Path, seed: int) -> None:
     """Positions and counts are exact; a spend whose record came after the last boundary of its shard, and was committed
     with another boundary, may count twice: never too few.
     """
@@ -102,7 +113,6 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed
     def crash() -> None:
         raise Crash
 
-    path = tmp_path / "a.db"
     source = ScriptedShards(given, seed)
     source.events[4 + seed] = crash
     with pytest.raises(Crash):
@@ -124,7 +134,7 @@ def test_after_a_crash_unfinished_batches_are_learned_again_and_no_cap_is_passed
         assert counts[-1].learned - last.counts.learned <= 4 * SIZE
 
 
-def test_a_source_that_fails_closes_the_batches_and_commits(tmp_path: Path) -> None:
+def test_a_source_that_fails_closes_the_batches_and_commits(path: Path) -> None:
     given = streams(2, 600, 1)
     source = ScriptedShards(given)
 
@@ -135,7 +145,6 @@ def test_a_source_that_fails_closes_the_batches_and_commits(tmp_path: Path) -> N
         raise SourceError("it is over")
 
     source.events[6] = fail
-    path = tmp_path / "a.db"
     with pytest.raises(SourceError, match="it is over"):
         work(path, source, commit_records=10_000)
     for shard, snapshot in found(path).items():
@@ -166,7 +175,7 @@ class FragileStore(Store):
 class Watcher(Observer):
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.retries: list[str] = []
+        self.told: list[tuple[float, str, str]] = []
         self.committed_at: list[float] = []
         self.mine: list[set[Shard]] = []
         self.rollbacks = 0
@@ -181,7 +190,11 @@ class Watcher(Observer):
         self.mine.append(set(shards))
 
     def on_retry(self, kind: str, message: str) -> None:
-        self.retries.append(kind)
+        self.told.append((self.clock(), kind, message))
+
+    @property
+    def retries(self) -> list[str]:
+        return [kind for _, kind, _ in self.told]
 
 
 def fragile(path: Path) -> FragileStore:
@@ -199,10 +212,16 @@ def watched(source: ScriptedShards, store: Store, *, idle: float = 1.0, **option
     return watcher
 
 
+def finish(path: Path, given: Streams) -> None:
+    """Learn the rest; then all was counted once."""
+    with fragile(path) as store:
+        watched(ScriptedShards(given), store)
+    check_exact(path, given)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_outage_is_waited_for_with_growing_delays(tmp_path: Path, when: str) -> None:
+def test_an_outage_is_waited_for_with_growing_delays(path: Path, given: Streams, when: str) -> None:
     """A commit that is repeated counts once, whether the first one failed or only its answer was lost."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     source = ScriptedShards(given)
     with fragile(path) as store:
 
@@ -218,8 +237,8 @@ def test_an_outage_is_waited_for_with_growing_delays(tmp_path: Path, when: str) 
     check_exact(path, given)
 
 
-def test_a_worker_that_was_stopped_gives_an_outage_up(tmp_path: Path) -> None:
-    given, path = streams(1, 500, 0), tmp_path / "a.db"
+def test_a_worker_that_was_stopped_gives_an_outage_up(path: Path) -> None:
+    given = streams(1, 500, 0)
     source = ScriptedShards(given)
     with fragile(path) as store:
         worker = Worker(source, lambda: model(store), store, **source.timing)
@@ -228,14 +247,12 @@ def test_a_worker_that_was_stopped_gives_an_outage_up(tmp_path: Path) -> None:
             worker.stop()
             raise StoreUnavailableError("no answer")
 
-        store.before = fail  # type: ignore[method-assign]
+        store.before = fail
         with pytest.raises(StoreUnavailableError):
             worker.run()
     assert GIVE_UP_S < source.clock() < GIVE_UP_S + 4
     assert not found(path)
-    with fragile(path) as store:
-        watched(ScriptedShards(given), store)
-    check_exact(path, given)
+    finish(path, given)
 
 
 def soon(futures: Sequence[concurrent.futures.Future[Any]], seconds: float) -> None:
@@ -261,17 +278,16 @@ class Paused(ScriptedShards):
         return super().poll(max_records, timeout_s)
 
 
-def test_a_long_call_pauses_the_source_and_keeps_polling(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_a_long_call_pauses_the_source_and_keeps_polling(path: Path, given: Streams) -> None:
     source, answer = Paused(given), threading.Event()
 
     def poll(number: int) -> None:
         if number == 20:
             answer.set()
 
-    source.while_paused = poll  # type: ignore[method-assign]
+    source.while_paused = poll
     with fragile(path) as store:
-        store.before = lambda number: assert_set(answer)  # type: ignore[method-assign]
+        store.before = lambda number: assert_set(answer)
         watcher = watched(source, store, wait=soon)
     assert source.paused_polls >= 20
     assert source.pauses < source.paused_polls
@@ -293,12 +309,11 @@ def slow_to_close(store: Store, closing: threading.Event, gate: threading.Event)
         assert_set(gate)
         close_batch()
 
-    estimator.close_batch = close_slowly  # type: ignore[method-assign]
+    estimator.close_batch = close_slowly
     return estimator
 
 
-def test_a_worker_stays_in_its_group_while_its_last_batches_close(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_a_worker_stays_in_its_group_while_its_last_batches_close(path: Path, given: Streams) -> None:
     source, closing, gate, polls = Paused(given), threading.Event(), threading.Event(), list[int]()
 
     def poll(number: int) -> None:
@@ -307,7 +322,7 @@ def test_a_worker_stays_in_its_group_while_its_last_batches_close(tmp_path: Path
         if len(polls) == 20:
             gate.set()
 
-    source.while_paused = poll  # type: ignore[method-assign]
+    source.while_paused = poll
     with fragile(path) as store:
         timing = source.timing | {"wait": soon}
         Worker(source, lambda: slow_to_close(store, closing, gate), store, **timing).run(idle_seconds=1.0)
@@ -315,9 +330,8 @@ def test_a_worker_stays_in_its_group_while_its_last_batches_close(tmp_path: Path
     check_exact(path, given)
 
 
-def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(tmp_path: Path) -> None:
+def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(path: Path, given: Streams) -> None:
     """The next owner of the shard learns the batch again."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, second = given
     source, closing, gate = Paused(given), threading.Event(), threading.Event()
 
@@ -326,7 +340,7 @@ def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(tmp_path: Pat
         source.rebalance(revoked=[first])
 
     source.events = {6: revoke}
-    source.while_paused = lambda number: gate.set() if closing.is_set() else None  # type: ignore[method-assign]
+    source.while_paused = lambda number: gate.set() if closing.is_set() else None
     with fragile(path) as store:
         watcher = Watcher(source.clock)
         options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
@@ -337,14 +351,13 @@ def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(tmp_path: Pat
     assert found(path)[first].position["index"] == 0
 
 
-def test_readers_see_how_many_records_open_batches_hold(tmp_path: Path) -> None:
+def test_readers_see_how_many_records_open_batches_hold(path: Path, given: Streams) -> None:
     """Also while other shards are committed, and at the end of a worker that cannot close its batches."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     with fragile(path) as store:
 
         def build() -> PanPrivateRegressor:
             estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=SIZE, ledger=store.ledger)
-            estimator.close_batch = lambda: None  # type: ignore[method-assign]
+            estimator.close_batch = lambda: None
             return estimator
 
         source = ScriptedShards(given)
@@ -361,9 +374,8 @@ def test_readers_see_how_many_records_open_batches_hold(tmp_path: Path) -> None:
         assert found(path)[shard].waiting == 5
 
 
-def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_path: Path) -> None:
+def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(path: Path, given: Streams) -> None:
     """And the shard comes back at once."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, second = given
     source, answer = Paused(given), threading.Event()
     with fragile(path) as store:
@@ -380,8 +392,8 @@ def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_p
                 third.set()
                 assert_set(answer)
 
-        source.while_paused = poll  # type: ignore[method-assign]
-        store.before = commit  # type: ignore[method-assign]
+        source.while_paused = poll
+        store.before = commit
         watcher = watched(source, store, wait=soon)
     assert {second} in watcher.mine
     assert watcher.mine[-1] == {first, second}
@@ -389,8 +401,7 @@ def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(tmp_p
     check_exact(path, given)
 
 
-def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(path: Path, given: Streams) -> None:
     first, second = given
     source, answer = Paused(given), threading.Event()
 
@@ -400,7 +411,7 @@ def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(tmp_path: Path) -
         else:
             answer.set()
 
-    source.while_paused = poll  # type: ignore[method-assign]
+    source.while_paused = poll
     with fragile(path) as store:
         claim = store.claim
 
@@ -408,7 +419,7 @@ def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(tmp_path: Path) -
             assert_set(answer)
             return claim(shards)
 
-        store.claim = claim_slowly  # type: ignore[method-assign]
+        store.claim = claim_slowly
         watcher = watched(source, store, wait=soon)
         assert set(watcher.mine[-1]) == set(found(path)) == {second}
         with pytest.raises(FencedError):  # the claim itself was given up
@@ -426,19 +437,22 @@ def slow(store: Store, gate: threading.Event) -> LDPASGDRegressor:
         assert_set(gate)
         return learn(*arguments)
 
-    estimator.learn_arrays = learn_slowly  # type: ignore[method-assign]
+    estimator.learn_arrays = learn_slowly
     return estimator
+
+
+def learned(worker: Worker) -> None:
+    """Wait until the current batch is learned."""
+    concurrent.futures.wait([worker._thread.call])
 
 
 def close(gate: threading.Event, worker: Worker) -> None:
     """Before the next batch."""
-    assert worker._thread.call is not None
-    concurrent.futures.wait([worker._thread.call])
+    learned(worker)
     gate.clear()
 
 
-def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(path: Path, given: Streams) -> None:
     first, second = given
     source, gate = Paused(given), threading.Event()
     gate.set()
@@ -458,17 +472,15 @@ def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(t
                 source.rebalance(lost=[first])
 
         source.events = {6: stop}
-        source.while_paused = poll  # type: ignore[method-assign]
+        source.while_paused = poll
         worker.run()
         assert store.commits == 1  # of where the shards begin
-    with fragile(path) as store:
-        watched(ScriptedShards(given), store)
-    check_exact(path, given)
+    finish(path, given)
 
 
-def test_a_shard_without_a_commit_is_read_again_from_where_it_began(tmp_path: Path) -> None:
+def test_a_shard_without_a_commit_is_read_again_from_where_it_began(path: Path) -> None:
     """Even if another place would be its beginning by now."""
-    given, path = streams(1, 500, 0), tmp_path / "a.db"
+    given = streams(1, 500, 0)
     (shard,) = given
 
     class Latest(ScriptedShards):
@@ -484,14 +496,13 @@ def test_a_shard_without_a_commit_is_read_again_from_where_it_began(tmp_path: Pa
             if number == 1:
                 raise LedgerConflictError("another worker spent from the same subjects")
 
-        store.before = conflict  # type: ignore[method-assign]
+        store.before = conflict
         watched(Latest(given), store)
     assert (found(path)[shard].position, total(found(path)[shard].counts)) == ({"index": 500}, 400)
 
 
-def test_a_rebalance_does_not_wait_for_a_slow_batch(tmp_path: Path) -> None:
+def test_a_rebalance_does_not_wait_for_a_slow_batch(path: Path, given: Streams) -> None:
     """Then the batch is rolled back, and the next owner of the shard learns it again."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, second = given
     source, gate = Paused(given), threading.Event()
     gate.set()
@@ -501,7 +512,7 @@ def test_a_rebalance_does_not_wait_for_a_slow_batch(tmp_path: Path) -> None:
         options: dict[str, Any] = {"wait": soon, "observers": [watcher], "commit_seconds": 60.0}
         worker = Worker(source, lambda: slow(store, gate), store, **(source.timing | options))
         source.events = {6: lambda: close(gate, worker), 7: lambda: source.rebalance(revoked=[first])}
-        source.while_paused = lambda number: gate.set()  # type: ignore[method-assign]
+        source.while_paused = lambda number: gate.set()
         worker.run(idle_seconds=1.0)
     assert watcher.mine[-1] == {second}
     assert watcher.rollbacks == 1
@@ -511,8 +522,8 @@ def test_a_rebalance_does_not_wait_for_a_slow_batch(tmp_path: Path) -> None:
     check_exact(path, given)
 
 
-def test_a_conflict_rolls_every_shard_back(tmp_path: Path) -> None:
-    given, path = streams(3, 500, 0), tmp_path / "a.db"
+def test_a_conflict_rolls_every_shard_back(path: Path) -> None:
+    given = streams(3, 500, 0)
     source = ScriptedShards(given)
     with fragile(path) as store:
 
@@ -520,7 +531,7 @@ def test_a_conflict_rolls_every_shard_back(tmp_path: Path) -> None:
             if number in (3, 4, 8):
                 raise LedgerConflictError("another worker spent from the same subjects")
 
-        store.before = conflict  # type: ignore[method-assign]
+        store.before = conflict
         watcher = watched(source, store)
     assert watcher.retries == ["conflict"] * 3
     assert watcher.rollbacks == 3
@@ -528,8 +539,7 @@ def test_a_conflict_rolls_every_shard_back(tmp_path: Path) -> None:
     check_exact(path, given)
 
 
-def test_a_shard_that_another_worker_claimed_by_mistake_is_claimed_again(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_a_shard_that_another_worker_claimed_by_mistake_is_claimed_again(path: Path, given: Streams) -> None:
     first, second = given
     source = ScriptedShards(given)
     fenced_at: list[float] = []
@@ -548,8 +558,7 @@ def test_a_shard_that_another_worker_claimed_by_mistake_is_claimed_again(tmp_pat
     check_exact(path, given)
 
 
-def test_a_silent_source_is_asked_again(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_a_silent_source_is_asked_again(path: Path, given: Streams) -> None:
 
     class Silent(ScriptedShards):
         starts = 0
@@ -571,19 +580,13 @@ def test_a_silent_source_is_asked_again(tmp_path: Path) -> None:
     check_exact(path, given)
 
 
-def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(path: Path, given: Streams) -> None:
     class Forming(ScriptedShards):
         settled = property(lambda self: self.polls >= 600)
 
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     source = Forming(given)
     source.assigned()  # nobody will claim them
-    told: list[tuple[float, str, str]] = []
     changed: list[float] = []
-
-    class Listener(Watcher):
-        def on_retry(self, kind: str, message: str) -> None:
-            told.append((source.clock(), kind, message))
 
     def change(**shards: Any) -> None:
         changed.append(source.clock())
@@ -596,7 +599,7 @@ def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_pa
         600: lambda: change(assigned=given),
     }
     with fragile(path) as store:
-        watched(source, store, observers=[Listener(source.clock)])
+        told = watched(source, store).told
     _, lost, _ = changed
     expected = [REPORT_AFTER_S, 2 * REPORT_AFTER_S, lost + REPORT_AFTER_S]
     assert [moment for moment, _, _ in told] == pytest.approx(expected, abs=0.5)
@@ -605,16 +608,9 @@ def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(tmp_pa
     check_exact(path, given)
 
 
-def test_a_call_of_the_store_that_does_not_return_is_told(tmp_path: Path) -> None:
+def test_a_call_of_the_store_that_does_not_return_is_told(path: Path, given: Streams) -> None:
     """A commit waits in the database, for a standby that is away or for a lock: there is no error to tell."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
-    source, answer, told = Paused(given), threading.Event(), list[tuple[str, str]]()
-
-    class Listener(Watcher):
-        def on_retry(self, kind: str, message: str) -> None:
-            told.append((kind, message))
-
-    began = list[float]()
+    source, answer, began = Paused(given), threading.Event(), list[float]()
 
     def poll(number: int) -> None:
         began.append(source.clock())
@@ -623,12 +619,12 @@ def test_a_call_of_the_store_that_does_not_return_is_told(tmp_path: Path) -> Non
         if source.clock() - began[0] > 2.5 * REPORT_AFTER_S:
             answer.set()
 
-    source.while_paused = poll  # type: ignore[method-assign]
+    source.while_paused = poll
     with fragile(path) as store:
-        store.before = lambda number: assert_set(answer)  # type: ignore[method-assign]
-        watched(source, store, wait=soon, observers=[Listener(source.clock)])
-    assert [kind for kind, _ in told] == ["waiting", "waiting"]
-    assert all("a call has not returned for 30 s: the database does not end it" in message for _, message in told)
+        store.before = lambda number: assert_set(answer)
+        told = watched(source, store, wait=soon).told
+    assert [kind for _, kind, _ in told] == ["waiting", "waiting"]
+    assert all("a call has not returned for 30 s: the database does not end it" in message for _, _, message in told)
     check_exact(path, given)
 
 
@@ -649,30 +645,19 @@ def hanging(store: FragileStore) -> Iterator[tuple[threading.Event, Wait]]:
         while not concurrent.futures.wait(futures, 0.001).done and not hangs.is_set():
             pass
 
-    store.before = before  # type: ignore[method-assign]
+    store.before = before
     try:
         yield answer, wait
     finally:
         answer.set()
 
 
-def learned(worker: Worker) -> None:
-    """Wait until the current batch is learned."""
-    assert worker._thread.call is not None
-    concurrent.futures.wait([worker._thread.call])
-
-
 @pytest.mark.parametrize("moved", ["revoked", "lost"])
-def test_a_commit_that_does_not_return_within_a_rebalance_is_told(tmp_path: Path, moved: str) -> None:
+def test_a_commit_that_does_not_return_within_a_rebalance_is_told(path: Path, given: Streams, moved: str) -> None:
     """The rebalance goes on, and what the commit has written when it returns counts once."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, second = given
-    source, told, moves = Paused(given), list[tuple[float, str]](), list[str]()
-
-    class Listener(Watcher):
-        def on_retry(self, kind: str, message: str) -> None:
-            told.append((source.clock(), kind))
-
+    source, moves = Paused(given), list[str]()
+    watcher = Watcher(source.clock)
     with fragile(path) as store, hanging(store) as (answer, wait):
 
         def revoke() -> None:
@@ -680,32 +665,30 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(tmp_path: Path
             source.rebalance(revoked=[first])
 
         def poll(number: int) -> None:
-            if told and not moves:
+            if watcher.told and not moves:
                 moves.append(moved)
                 source.rebalance(**{moved: [second]})
-            if len(told) == 3:
+            if len(watcher.told) == 3:
                 answer.set()
             source.clock.sleep(0.2)
 
         source.events = {6: revoke}
-        source.while_paused = poll  # type: ignore[method-assign]
-        watcher = Listener(source.clock)
+        source.while_paused = poll
         options: dict[str, Any] = {"wait": wait, "observers": [watcher], "commit_records": 10_000}
         worker = Worker(source, lambda: model(store), store, **(source.timing | options))
         worker.run(idle_seconds=1.0)
-        assert [kind for _, kind in told] == ["store", "waiting", "waiting"]
-        assert told[2][0] - told[1][0] == pytest.approx(REPORT_AFTER_S, abs=0.5)
+        assert watcher.retries == ["store", "waiting", "waiting"]
+        assert watcher.told[2][0] - watcher.told[1][0] == pytest.approx(REPORT_AFTER_S, abs=0.5)
         assert watcher.mine[-1] == set()
         assert store.commits == 2
-    with fragile(path) as store:
-        watched(ScriptedShards(given), store)
-    check_exact(path, given)
+    finish(path, given)
 
 
 @pytest.mark.parametrize("within", ["rebalance", "loop"])
-def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path: Path, within: str) -> None:
+def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(
+    path: Path, given: Streams, within: str
+) -> None:
     """What it had not committed is learned by the next run; that commit may still count."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, _ = given
     source, began, returned = Paused(given), list[float](), threading.Event()
     clock = source.clock
@@ -723,8 +706,8 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path
             if began and clock() > began[0] + 60.0:
                 answer.set()  # then it does not raise
 
-        source.while_paused = poll  # type: ignore[method-assign]
-        store.after = lambda number: returned.set() if number == 2 else None  # type: ignore[method-assign]
+        source.while_paused = poll
+        store.after = lambda number: returned.set() if number == 2 else None
         if within == "rebalance":
             source.events = {6: revoke}
         options = {"wait": wait, "commit_records": 10_000 if within == "rebalance" else 50}
@@ -735,9 +718,7 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(tmp_path
         store.close()  # it does not wait for the call either
         assert not answer.is_set()
     assert returned.wait(30)
-    with fragile(path) as store:
-        watched(ScriptedShards(given), store)
-    check_exact(path, given)
+    finish(path, given)
 
 
 class Letters:
@@ -750,9 +731,8 @@ class Letters:
     def resume(self, places: Mapping[Shard, Any]) -> None: ...
 
 
-def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(tmp_path: Path) -> None:
+def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(path: Path, given: Streams) -> None:
     """While its dead letters are written. It comes back at once, and what is spent for it then is spent once."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, second = given
     source, asked, answer = Paused(given), threading.Event(), threading.Event()
 
@@ -762,7 +742,7 @@ def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(tmp_pa
             source.rebalance(assigned=[first])
             answer.set()
 
-    source.while_paused = poll  # type: ignore[method-assign]
+    source.while_paused = poll
     with fragile(path) as store:
         check = store.check_claims
 
@@ -771,7 +751,7 @@ def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(tmp_pa
             assert_set(answer)
             check(shards)
 
-        store.check_claims = check_slowly  # type: ignore[method-assign]
+        store.check_claims = check_slowly
         claimed = Counter[Shard]()
         claim = store.claim
 
@@ -779,15 +759,15 @@ def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(tmp_pa
             claimed.update(shards)
             return claim(shards)
 
-        store.claim = count  # type: ignore[method-assign]
+        store.claim = count
         options = {"wait": soon, "dead_letters": Letters(), "idle": 2 * RECLAIM_AFTER_S}
         watched(source, store, **options)
     assert claimed == {first: 2, second: 1}
     check_exact(path, given)
 
 
-def test_a_broker_that_is_away_when_a_worker_joins_is_waited_for(tmp_path: Path) -> None:
-    given, path = streams(1, 500, 0), tmp_path / "a.db"
+def test_a_broker_that_is_away_when_a_worker_joins_is_waited_for(path: Path) -> None:
+    given = streams(1, 500, 0)
 
     class Away(ScriptedShards):
         asked = 0
@@ -811,15 +791,14 @@ def test_a_worker_that_is_stopped_before_it_joins_ends(tmp_path: Path) -> None:
         worker.stop()
         raise SourceUnavailableError("no answer")
 
-    source.subscribe = away  # type: ignore[method-assign]
+    source.subscribe = away
     with fragile(tmp_path / "a.db") as store:
         worker = Worker(source, lambda: model(store), store, **source.timing)
         assert worker.run() == 0
 
 
-def test_what_cannot_be_read_is_passed_and_committed(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_passed_and_committed(path: Path, given: Streams) -> None:
     """A shard goes on after it; what was polled and not learned yet is no gap."""
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
     first, second = given
 
     class Gap(ScriptedShards):
@@ -835,8 +814,7 @@ def test_what_cannot_be_read_is_passed_and_committed(tmp_path: Path) -> None:
     assert source.clock() - watcher.committed_at[-1] > 5  # it was not the last commit that passed the gap
 
 
-def test_shards_that_are_lost_take_the_spends_of_all_back(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_shards_that_are_lost_take_the_spends_of_all_back(path: Path, given: Streams) -> None:
     first, second = given
     source = ScriptedShards(given)
     source.events[6] = lambda: source.rebalance(lost=[first])
@@ -848,8 +826,8 @@ def test_shards_that_are_lost_take_the_spends_of_all_back(tmp_path: Path) -> Non
     check_exact(path, given)
 
 
-def test_seconds_commit_too(tmp_path: Path) -> None:
-    given, path = streams(2, 1000, 0), tmp_path / "a.db"
+def test_seconds_commit_too(path: Path) -> None:
+    given = streams(2, 1000, 0)
     source = ScriptedShards(given)
     source.events = dict.fromkeys(range(100), lambda: source.clock.sleep(0.5))
     with fragile(path) as store:
@@ -860,9 +838,8 @@ def test_seconds_commit_too(tmp_path: Path) -> None:
     check_exact(path, given)
 
 
-def test_too_many_bad_records_commit_what_was_learned(tmp_path: Path) -> None:
+def test_too_many_bad_records_commit_what_was_learned(path: Path) -> None:
     given = {Shard("topic", 0): [*streams(1, 500, 0)[Shard("topic", 0)], *[BAD] * 30]}
-    path = tmp_path / "a.db"
     with fragile(path) as store, pytest.raises(TooManyBadRecordsError, match=r"topic/0: .* in a row"):
         watched(ScriptedShards(given), store, max_bad_in_a_row=20)
     snapshot = found(path)[Shard("topic", 0)]
@@ -870,8 +847,7 @@ def test_too_many_bad_records_commit_what_was_learned(tmp_path: Path) -> None:
     assert snapshot.counts == replay(given[Shard("topic", 0)])[0][snapshot.position["index"]]
 
 
-def test_a_run_of_some_records_ends_with_them(tmp_path: Path) -> None:
-    given, path = streams(2, 500, 0), tmp_path / "a.db"
+def test_a_run_of_some_records_ends_with_them(path: Path, given: Streams) -> None:
     with fragile(path) as store:
         source = ScriptedShards(given)
         worker = Worker(source, lambda: model(store), store, **source.timing)

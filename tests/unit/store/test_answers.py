@@ -48,7 +48,7 @@ def test_a_commit_that_fails_remembers_nothing(tmp_path: Path) -> None:
         key = answers.digest(b"learn", b"a")
 
         def fails(connection: object, version: int) -> None:
-            answers.write(connection, {key: (key, 1)})  # type: ignore[arg-type]
+            answers.write(connection, {key: (key, 1)})
             raise RuntimeError
 
         with pytest.raises(RuntimeError):
@@ -76,7 +76,6 @@ def test_a_commit_with_a_known_key_is_refused_until_the_key_is_old(place: str) -
         with pytest.raises(ConflictError):
             commit(store, answers, 2, b"c", b"b")
         snapshot = store.load()
-        assert snapshot is not None
         assert snapshot.counts == Counts(1)
         assert answers.recall([answers.digest(b"learn", b"c")]) == {}
         clock.sleep(3600)

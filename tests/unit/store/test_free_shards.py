@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from streamdp.data.records import WHOLE, Shard
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
-
-PATIENCE_S = 120.0
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """The server ends sessions a moment after their connections."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+from tests.support.waiting import wait_until
 
 
 def test_a_shard_has_one_holder_and_the_next_one_has_the_next_epoch(server_database: str) -> None:
@@ -31,12 +20,11 @@ def test_a_shard_has_one_holder_and_the_next_one_has_the_next_epoch(server_datab
             with Store(server_database, "late", "1", shared=True) as third:
                 assert third.claim_free(2, add=True) is None
                 assert Store.held_shards(server_database, "late") == [0, 1]
-                first.close()
-                until(lambda: third.claim_free(2, add=False) == WHOLE)
+                first.close()  # the server ends its session a moment later
+                wait_until(lambda: third.claim_free(2, add=False) == WHOLE)
                 snapshot = third.load()
-                assert snapshot is not None
                 assert (snapshot.counts, snapshot.epoch) == (Counts(1), 2)
-    until(lambda: Store.held_shards(server_database, "late") == [])
+    wait_until(lambda: Store.held_shards(server_database, "late") == [])
 
 
 def test_a_file_has_one_shard_for_whoever_has_opened_it(tmp_path: Path) -> None:

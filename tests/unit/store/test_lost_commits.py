@@ -29,7 +29,6 @@ SUBJECTS = [f"{i}-{j}" for i in range(COMMITS) for j in range(3)]
 def learn(store: Store, commits: int) -> None:
     last = store.load()
     done = 0 if last is None else last.counts.learned
-    assert store.ledger is not None
     for i in range(done, done + commits):
         store.ledger.admit_many([*SUBJECTS[3 * i : 3 * i + 3], "all"], PureDP(1))
         store.commit({"theta": [float(i)] * 200}, {"row": i + 1}, Counts(i + 1))
@@ -55,8 +54,6 @@ def crashed(folder: Path, checkpointed: int | None = None) -> Path:
 def content(path: Path) -> tuple[Any, ...]:
     with open_store(path) as store:
         snapshot = store.load()
-        assert snapshot is not None
-        assert store.ledger is not None
         spent = [store.ledger.spent(subject).records for subject in [*SUBJECTS, "all"]]
         return snapshot.seq, snapshot.position, snapshot.counts, snapshot.state, spent
 
@@ -250,7 +247,6 @@ def test_the_log_is_moved_into_the_database_from_time_to_time(tmp_path: Path, mo
             alone = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)  # without the log
             (row,) = alone.execute("SELECT learned FROM shards").fetchall() or [(0,)]
             alone.close()
-            assert last is not None
             assert (row == (last.counts.learned,)) is moved
 
 

@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -51,6 +50,7 @@ from streamdp.store.state_codec import decode_state, encode_state
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
+from tests.support.proxy import Proxy
 
 CAP = PureDP(1)
 STATE: dict[str, Any] = {
@@ -63,6 +63,12 @@ STATE: dict[str, Any] = {
 on_a_server = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a store."""
+    return tmp_path / "job.db"
+
+
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A server that a test may kill and start again."""
@@ -72,7 +78,6 @@ def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 def make(path: Path | str, commits: int = 1, **options: Any) -> None:
     with Store(path, "trips", "print", cap=CAP, config="job: trips", **options) as store:
-        assert store.ledger is not None
         for i in range(commits):
             store.ledger.admit_many([f"subject-{i}", "everyone"], PureDP(0.5))
             store.commit(STATE, {"row": i + 1}, Counts(i + 1, 0, 0))
@@ -120,7 +125,6 @@ def test_what_is_committed_is_loaded(place: str) -> None:
         before = time.time()
         store.commit(STATE, {"row": 7, "file": "ü"}, Counts(5, 1, 2))
         snapshot = store.load()
-        assert snapshot is not None
         assert equal(snapshot.state, STATE)
         assert snapshot.position == {"row": 7, "file": "ü"}
         assert (snapshot.counts, snapshot.seq) == (Counts(5, 1, 2), 1)
@@ -129,7 +133,6 @@ def test_what_is_committed_is_loaded(place: str) -> None:
     with Store(place if "://" in place else f"sqlite:///{place}", "trips", "print", config="new text") as store:
         store.commit({}, {}, Counts(6, 1, 2))
     final = Store.snapshot(place, "trips")
-    assert final is not None
     assert (final.seq, final.config, final.job, final.fingerprint) == (2, "new text", "trips", "print")
     assert (final.shard, final.epoch) == (WHOLE, 2)
     assert [commit.counts.learned for commit in Store.history(place, job="trips")] == [5, 6]
@@ -173,24 +176,20 @@ def test_states_of_anything_else_are_refused_before_writing(place: str) -> None:
 def test_spends_are_committed_with_the_state_or_not_at_all(place: str) -> None:
     make(place)
     with Store(place, "trips", "print", cap=CAP) as store:
-        assert store.ledger is not None
         assert store.ledger.admit("everyone", PureDP(0.5))
         with pytest.raises(StoreError, match=r"Store\.commit"):
             store.ledger.commit()
     with Store(place, "trips", "print", cap=CAP) as store:  # closed without a commit: not spent
-        assert store.ledger is not None
         assert store.ledger.spent("everyone").epsilon == 0.5
         assert store.ledger.n_subjects == 2
     with pytest.raises(StoreError, match="closed"):
         store.ledger.admit("nobody yet", PureDP(0.5))
 
 
-def test_a_full_disk_keeps_the_last_snapshot_and_the_commit_can_be_repeated(tmp_path: Path) -> None:
-    path = tmp_path / "job.db"
+def test_a_full_disk_keeps_the_last_snapshot_and_the_commit_can_be_repeated(path: Path) -> None:
     make(path)
     big = {"theta": np.random.default_rng(0).normal(size=50_000)}
     with Store(path, "trips", "print", cap=CAP) as store:
-        assert store.ledger is not None
         store.ledger.admit("late", PureDP(0.5))
         driver: Any = store._connection.connection.driver_connection
         (pages,) = driver.execute("PRAGMA page_count").fetchone()
@@ -198,15 +197,12 @@ def test_a_full_disk_keeps_the_last_snapshot_and_the_commit_can_be_repeated(tmp_
         with pytest.raises(StoreError, match="full"):
             store.commit(big, {"row": 2}, Counts(2))
         kept = Store.snapshot(path)
-        assert kept is not None
         assert equal(kept.state, STATE)
         driver.execute("PRAGMA max_page_count = 100000")
         store.commit(big, {"row": 2}, Counts(2))
         loaded = store.load()
-        assert loaded is not None
         assert loaded.seq == 2
     with Store(path, "trips", "print", cap=CAP) as store:
-        assert store.ledger is not None
         assert store.ledger.spent("late").records == 1
 
 
@@ -236,8 +232,7 @@ def test_another_configuration_is_taken_if_nothing_was_learned(place: str) -> No
 
 
 @pytest.mark.parametrize("counts", [Counts(1, 0, 0), Counts(0, 1, 0)])
-def test_another_configuration_is_refused_if_anything_was_learned_or_refused(tmp_path: Path, counts: Counts) -> None:
-    path = tmp_path / "job.db"
+def test_another_configuration_is_refused_if_anything_was_learned_or_refused(path: Path, counts: Counts) -> None:
     with Store(path, "trips", "old", cap=CAP) as store:
         store.commit(STATE, {}, counts)
     refuses(path, StoreMismatchError, fingerprint="new")
@@ -270,8 +265,7 @@ def test_a_cap_cannot_be_added_later(place: str) -> None:
     refuses(place, StoreMismatchError)
 
 
-def test_a_file_of_another_job_is_refused_and_names_no_subject(tmp_path: Path) -> None:
-    path = tmp_path / "job.db"
+def test_a_file_of_another_job_is_refused_and_names_no_subject(path: Path) -> None:
     make(path)
     refuses(path, StoreMismatchError, job="other")
     assert b"subject-0" not in path.read_bytes()
@@ -295,8 +289,7 @@ def test_other_databases_are_refused(url: str) -> None:
     assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_newer_formats_are_refused_even_from_the_log(tmp_path: Path) -> None:
-    path = tmp_path / "job.db"
+def test_newer_formats_are_refused_even_from_the_log(path: Path) -> None:
     make(path)
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 7")  # in the write-ahead log while this connection is open
@@ -320,15 +313,12 @@ def test_jobs_of_one_database_do_not_meet(place: str) -> None:
     assert digest(place) == before
     for name in ("other", "Trips", 'a"b.c ü%s :x'):
         with Store(place, name, name, cap=CAP) as store, Store(place, "trips", "print", cap=CAP):
-            assert store.ledger is not None
             assert store.ledger.spent("everyone").records == 0
             store.commit({}, {"of": name}, Counts())
     for name in ("other", "Trips", 'a"b.c ü%s :x'):
         found = Store.snapshot(place, name)
-        assert found is not None
         assert found.position == {"of": name}
     kept = Store.snapshot(place, "trips")
-    assert kept is not None
     assert kept.position == {"row": 1}
     with pytest.raises(ConfigError, match="54 bytes"):
         Store(place, "ü" * 28, "print")
@@ -448,42 +438,6 @@ def test_one_server_by_two_names_has_one_lock(place: str) -> None:
         Store(other, "trips", "print")
 
 
-class Wire:
-    """A proxy between a client and a server. After the bytes `cut_after`, it drops the answer and disconnects."""
-
-    def __init__(self, port: int) -> None:
-        self.cut_after: bytes | None = None
-        self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._port))
-                for one, two in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass, args=(one, two, one is client), daemon=True).start()
-
-    def _pass(self, one: socket.socket, two: socket.socket, upwards: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(1 << 16):
-                if upwards and self.cut_after is not None and self.cut_after in data:
-                    self.cut_after = None
-                    one.shutdown(socket.SHUT_RDWR)
-                    two.sendall(data)
-                    time.sleep(0.5)  # the server executes it, and its answer is lost
-                    break
-                two.sendall(data)
-        for end in (one, two):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.close()
-
-
 def commit_once(place: str, store: Store, part: Part) -> None:
     """Repeat the commit until it succeeds, as its docstring allows; then it is there once, with its spends."""
     deadline = time.monotonic() + 20
@@ -496,9 +450,7 @@ def commit_once(place: str, store: Store, part: Part) -> None:
             time.sleep(0.2)
     assert [(c.seq, c.position) for c in Store.history(place, job="trips")] == [(1, {"row": 1}), (2, {"row": 2})]
     snapshot = store.load()
-    assert snapshot is not None
     assert snapshot.counts == part.counts
-    assert store.ledger is not None
     assert store.ledger.spent("late").records == 1
     assert store.ledger.n_subjects == 3
 
@@ -508,20 +460,18 @@ def commit_once(place: str, store: Store, part: Part) -> None:
 def test_a_commit_whose_answer_was_lost_happens_once(place: str, when: str) -> None:
     make(place)
     url = make_url(place)
-    wire = Wire(url.port or 5432)
-    with Store(url.set(port=wire.port).render_as_string(hide_password=False), "trips", "print", cap=CAP) as store:
-        assert store.ledger is not None
+    with (
+        Proxy(url.port or 5432) as wire,
+        Store(url.set(port=wire.port).render_as_string(hide_password=False), "trips", "print", cap=CAP) as store,
+    ):
         store.ledger.admit("late", PureDP(0.5))
         part = Part({}, {"row": 2}, Counts(2))
-        wire.cut_after = b"UPDATE shards" if when == "before" else b"COMMIT"
+        wire.cut_at(b"UPDATE shards" if when == "before" else b"COMMIT", forward=True)
         with pytest.raises(StoreUnavailableError):
             store.commit_parts({WHOLE: part})
-        landed = Store.snapshot(place, "trips")
-        assert landed is not None
-        assert landed.seq == (1 if when == "before" else 2)
+        assert Store.snapshot(place, "trips").seq == (1 if when == "before" else 2)
         commit_once(place, store, part)
         store.commit({}, {"row": 3}, Counts(3))
-    wire.close()
 
 
 @pytest.mark.slow
@@ -542,7 +492,7 @@ def test_a_connection_that_is_refused_is_an_error_at_once(fragile: Postgres) -> 
             ({"database": "absent"}, "does not exist"),
         ):
             with pytest.raises(StoreError, match=said) as caught:
-                Store(url.set(**change).render_as_string(hide_password=False), "trips", "print", key=b"k" * 32)  # type: ignore[arg-type]
+                Store(url.set(**change).render_as_string(hide_password=False), "trips", "print", key=b"k" * 32)
             assert not isinstance(caught.value, StoreUnavailableError)
             assert "see user, password and database" in str(caught.value)
             assert "hush" not in "".join(traceback.format_exception(caught.value))
@@ -560,7 +510,6 @@ def test_a_server_that_was_killed_loses_no_commit(
         admin.execute("DROP SCHEMA IF EXISTS streamdp_trips CASCADE")
     make(fragile.url)
     with Store(fragile.url, "trips", "print", cap=CAP) as store:
-        assert store.ledger is not None
         store.ledger.admit("late", PureDP(0.5))
         part = Part({}, {"row": 2}, Counts(2))
         if when == "idle":
@@ -617,8 +566,7 @@ def make_older(path: Path, version: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "kept"), [(1, [3]), *((version, [1, 2, 3]) for version in (2, 3, 4, 5))])
-def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int]) -> None:
-    path = tmp_path / "job.db"
+def test_older_formats_are_migrated(path: Path, version: int, kept: list[int]) -> None:
     make(path, commits=3)
     history = Store.history(path)
     make_older(path, version)
@@ -635,7 +583,6 @@ def test_older_formats_are_migrated(tmp_path: Path, version: int, kept: list[int
         assert [s.waiting for s in Store.snapshots(path)] == [9]
         store.commit({}, {"row": 4}, Counts(4))
         assert [s.waiting for s in Store.snapshots(path)] == [0]
-        assert store.ledger is not None
         assert store.ledger.spent("everyone") == Spend.of([PureDP(0.5)] * 2)
         assert store.ledger.n_subjects == 4
     assert [commit.seq for commit in Store.history(path)] == [*kept, 4]
@@ -651,7 +598,6 @@ def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
         connection.execute("ALTER TABLE streamdp_trips.shards DROP COLUMN waiting")
     assert Store.snapshot(place, "trips") is not None
     with Store(place, "trips", "print", cap=CAP) as store:
-        assert store.ledger is not None
         assert store.ledger.spent("everyone").records == 1
         store.set_caps({"everyone": "eps=0.5"})
         assert not store.ledger.admit("everyone", PureDP(0.1))
@@ -661,8 +607,7 @@ def test_a_server_of_format_3_has_the_same_rows(place: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["learned", "dead", "seq", "committed_at", "position"])
-def test_a_changed_row_of_the_history_is_recognised(tmp_path: Path, column: str) -> None:
-    path = tmp_path / "job.db"
+def test_a_changed_row_of_the_history_is_recognised(path: Path, column: str) -> None:
     make(path, commits=3)
     assert len(Store.history(path)) == 3
     with contextlib.closing(sqlite3.connect(path)) as other:
@@ -674,8 +619,7 @@ def test_a_changed_row_of_the_history_is_recognised(tmp_path: Path, column: str)
     assert Store.snapshot(path) is not None
 
 
-def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "job.db"
+def test_a_failing_migration_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(path)
     make_older(path, 1)
 
@@ -690,8 +634,7 @@ def test_a_failing_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest
     make(path)
 
 
-def test_files_that_are_no_store_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "job.db"
+def test_files_that_are_no_store_are_refused(path: Path, tmp_path: Path) -> None:
     for content in (b"x", b"SQLite format 3\0", random.Random(1).randbytes(5000)):
         path.write_bytes(content)
         refuses(path, StoreDamagedError)
@@ -707,9 +650,8 @@ def test_files_that_are_no_store_are_refused(tmp_path: Path) -> None:
         Store(tmp_path / "no" / "directory.db", "trips", "print")
 
 
-def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(tmp_path: Path) -> None:
+def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(path: Path, tmp_path: Path) -> None:
     """If either were treated as a new store, every subject would get its whole cap again."""
-    path = tmp_path / "job.db"
     make(path)
     os.truncate(path, 0)
     refuses(path, StoreDamagedError)
@@ -745,14 +687,12 @@ def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
             continue
         with store:
             snapshot = store.load()
-            assert snapshot is not None
             assert equal(snapshot.state, STATE)
             assert (snapshot.position, snapshot.counts) == ({"row": 20}, Counts(20))
     assert refused > 30
 
 
-def test_a_damaged_snapshot_fails_its_checksum(tmp_path: Path) -> None:
-    path = tmp_path / "job.db"
+def test_a_damaged_snapshot_fails_its_checksum(path: Path, tmp_path: Path) -> None:
     for change in (
         "learned = 9",
         "position = '{}'",
@@ -803,7 +743,6 @@ def test_sigkill_loses_no_commit_and_counts_nothing_twice(place: str) -> None:
     reached, empty = 0, Snapshot("", "", "", 0, 0.0, Counts(), {}, {})
     for _ in range(2):
         process = start_writer(place)
-        assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         with refused_as_busy():
             Store(place, "trips", "print", cap=CAP)
@@ -817,13 +756,11 @@ def test_sigkill_loses_no_commit_and_counts_nothing_twice(place: str) -> None:
         process.stdout.close()
         with Store(place, "trips", "print", cap=CAP) as store:
             last = store.load()
-            assert last is not None
             done = last.counts.learned
             assert done >= max(reached, 0 if running is None else running.counts.learned)
             reached = done
             assert last.position == {"row": done}
             assert last.state["theta"].tolist() == [float(done)] * 3000
-            assert store.ledger is not None
             for i in range(97):
                 assert store.ledger.spent(f"s{i}").records == math.ceil((done - i) / 97)
     assert reached > 0
@@ -842,8 +779,7 @@ def test_two_stores_in_one_process_are_refused_and_a_dropped_one_lets_go(place: 
     Store(place, "trips", "print").close()
 
 
-def test_a_crash_while_creating_leaves_nothing_in_the_way(tmp_path: Path) -> None:
-    path = tmp_path / "job.db"
+def test_a_crash_while_creating_leaves_nothing_in_the_way(path: Path, tmp_path: Path) -> None:
     (tmp_path / "job.db.new").write_bytes(b"half a database")
     (tmp_path / "job.db.new-journal").write_bytes(b"half a journal")
     make(path)
