@@ -204,24 +204,25 @@ class Newton(Growing):
 
     def _search(self, total: np.ndarray, size: int) -> None:
         """Find the centre and the scale of the target, from a batch that saw no columns: see the text of the module."""
-        loss, d, state = self.curvature.loss, self.curvature.parameters, self.state
+        loss, d, end = self.curvature.loss, self.curvature.parameters, self._size
         assert isinstance(loss, Huber)
         here, (_, weight, noise) = slice(2 * d - 2, 2 * d), self._sums
         weight, noise = weight + size, noise + 4 * self._deviation**2 + size
-        average = state[here] + (total[d - 2 : d] - size * state[here]) / weight
+        average = self.state[here] + (total[d - 2 : d] - size * self.state[here]) / weight
         mean, error = float(average[0]), math.sqrt(noise) / weight
         spread = loss.kappa - 2 * float(average[1]) - mean**2
-        wide, fits = spread + error < loss.kappa / 2, spread - error > loss.kappa / 4
-        self._begin_anew()
+        state = np.zeros_like(self.state)
+        state[:d] = self.estimate
         state[d - 2] -= mean * state[d - 1]
-        if wide:
+        if wide := spread + error < loss.kappa / 2:
             state[d - 1] *= math.sqrt((max(spread, 0.0) + error) / loss.kappa)
-        elif fits:
-            self._units[:] = self._seen_units
         state[:d] = self._project(state[:d])
-        if not (wide or fits):
+        if not wide and spread - error > loss.kappa / 4:
+            state[end:] = self._seen_units.ravel()
+        elif not wide:
             state[d : 2 * d], state[here] = state[:d], (0.0, (loss.kappa - spread) / 2)
-            self._sums[:] = weight, weight, noise
+            state[end - 3 : end] = weight, weight, noise
+        self.state[:] = state
 
     def learn(self, total: np.ndarray, size: int, information: float, weight: float, deviation: float) -> None:
         """Add a sum to the averages, and move the query point.
