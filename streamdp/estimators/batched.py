@@ -142,26 +142,24 @@ class BatchedModel(BoundedModel, ValidatedModel):
         self._begin_phase()
 
     def _first(self, d: int) -> np.ndarray:
-        """The first theta (d,).
-
-        Newton's steps for Huber's loss are the same in all units of the target. So for a target with declared bounds
-        it is enough to begin in their middle, with half their width as the scale.
-        """
+        """The first theta (d,). With bounds of the target it begins in their middle, with half their width as scale."""
         first = self._loss.start(d)
-        if (bounds := self._first_bounds()) is not None:
+        if self._free and (bounds := self._target_bounds()) is not None:
             first[-2:] = bounds[0] / 2 + bounds[1] / 2, bounds[1] / 2 - bounds[0] / 2
         return first
 
-    def _first_bounds(self) -> tuple[float, float] | None:
-        """The bounds of the target within which theta begins."""
-        return self._target_bounds() if self._method == "newton" and self.intercept and self.domain is None else None
+    @property
+    def _free(self) -> bool:
+        """Whether theta is learned in units that follow from what was released."""
+        return self._method == "newton" and bool(self.intercept) and self.domain is None
 
     def _walk_from(self, start: np.ndarray) -> Walk:
         """The walk of the method, which begins at a vector (d,)."""
         if self._curvature is not None:
             deviation = math.sqrt(self._noise(1) / self._curvature.size)
-            wide = self._first_bounds() is not None
-            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide)
+            assert self._features is not None
+            wide, scaled = self._free and self._target_bounds() is not None, self._features.numeric & self._free
+            return Newton(self._curvature, start, self._project, deviation, self.batch_size, wide, scaled)
         bound, reach, accelerated = self._loss.bound, self._reach(start), self._method != "sgd"
         problem = Problem(bound, self._beta, self.strong_convexity, reach, self._noise, accelerated, self._spread())
         return Planned(problem, start, self._project, self.horizon, self.batch_size)
@@ -391,9 +389,11 @@ class BatchedModel(BoundedModel, ValidatedModel):
             "spends of a person's records add up so over different batches only: k in one batch share its noise and "
             "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger the second is refused"
         )
+        scaled = "columns with bounds are centred and scaled by what earlier batches released, which spends nothing"
         once = "a second record of a person within a batch is refused, because both would share its noise"
         return [
             once if capped else several,
+            *([scaled] if self._free and self._features is not None and self._features.numeric.any() else []),
             *self._about_domain(),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",

@@ -8,7 +8,7 @@ with Z_a and Z_b from N(0, zeta^2 I), the least zeta for which either of them al
 S, the largest distance of two vectors (analytic calibration; the paper's 8 L^2 ln(2/delta) / eps^2 holds for eps < 1
 and is larger). method="newton": a vector is a record's gradient with its curvature, S is derived in `curvature`, and
 the steps are those of `newton`. method="ac-sa", the paper's: a vector is a gradient, and the steps are those of
-`ac_sa`. The next query point depends on released sums only.
+`ac_sa`. The next query point, and the units of its columns (`column_units`), depend on released sums only.
 
 Neighbours: replace one record, say record i of batch t.
 

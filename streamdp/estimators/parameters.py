@@ -62,8 +62,8 @@ METHOD = """
 BATCHED: Mapping[str, str] = {
     "target": """
         The public bounds (low, high) of the target. With "newton", an intercept and no domain, theta begins in their
-        middle, with half their width as Huber's scale, and begins anew while that is far too large. None: it begins at
-        0, with the scale 1, which takes many more records for a target far from it.""",
+        middle, with half their width as Huber's scale, and the first batches look for both. None: it begins at 0, with
+        the scale 1, which takes many more records for a target far from it.""",
     "method": METHOD.format(""),
     "domain": """
         The set that theta is projected to: an `L2Ball` or a bounded `Box`. If None, all of R^d with "newton", and

@@ -67,9 +67,22 @@ cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
     """Raise `TypeError` unless the vectors of `vector_of` have this size."""
     cdef Py_ssize_t q = at.p + <Py_ssize_t> at.spec[INTERCEPT], scales = at.spec[LOSS] == HUBER
     cdef Py_ssize_t needed = q + q * (q + 1) // 2 + 2 * scales if factor else at.d
-    if size != needed or at.d < q + scales:
+    if size != needed or (factor and at.d not in (q + scales, q + scales + 2 * at.p)):
         raise TypeError("the model and the room for its vectors differ in size")
     return 0
+
+
+cdef void _place(const Point* at, double* x) noexcept nogil:
+    """Write a row in the units of the point, if it has any: (x - centre) * slope.
+
+    They follow theta: p centres and p slopes, as finite numbers.
+    """
+    cdef Py_ssize_t p = at.p, j
+    cdef const double* centre = at.theta + at.d - 2 * p
+    cdef const double* slope = centre + p
+    if at.d >= 3 * p + <Py_ssize_t> at.spec[INTERCEPT]:
+        for j in range(p):
+            x[j] = min(max((x[j] - centre[j]) * slope[j], -HUGE), HUGE)
 
 
 cdef void vector_of(
@@ -81,6 +94,7 @@ cdef void vector_of(
     """
     copy_row(&records.X, i, row)
     if factor:
+        _place(&records.at, row)
         joint_of(&records.at, row, entry(&records.y, i, 0), factor, out, size)
     else:
         gradient_of(&records.at, row, entry(&records.y, i, 0), out)
@@ -94,7 +108,7 @@ def joint_of_rows(spec, theta, X, y, double factor, cnp.ndarray G not None):
     spec
         The loss (see `loops`): Huber or logistic.
     theta
-        (d,), or longer.
+        (d,), or (d + 2 p,) with the units of the columns: p centres and p slopes, see `column_units`.
     X, y
         (n, p) features without a column for the intercept, and (n,) targets.
     factor
@@ -112,8 +126,7 @@ def joint_of_rows(spec, theta, X, y, double factor, cnp.ndarray G not None):
     cdef double* row = scratch(records.at.p)
     with nogil:
         for i in range(records.X.n):
-            copy_row(&records.X, i, row)
-            joint_of(&records.at, row, entry(&records.y, i, 0), factor, out + i * size, size)
+            vector_of(&records, i, factor, row, out + i * size, size)
     wipe(row, records.at.p)
 
 

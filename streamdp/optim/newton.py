@@ -20,10 +20,17 @@ The next query point, which is also the answer, is thetabar - A^-1 gbar: a Newto
 gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its own step with the curvature max(sbar,
 .05 / sigma, 2 sqrt v), to at most twice and at least half of its last value.
 
-Wide bounds. With bounds of the target, Huber's sigma begins at half their width. While it is far too large, all
-residuals are small beside it: the gradients tell sigma that it is too large, and of the coefficients little more than
-the intercept. So as long as each batch from the first one on would move sigma to less than 3/4 (its step without the
-term 2 sqrt v, at least to half), it is moved there, the other coefficients go back to 0, and the averages begin anew.
+Units. With an intercept, theta is learned for columns in the units of `column_units`, which are in the state. The
+query point is kept for the columns as they are, the averages in the present units.
+
+Search. With bounds of the target, Huber's sigma begins at half their width. While it is far too large, all residuals
+are small beside it, and the gradients tell of the coefficients nothing. So the first batches see no columns, that is
+all slopes are 0: then w = 1, and the mean gradients of intercept and sigma tell the mean u of a and the mean of a^2.
+They are averaged, weighted by the sizes b of the batches, until they are clear. With a2 = mean of a^2 - u^2, the
+variance of a, and its error e, e^2 = (sum of 4 z^2 + b) / (sum of b)^2,
+* each batch moves the intercept by -u sigma, after which u counts as 0 and the mean of a^2 as a2;
+* if a2 + e < kappa / 2, sigma shrinks by sqrt((max(a2, 0) + e) / kappa), and the averages begin anew;
+* if a2 - e > kappa / 4, the search ends: columns are seen from now on.
 
 A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
 """
@@ -31,12 +38,13 @@ A batch that is closed early, or of which fewer people answered, has a smaller b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.optim.column_units import LEAST, START, inward, narrowed, outward
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import MOST, Growing
 from streamdp.optim.losses import Huber
@@ -44,7 +52,7 @@ from streamdp.optim.losses import Huber
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
 _FORGOTTEN = 300.0
-_NARROWED = 0.75
+_NO_COLUMNS = np.zeros(0, dtype=bool)
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
@@ -65,6 +73,8 @@ class Newton(Growing):
         Records of each batch; None: they grow.
     wide
         Whether Huber's sigma may begin far too large, because it begins at half the width of the target's bounds.
+    scaled
+        (p,) which columns may be centred and scaled. If there is any, or `wide`, the model has an intercept.
     """
 
     def __init__(
@@ -75,21 +85,27 @@ class Newton(Growing):
         deviation: float,
         batch: int | None = None,
         wide: bool = False,
+        scaled: np.ndarray = _NO_COLUMNS,
     ) -> None:
-        super().__init__(np.zeros(self.size(curvature)), batch)
-        """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2."""
+        scaled = scaled if wide or scaled.any() else _NO_COLUMNS
+        self._size = self.size(curvature)
+        super().__init__(np.zeros(self._size + 2 * len(scaled)), batch)
+        """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2; then
+        the centres (p,) and slopes (p,) of the columns."""
         self.curvature = curvature
-        self._wide = wide
+        self._scaled = scaled
         self._project = project
         self._deviation = deviation
         d, q = curvature.parameters, curvature.columns
         self._noise = deviation**2 * d
         self._upper = np.triu_indices(q)
         self.state[:d] = start
+        self._wide = wide
+        self._units[:] = self._first_units
 
     @staticmethod
     def size(curvature: Curvature) -> int:
-        """The length of `state`.
+        """The length of `state` without units.
 
         Parameters
         ----------
@@ -123,14 +139,42 @@ class Newton(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        """See `Walk.middle`: a copy of the query point."""
-        return self.estimate.copy()
+        """See `Walk.middle`: the query point in the units of the columns (d,), their centres and their slopes."""
+        return np.append(inward(self.estimate, self._units), self._units)
 
     @property
     def estimate(self) -> np.ndarray:
         """See `Walk.estimate`: the query point."""
         point: np.ndarray = self.state[: self.curvature.parameters]
         return point
+
+    @property
+    def _units(self) -> np.ndarray:
+        """(2, p) centres and slopes: a view."""
+        return self.state[self._size :].reshape(2, -1)
+
+    @property
+    def _sums(self) -> np.ndarray:
+        """T, W and v W^2: a view."""
+        return self.state[self._size - 3 : self._size]
+
+    @property
+    def _first_units(self) -> np.ndarray:
+        return self._seen_units * (not self._wide)
+
+    @property
+    def _seen_units(self) -> np.ndarray:
+        """The first units in which columns are seen."""
+        return np.array([np.zeros(len(self._scaled)), np.where(self._scaled, 1 / START, 1.0)])
+
+    @property
+    def _searching(self) -> bool:
+        """Whether the centre and the scale of the target are not known yet, so that no columns are seen."""
+        return bool(self._scaled.size) and not self._units[1].any()
+
+    def _begin_anew(self) -> None:
+        """Forget the averages; the query point stays."""
+        self.state[self.curvature.parameters : self._size] = 0
 
     def _size_after(self, records: int) -> int:
         balance = self._noise / self.curvature.variance
@@ -142,26 +186,43 @@ class Newton(Growing):
 
     def move(self, total: np.ndarray, size: int, advance: int) -> None:
         """See `Walk.move`."""
+        self.records += advance
+        if self._searching:
+            self._search(total, size)
+            return
         curvature = self.curvature
         tau = 1 / (curvature.variance / size + self._noise / size**2)
-        known = self.state[-3] + tau
+        known = self._sums[0] + tau
         omega = tau * known / (known + _FORGOTTEN * curvature.parameters / curvature.variance)
-        self.records += advance
-        first, sigma = self.state[-2] == 0, float(self.estimate[-1])
         self.learn(total, size, tau, omega, self._deviation)
-        if first and self._wide:
-            self._narrow(sigma)
+        _, weight, noise = self._sums
+        means = self.state[curvature.parameters : self._size - 3]
+        units = narrowed(self._units, self._scaled, self._hessian(means), noise / weight**2)
+        if units is not None:
+            self._begin_anew()
+            self._units[:] = units
 
-    def _narrow(self, sigma: float) -> None:
-        """After a first batch at a sigma that was far too large: see the text of the module."""
-        d = self.curvature.parameters
-        downhill, bend = float(self.state[3 * d - 1]), max(float(self.state[-4]), 0.05 / sigma)
-        less = max(sigma / 2, sigma - downhill / bend)
-        if less < _NARROWED * sigma:
-            state = np.zeros_like(self.state)
-            state[d - 2 : d] = self.estimate[d - 2], less
-            state[:d] = self._project(state[:d])
-            self.state[:] = state
+    def _search(self, total: np.ndarray, size: int) -> None:
+        """Find the centre and the scale of the target, from a batch that saw no columns: see the text of the module."""
+        loss, d, end = self.curvature.loss, self.curvature.parameters, self._size
+        assert isinstance(loss, Huber)
+        here, (_, weight, noise) = slice(2 * d - 2, 2 * d), self._sums
+        weight, noise = weight + size, noise + 4 * self._deviation**2 + size
+        average = self.state[here] + (total[d - 2 : d] - size * self.state[here]) / weight
+        mean, error = float(average[0]), math.sqrt(noise) / weight
+        spread = loss.kappa - 2 * float(average[1]) - mean**2
+        state = np.zeros_like(self.state)
+        state[:d] = self.estimate
+        state[d - 2] -= mean * state[d - 1]
+        if wide := spread + error < loss.kappa / 2:
+            state[d - 1] *= math.sqrt((max(spread, 0.0) + error) / loss.kappa)
+        state[:d] = self._project(state[:d])
+        if not wide and spread - error > loss.kappa / 4:
+            state[end:] = self._seen_units.ravel()
+        elif not wide:
+            state[d : 2 * d], state[here] = state[:d], (0.0, (loss.kappa - spread) / 2)
+            state[end - 3 : end] = weight, weight, noise
+        self.state[:] = state
 
     def learn(self, total: np.ndarray, size: int, information: float, weight: float, deviation: float) -> None:
         """Add a sum to the averages, and move the query point.
@@ -180,8 +241,8 @@ class Newton(Growing):
             The standard deviation of its noise, on each coordinate.
         """
         curvature, d = self.curvature, self.curvature.parameters
-        state = self.state.copy()
-        point, means, (known, weights, noise) = state[:d], state[d:-3], state[-3:]
+        state = self.state[: self._size].copy()
+        point, means, (known, weights, noise) = inward(state[:d], self._units), state[d:-3], state[-3:]
         sigma = float(point[-1]) if isinstance(curvature.loss, Huber) else 4.0
         unit = 1 / (curvature.factor * sigma)
         weights += weight
@@ -190,20 +251,16 @@ class Newton(Growing):
         means += weight / weights * (np.concatenate([point, mean]) - means)
         noise += (weight * unit * deviation / size) ** 2
         state[-3:] = known + information, weights, noise
-        point[:] = self._next(point, means, noise / weights**2)
-        self.state[:] = state
+        state[:d] = self._next(point, means, noise / weights**2)
+        self.state[: self._size] = state
 
     def _next(self, point: np.ndarray, means: np.ndarray, variance: float) -> np.ndarray:
-        """The query point after `point`, from the weighted means; `variance` is v."""
+        """The query point after `point`, which is in the present units, from the weighted means; `variance` is v."""
         d, q = self.curvature.parameters, self.curvature.columns
         huber = isinstance(self.curvature.loss, Huber)
         sigma = float(point[-1]) if huber else 1.0
         found, gradient = means[:d].copy(), means[d : 2 * d]
-        hessian = np.zeros((q, q))
-        hessian[self._upper] = means[2 * d : 2 * d + q * (q + 1) // 2]
-        hessian = (hessian + hessian.T) / math.sqrt(2)
-        hessian[np.diag_indices(q)] /= math.sqrt(2)
-        values, vectors = np.linalg.eigh(hessian)
+        values, vectors = np.linalg.eigh(self._hessian(means))
         values = np.maximum(values, max(math.sqrt(2 * q * variance), 1e-9 * abs(values[-1]), 1e-12 / sigma))
         along = vectors.T @ gradient[:q]
         decrement = float(np.sum(along**2 / values))
@@ -211,21 +268,49 @@ class Newton(Growing):
         if huber:
             bend = max(float(means[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)
-        return self._project(found)
+        return self._project(outward(found, self._units))
+
+    def _hessian(self, means: np.ndarray) -> np.ndarray:
+        """A (q, q) of the weighted means."""
+        d, q = self.curvature.parameters, self.curvature.columns
+        hessian = np.zeros((q, q))
+        hessian[self._upper] = means[2 * d : 2 * d + q * (q + 1) // 2]
+        hessian = (hessian + hessian.T) / math.sqrt(2)
+        hessian[np.diag_indices(q)] /= math.sqrt(2)
+        return hessian
 
     # -- state -------------------------------------------------------------------------------------------------------
 
+    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
+        """See `Walk.read`. A state from before there were units goes on with the columns as they are."""
+        numbers = np.array(state["state"], dtype=float)
+        if self._scaled.size and numbers.shape == (self._size,):
+            units = np.array([[0.0], [1.0]]).repeat(len(self._scaled), axis=1) if numbers[-3] else self._first_units
+            state = {**state, "state": np.append(numbers, units)}
+        return super().read(state, check)
+
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        self.check(self.curvature, numbers, check)
+        self.check(self.curvature, numbers[: self._size], check)
+        centre, slope = numbers[self._size :].reshape(2, -1)
+        seen = slope.any()
+        if not (np.all(np.abs(centre) <= 1) and np.all((seen <= slope) & (slope <= seen / LEAST))):
+            raise ConfigError("state: the units of its columns are out of range")
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """See `Walk.merge`: their numbers are weighted by information."""
-        d = self.curvature.parameters
-        sums = np.sum([part.state[-3:] for part in parts], axis=0)
-        state = np.zeros_like(self.state)
-        state[:d], state[-3:] = average, sums
-        if sums[1] > 0:
-            state[d:-3] = sum(part.state[d:-3] * (part.state[-2] / sums[1]) for part in parts)
-            state[:d] = self._next(average, state[d:-3], sums[2] / sums[1] ** 2)
+        """See `Walk.merge`: their numbers are weighted by information.
+
+        If their units differ, the averages begin anew, in the units of the part that knows most.
+        """
+        d, end = self.curvature.parameters, self._size
         self.records = min(MOST, sum(part.records for part in parts))
-        self.state[:] = state
+        self._begin_anew()
+        self.state[:d] = average
+        self._units[:] = max(parts, key=lambda part: float(part._sums[0]))._units  # noqa: SLF001 - the same class
+        sums = np.sum([part._sums for part in parts], axis=0)  # noqa: SLF001
+        same = all(np.array_equal(part._units, self._units) for part in parts)  # noqa: SLF001
+        if sums[1] > 0 and same and not self._searching:
+            state = self.state[:end].copy()
+            state[d:-3] = sum(part.state[d : end - 3] * (part._sums[1] / sums[1]) for part in parts)  # noqa: SLF001
+            state[-3:] = sums
+            state[:d] = self._next(inward(average, self._units), state[d:-3], sums[2] / sums[1] ** 2)
+            self.state[:end] = state

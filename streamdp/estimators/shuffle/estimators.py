@@ -1,6 +1,7 @@
 """Shuffle-private learning: only a shuffler stands between the people and the learner.
 
-For each batch of b people the learner shows a point `middle`; each person's device takes the gradient there (with
+For each batch of b people the learner shows a point `middle`, with method="newton" also the units of the columns
+(`column_units`), which follow from earlier batches; each person's device takes the gradient there (with
 method="newton" also the curvature, see `curvature`), randomises it into bits (`shuffled_sum.LocalRandomizer`) and sends
 them to a shuffler, which mixes the bits of the whole batch; the learner gets the mixed bits, estimates the sum from
 them and makes one step (`newton` or `ac_sa`). Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 3 (method="sgd") and 4

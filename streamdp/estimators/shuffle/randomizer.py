@@ -25,7 +25,8 @@ class ShuffleRandomizer:
     Parameters
     ----------
     point
-        (d,), where the gradient is taken; it may come from an untrusted source.
+        (d,), where the gradient is taken, for Newton's method maybe with the units of the columns (see
+        `column_units`); it may come from an untrusted source.
     spec
         Numbers for the compiled loops (`loops`). Only the envelope is taken from them, because the bound and the
         sensitivity follow from the others: these are those of `loss`.
@@ -57,12 +58,15 @@ class ShuffleRandomizer:
     def __post_init__(self) -> None:
         from streamdp.optim.loops import ENVELOPE, INTERCEPT
 
-        point = np.array(self.point, dtype=float)
-        self.loss.check_theta(point, len(self.features) + bool(self.intercept))
+        point, p = np.array(self.point, dtype=float), len(self.features)
+        theta = self._theta_of(point)
+        self.loss.check_theta(theta, p + bool(self.intercept))
+        if len(point) - len(theta) not in (0, 2 * p) or not np.isfinite(point).all():
+            raise ConfigError(f"point: expected theta, maybe with {2 * p} finite numbers as units of the columns")
         if self.curvature is None:
             size, bound, sensitivity = len(point), self.loss.bound, self.loss.sensitivity
         else:
-            expected = Curvature(self.loss, len(self.features) + bool(self.intercept))
+            expected = Curvature(self.loss, p + bool(self.intercept))
             if self.curvature != expected:
                 raise ConfigError("the curvature is not that of this loss and these features")
             size, bound, sensitivity = expected.size, expected.bound, expected.sensitivity
@@ -77,6 +81,9 @@ class ShuffleRandomizer:
         if not 0 <= spec[ENVELOPE] < np.inf:
             raise ConfigError("spec: expected a finite envelope of at least 0")
         object.__setattr__(self, "spec", spec)
+
+    def _theta_of(self, point: np.ndarray) -> np.ndarray:
+        return point if self.curvature is None else point[: self.curvature.parameters]
 
     def record(self, x: Mapping[Any, Any], y: float) -> tuple[np.ndarray, np.ndarray]:
         """Return one record as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
@@ -97,7 +104,8 @@ class ShuffleRandomizer:
         return row, target
 
     def _check_targets(self, y: np.ndarray) -> None:
-        self.loss.check_targets(y, max(2, len(self.point) // (len(self.features) + bool(self.intercept))))
+        theta = self._theta_of(self.point)
+        self.loss.check_targets(y, max(2, len(theta) // (len(self.features) + bool(self.intercept))))
 
     def messages(self, x: Mapping[Any, Any], y: float) -> np.ndarray:
         """Return the packed bits (d, w) of one record.

@@ -1,0 +1,165 @@
+"""Pan-private and shuffle learners whose columns get private units: predictions, records, devices, parts and states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import L2Ball, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor, datasets
+from streamdp.aggregation.shuffled_sum import Shuffler
+from streamdp.errors import ConfigError
+from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.devices import Device
+from streamdp.protocol.shuffle_wire import write_announcement
+
+NAMES = ["a", "b", "c"]
+FEATURES = dict.fromkeys(NAMES, (-8.0, 8.0))
+TARGET = (-1024.0, 1024.0)
+BUDGET = "eps=4,delta=1e-6"
+KINDS = [PanPrivateRegressor, ShuffleRegressor]
+each = pytest.mark.parametrize("kind", KINDS)
+
+
+def stream(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Columns with spreads of 1/30 of their bounds, and a target with one of 1/200."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal([0.5, -0.4, 0.1], [0.03, 0.03, 0.5], (n, 3)).clip(-1, 1)
+    return X, X @ [120.0, -80.0, 5.0] + 40 + rng.normal(0, 1, n)
+
+
+def learned(kind: Any, n: int, **options: Any) -> Any:
+    model = kind(**({"features": FEATURES, "target": TARGET, "budget": BUDGET, "seed": 1} | options))
+    model.learn_arrays(*stream(n))
+    model.close_batch()
+    return model
+
+
+def error(model: Any) -> float:
+    X, y = stream(2000, 9)
+    return float(np.mean(np.abs(y - model.predict_arrays(X))))
+
+
+@each
+def test_narrow_columns_are_learned_and_shown_in_original_units(kind: Any) -> None:
+    """Without noise the error is .8, and that of a constant 4.7."""
+    model = learned(kind, 40_000)
+    units = model._walk._units
+    assert np.all(units[1, :2] > 15)
+    assert np.all(np.abs(units[0] - [0.5, -0.4, 0.1]) < 0.1)
+    assert error(model) < 1.0
+    np.testing.assert_allclose([model.weights[name] * 8 for name in NAMES], [120.0, -80.0, 5.0], rtol=0.1)
+    x = {"a": 4.0, "b": -3.0, "c": 1.0}
+    assert model.predict_one(x) == pytest.approx(model.predict_arrays(np.array([[0.5, -0.375, 0.125]]))[0])
+    assert error(learned(kind, 40_000, features=NAMES)) > 2.0  # columns without bounds stay as they are
+
+
+def test_classes_are_learned_from_narrow_columns() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(0.5, 0.02, (40_000, 2))
+    y = ((X - 0.5) @ [50.0, -50.0] + rng.logistic(0, 0.3, len(X)) > 0).astype(float)
+    model = PanPrivateClassifier(features=dict.fromkeys("ab", (-1, 1)), budget=BUDGET, seed=1)
+    model.learn_arrays(X, y)
+    model.close_batch()
+    assert np.mean(model.predict_arrays(X) == y) > 0.85
+
+
+@each
+def test_a_domain_and_a_model_without_intercept_keep_their_columns(kind: Any) -> None:
+    for options in ({"domain": L2Ball(500.0)}, {"intercept": False}):
+        model = learned(kind, 500, **options)
+        assert model._walk._units.size == 0
+        assert len(model._middle) == model._walk.curvature.parameters
+
+
+@each
+def test_single_records_and_arrays_are_the_same(kind: Any) -> None:
+    X, y = stream(1900)
+    many, one = (
+        kind(features=FEATURES, target=TARGET, budget="eps=60,delta=1e-2", seed=3, batch_size=200) for _ in "ab"
+    )
+    many.learn_arrays(X, y)
+    for row, target in zip(X * 8, y.tolist(), strict=True):
+        one.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), target)
+    assert many._walk._units[1].any()
+    np.testing.assert_array_equal(many._walk.state, one._walk.state)
+
+
+@each
+def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
+    X, y = stream(12_000)
+    for cut in (100, 9000):
+        whole, rest = (kind(features=FEATURES, target=TARGET, budget="eps=20,delta=1e-5", seed=3) for _ in "ab")
+        whole.learn_arrays(X[:cut], y[:cut])
+        whole.close_batch()
+        rest.load_state_dict(whole.state_dict())
+        rest._rng = whole._rng
+        for model in (whole, rest):
+            model._rng = type(whole._rng)(5)
+            model.learn_arrays(X[cut:], y[cut:])
+        np.testing.assert_array_equal(whole._walk.state, rest._walk.state)
+
+
+def test_parts_of_a_batch_add_up_to_one_process() -> None:
+    """Without noise: two processes hold the records, one adds their sums; units change on the way."""
+    X, y = stream(6000)
+    options: dict[str, Any] = {"features": FEATURES, "target": TARGET, "mechanism": "none", "batch_size": 1000}
+    alone, driver = PanPrivateRegressor(**options), PanPrivateRegressor(**options)
+    alone.learn_arrays(X, y)
+    alone.close_batch()
+
+    def ask(number: int, state: dict[str, Any]) -> Any:
+        for half in (slice(0, 400), slice(400, 1000)):
+            worker = PanPrivateRegressor(**options)
+            worker.load_state_dict(state)
+            yield worker.part(X[1000 * number :][half], y[1000 * number :][half])
+
+    driver.learn_parts([1000] * 6, ask)
+    assert np.any(driver._walk._units[1] > 2)
+    np.testing.assert_array_equal(driver._walk.state, alone._walk.state)
+
+
+def test_devices_get_centre_and_slope_with_the_point() -> None:
+    options: dict[str, Any] = {"features": FEATURES, "target": TARGET, "budget": "eps=20,delta=1e-5"}
+    learner, agreement = ShuffleRegressor(**options, seed=4), Agreement(ShuffleRegressor(**options))
+    X, y = stream(12_000)
+    at = 0
+    while at + (users := learner.randomizer.params.users) <= len(X):
+        announced = write_announcement(Agreement(learner).announcement(learner.batch, learner.randomizer.point))
+        device = agreement.accept(announced)
+        np.testing.assert_array_equal(device.point, learner.randomizer.point)
+        Device(agreement).answer(announced, {"a": 4.0, "b": -3.0, "c": 1.0}, 60.0)
+        shuffler = Shuffler(device.params)
+        shuffler.collect(device.messages_of(X[at : at + users], y[at : at + users]))
+        learner.absorb(shuffler.forward())
+        at += users
+    assert np.all(learner._walk._units[1, :2] > 10)
+    assert error(learner) < 1.5
+
+
+def test_a_device_refuses_units_that_are_none() -> None:
+    good = ShuffleRegressor(features=FEATURES, target=TARGET).randomizer
+    fields = {name: getattr(good, name) for name in good.__dataclass_fields__}
+    for point in (good.point[:-1], np.append(good.point[:-1], np.inf), np.append(good.point, 1.0)):
+        with pytest.raises(ConfigError, match="units"):
+            ShuffleRandomizer(**(fields | {"point": point}))
+    assert ShuffleRandomizer(**(fields | {"point": good.point[:-6]})).point.shape == (5,)
+
+
+def test_well_scaled_columns_cost_little() -> None:
+    """Columns that fill their bounds, with bounds and without; mean of 4 draws at 10,000 records."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(4):
+        X, y = datasets.linear(10_000, 5, seed=seed)
+        X = X.clip(-3, 3) / 3
+        for bounded in found:
+            names = [f"x{j}" for j in range(5)]
+            model = PanPrivateRegressor(
+                features=dict.fromkeys(names, (-1, 1)) if bounded else names, budget="eps=1,delta=1e-6", seed=seed
+            )
+            model.learn_arrays(X, y)
+            model.close_batch()
+            found[bounded].append(float(np.mean(np.abs(y - model.predict_arrays(X)))))
+    assert np.mean(found[True]) < 1.02 * np.mean(found[False])

@@ -1,0 +1,224 @@
+"""Units of columns: the change of theta, the bound of vectors in any units, and when new units are due."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import Huber, Logistic
+from streamdp.errors import ConfigError
+from streamdp.optim.column_units import ALSO, FULL, LEAST, START, inward, narrowed, outward
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.loops import INTERCEPT
+from streamdp.optim.newton import Newton
+
+PLAIN = np.array([[0.0, 0.0], [1.0, 1.0]])
+BOTH = np.ones(2, dtype=bool)
+
+
+def vectors(curvature: Curvature, theta: np.ndarray, units: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    spec = curvature.loss.spec()
+    spec[INTERCEPT] = 1.0
+    return curvature.vectors(spec, np.append(theta, units), X, y)
+
+
+@pytest.mark.parametrize("loss", [Huber(), Logistic()], ids=repr)
+def test_units_change_columns_and_not_predictions(loss: Any) -> None:
+    rng = np.random.default_rng(1)
+    curvature = Curvature(loss, 4)
+    X, y = rng.normal(size=(50, 3)), rng.integers(0, 2, 50).astype(float)
+    units = np.array([[0.4, -0.7, 0.0], [3.0, 0.5, 1.0]])
+    theta = np.append(rng.normal(size=4), [0.7] * (curvature.parameters - 4))
+    inner, moved = inward(theta, units), (X - units[0]) * units[1]
+    np.testing.assert_allclose(moved @ inner[:3] + inner[3], X @ theta[:3] + theta[3], atol=1e-12)
+    np.testing.assert_allclose(outward(inner, units), theta, atol=1e-12)
+    plain = np.array([[0.0] * 3, [1.0] * 3])
+    np.testing.assert_allclose(
+        vectors(curvature, inner, units, X, y), vectors(curvature, inner, plain, moved, y), atol=1e-12
+    )
+    blind = vectors(curvature, theta, plain * 0, X, y)
+    np.testing.assert_allclose(blind, vectors(curvature, theta, plain, X * 0, y), atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Huber(), Logistic()], ids=repr)
+def test_no_units_break_the_bounds(loss: Any) -> None:
+    """A random search over records, points and units, also extreme ones, as an untrusted learner may send them."""
+    rng = np.random.default_rng(2)
+    longest = furthest = 0.0
+    curvature = Curvature(loss, 3)
+    for _ in range(3000):
+        units = np.array([rng.normal(size=2), rng.choice([-1, 1], 2)]) * 10 ** rng.uniform(-3, 3, (2, 2))
+        inner = rng.normal(size=(8, 2)) * 10 ** rng.uniform(-1, 1, (8, 1))
+        inner[1::2] = inner[::2]  # pairs of records with the same x
+        theta = np.append(rng.normal(size=3) * 10 ** rng.uniform(-1, 2), [1.0] * (curvature.parameters - 3))
+        far = rng.choice([-1e6, -1.345 + 1e-9, 1.345 - 1e-9, 1e6], 8)
+        y = rng.integers(0, 2, 8).astype(float)
+        if isinstance(loss, Huber):
+            y = inner @ theta[:2] + theta[2] + far
+        found = vectors(curvature, theta, units, inner / units[1] + units[0], y)
+        longest = max(longest, float(np.linalg.norm(found, axis=1).max()))
+        furthest = max(furthest, float(np.linalg.norm(found[:, None] - found, axis=2).max()))
+    assert longest <= curvature.bound * (1 + 1e-9)
+    assert furthest <= curvature.sensitivity * (1 + 1e-9)
+    assert furthest > (0.97 if isinstance(loss, Huber) else 0.85) * curvature.sensitivity  # the search is not blunt
+
+
+def test_units_that_overflow_give_zeros() -> None:
+    curvature, X = Curvature(Huber(), 3), np.array([[1e300, -1e300], [1e160, 0.0], [0.0, 0.0]])
+    for units in (np.array([[-1e308] * 2, [1e308] * 2]), np.array([[1e308, 0.0], [-1e308, 0.0]])):
+        found = vectors(curvature, np.array([1e60, -1e60, 0.0, 1.0]), units, X, np.zeros(3))
+        assert not found.any()
+
+
+def moments(mean: np.ndarray, spread: np.ndarray, base: float = 0.5) -> np.ndarray:
+    """A of columns with these centres and spreads."""
+    full = np.append(mean, 1.0)
+    return base * (np.outer(full, full) + np.diag(np.append(spread**2, 0.0)))
+
+
+def test_new_units_are_centre_and_spread() -> None:
+    spread = np.array([0.1, 0.8])
+    found = narrowed(PLAIN, BOTH, moments(np.array([0.6, 0.1]), spread), 0.0)
+    assert found is not None
+    np.testing.assert_allclose(found, [[0.6, 0.1], 1 / spread])
+    again = narrowed(found, BOTH, moments(np.zeros(2), np.ones(2)), 0.0)
+    assert again is None
+
+
+def test_noise_widens_units_and_stops_them() -> None:
+    """With the deviation .02 of a ratio, a constant column gets the scale sqrt(.04)."""
+    constant = moments(np.array([0.6, 0.0]), np.array([0.0, 0.9]))
+    found = narrowed(PLAIN, BOTH, constant, (0.02 * 0.5) ** 2)
+    assert found is not None
+    np.testing.assert_allclose(found, [[0.6, 0.0], [1 / math.sqrt(0.04), 1.0]])
+    assert narrowed(PLAIN, BOTH, constant, (0.25 * 0.5) ** 2) is None
+    assert narrowed(PLAIN, BOTH, constant * -1, 1e-6) is None
+    assert narrowed(PLAIN, np.array([False, True]), constant, 1e-6) is None
+
+
+def test_scales_only_fall_to_the_least_one() -> None:
+    units, rng = PLAIN.copy(), np.random.default_rng(4)
+    for _ in range(40):
+        noise = rng.normal(0, 0.01, 2)
+        found = narrowed(units, BOTH, moments(noise, np.zeros(2)), 1e-5)
+        if found is None:
+            break
+        assert np.all(found[1] >= units[1])
+        assert np.all(np.abs(found[0]) <= 1)
+        units = found
+    assert found is None
+    assert np.all(units[1] == 1 / LEAST)
+    assert FULL < ALSO < 1
+    assert LEAST < START
+
+
+# --- in the walk
+
+
+def newton(wide: bool = False, deviation: float = 0.0) -> Newton:
+    curvature, start = Curvature(Huber(), 3), np.array([0.0, 0.0, 0.0, 100.0 if wide else 1.0])
+    return Newton(curvature, start, lambda theta: theta, deviation, 500, wide, BOTH)
+
+
+def learn(walk: Newton, batches: int, centre: float, width: float, seed: int = 0) -> None:
+    rng, spec = np.random.default_rng(seed), walk.curvature.loss.spec()
+    spec[INTERCEPT] = 1.0
+    for _ in range(batches):
+        X = centre + width * rng.uniform(-1, 1, (500, 2))
+        y = X @ [3.0, -2.0] + 5.0 + rng.normal(0, 0.01, 500)
+        total = walk.curvature.vectors(spec, walk.middle, X, y).sum(axis=0)
+        walk.move(total + walk._deviation * rng.standard_normal(len(total)), 500, 500)
+
+
+def test_the_walk_finds_narrow_columns_and_a_far_target() -> None:
+    for wide in (False, True):
+        walk = newton(wide, 2.0)
+        learn(walk, 60, 0.5, 0.05)
+        np.testing.assert_allclose(walk.estimate[:3], [3.0, -2.0, 5.0], atol=0.1)
+        np.testing.assert_allclose(walk._units[0], 0.5, atol=0.05)
+        assert np.all(walk._units[1] > 10)
+
+
+def test_the_search_sees_no_columns_and_ends() -> None:
+    walk, places = newton(True, 2.0), []
+    while walk._searching:
+        assert not walk.middle[-4:].any()
+        assert not walk.estimate[:2].any()
+        places.append(float(walk.estimate[3]))
+        learn(walk, 1, 0.0, 1.0, len(places))
+        assert len(places) < 20
+    spread = math.sqrt(13 / 3)
+    assert places == sorted(places, reverse=True)
+    assert spread / 2 < walk.estimate[3] < 4 * spread
+    assert abs(walk.estimate[2] - 5.0) < spread / 4
+    np.testing.assert_allclose(walk._units, [[0, 0], [1 / START] * 2])
+
+
+def test_a_search_that_is_not_clear_goes_on_with_all_batches() -> None:
+    """Sums of no person: a2 = 3 kappa / 8 is between the thresholds until the noise of the average is small."""
+    walk = newton(True, 80.0)
+    kappa, rounds = walk.curvature.loss.kappa, 0  # type: ignore[attr-defined]
+    total = np.zeros(walk.curvature.size)
+    total[3] = 500 * kappa * 5 / 16
+    while walk.estimate[3] == 100.0:
+        walk.move(total, 500, 500)
+        rounds += 1
+        error = math.sqrt(rounds * (4 * 80.0**2 + 500)) / (500 * rounds)
+        assert (walk.estimate[3] == 100.0) == (error >= kappa / 8)
+    assert rounds > 5
+    assert walk.estimate[3] == pytest.approx(100 * math.sqrt(3 / 8 + error / kappa))
+
+
+def accept(theta: np.ndarray) -> None:
+    assert theta.shape == (4,)
+
+
+def test_a_state_from_before_units_goes_on_in_plain_ones() -> None:
+    old = Newton(Curvature(Huber(), 3), np.array([0.0, 0.0, 0.0, 1.0]), lambda theta: theta, 2.0, 500)
+    learn(old, 3, 0.0, 1.0)
+    walk = newton(True, 2.0)
+    walk.read(old.learned(), accept)()
+    np.testing.assert_array_equal(walk.state[:-4], old.state)
+    np.testing.assert_array_equal(walk._units, PLAIN)
+    np.testing.assert_array_equal(walk.middle[:4], old.middle)
+    learn(walk, 60, 0.5, 0.05)
+    np.testing.assert_allclose(walk.estimate[:3], [3.0, -2.0, 5.0], atol=0.1)
+    fresh = newton(True, 2.0)
+    fresh.read(Newton(Curvature(Huber(), 3), fresh.estimate.copy(), lambda theta: theta, 2.0, 500).learned(), accept)()
+    assert fresh._searching
+
+
+@pytest.mark.parametrize("deviation", [2.0, 150.0])
+def test_states_are_read_back_also_within_a_search(deviation: float) -> None:
+    walk, other = newton(True, deviation), newton(True, deviation)
+    for batches in (1, 1, 1, 30):
+        learn(walk, batches, 0.5, 0.1, batches)
+        other.read(walk.learned(), accept)()
+        np.testing.assert_array_equal(other.state, walk.state)
+        np.testing.assert_array_equal(other.middle, walk.middle)
+
+
+@pytest.mark.parametrize("units", [[0, 0, -1, 2], [0, 0, 0, 2], [0, 0, 0.5, 2], [0, 0, 2, 1e9], [1.5, 0, 2, 2]])
+def test_units_out_of_range_are_refused(units: list[float]) -> None:
+    walk = newton()
+    state = walk.learned()
+    state["state"][-4:] = units
+    with pytest.raises(ConfigError, match="units"):
+        walk.read(state, accept)
+
+
+def test_merged_walks_of_other_units_begin_anew_at_their_average() -> None:
+    parts = [newton(), newton()]
+    learn(parts[0], 40, 0.5, 0.05)
+    learn(parts[1], 3, 0.5, 0.05, 1)
+    merged, average = newton(), np.array([1.0, 2.0, 3.0, 0.5])
+    merged.merge(parts, average)
+    np.testing.assert_array_equal(merged.estimate, average)
+    np.testing.assert_array_equal(merged._units, parts[0]._units)
+    assert not merged.state[4:-4].any()
+    assert merged.records == 43 * 500
+    learn(merged, 40, 0.5, 0.05, 2)
+    np.testing.assert_allclose(merged.estimate[:3], [3.0, -2.0, 5.0], atol=0.1)
