@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.theory import mean_and_error, table
-from streamdp import ApproxDP, GaussianDP
+from benchmarks.pages import mean_and_error, table
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.range_mean import RangeMean
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 
 FOLDER = Path(__file__).parent
 BUDGET = ApproxDP(1.0, 1e-6)
