@@ -106,6 +106,7 @@ STEPS = (
     _module("trust", "--write"),
     _module("few_users", "--write"),
     _module("outliers", "--write"),
+    *(_module("user_claims", "--write", "--only", name) for name in ("smoothing", "concentrated", "local", "descent")),
     _notebook("01_first_model"),
     _notebook("02_ldp_sgd_figures", "300000"),
     _notebook("03_insurance"),
