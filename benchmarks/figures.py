@@ -150,9 +150,8 @@ def _commit() -> str:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
-    return git("rev-parse", "--short=9", "HEAD") + (
-        "+" if git("status", "--porcelain", "--", "*.py", "*.p[yx][xd]") else ""
-    )
+    changed = git("status", "--porcelain", "--", *(f"{name}/*.p[yx]*" for name in PACKAGES))
+    return git("rev-parse", "--short=9", "HEAD") + ("+" if changed else "")
 
 
 class Run:
