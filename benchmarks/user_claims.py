@@ -338,11 +338,11 @@ def descent() -> str:
     return f"""## 4: local learners (Bassily and Sun, Theorem 3.2)
 
 The excess of planned accelerated steps (`method="ac-sa"`) on linear losses -<x, theta> / 2 in the unit ball, x of norm
-sqrt(2) with a mean along the diagonal; the hardest of three means, at most {STEPS} steps, smoothness 0.001. The theorem's rate is
-sqrt(d / (n m)) / epsilon for m <= d / epsilon^2. Averages are cut to 1 / sqrt(m) of the bound around zero
-(`centre="zero"`): the paper's own centre needs far more users (`user_level.md`). n = {base.n:,}, m = {base.m}, d =
-{base.d}, epsilon = 1, but for what is varied; 8 runs. The largest of three measured ratios of mean excess and the
-plan's bound is {worst:.2f}.
+sqrt(2) with a mean along the diagonal; the hardest of three means, smoothness declared as 0.001, at most {STEPS} steps.
+The theorem's rate is sqrt(d / (n m)) / epsilon for m <= d / epsilon^2. Averages are cut to 1 / sqrt(m) of the bound
+around zero (`centre="zero"`): the paper's own centre needs far more users (`user_level.md`). n = {base.n:,}, m =
+{base.m}, d = {base.d}, epsilon = 1, but for what is varied; 8 runs. The largest of three measured ratios of mean excess
+and the plan's bound is {worst:.2f}.
 
 {rates}"""
 
