@@ -338,8 +338,8 @@ sqrt(2) with a mean along the diagonal, as long as the plan's bound: half and tw
 declared as 0.001, for at most {STEPS} steps.
 The theorem's rate is sqrt(d / (n m)) / epsilon for m <= d / epsilon^2. Averages are cut to 1 / sqrt(m) of the bound
 around zero (`centre="zero"`): the paper's own centre needs far more users (`user_level.md`). n = {base.n:,}, m =
-{base.m}, d = {base.d}, epsilon = 1, but for what is varied; 24 runs. The largest of three measured ratios of mean excess
-and the plan's bound is {worst:.2f}.
+{base.m}, d = {base.d}, epsilon = 1, but for what is varied; 24 runs. The largest of three ratios of mean excess and the
+plan's bound is {worst:.2f}.
 
 {rates}"""
 
