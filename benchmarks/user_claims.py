@@ -297,7 +297,7 @@ def learner(problem: Linear, size: Size, seed: int) -> UserLearner:
     )
 
 
-def learned(size: Size, runs: int = 16) -> np.ndarray:
+def learned(size: Size, runs: int = 12) -> np.ndarray:
     """The excess (runs,) on a hard linear loss: its mean gradient is about as long as the bound."""
     problem, found = linear(size.d, min(1.0, bound(size))), []
     for seed in range(runs):
@@ -318,7 +318,7 @@ def bound(size: Size) -> float:
 
 
 LEARNED = (
-    Sweep("n", (20_000, 80_000, 320_000), -0.5),
+    Sweep("n", (10_000, 40_000, 160_000), -0.5),
     Sweep("m", (1, 4, 16, 64), -0.5),
     Sweep("d", (4, 16, 64), 0.5),
     Sweep("epsilon", (0.25, 0.5, 1), -1),
@@ -327,16 +327,16 @@ LEARNED = (
 
 def descent() -> str:
     """The rates."""
-    base = Size(80_000, 16)
+    base = Size(40_000, 16)
     rates = table(HEAD_RATES, rows_of(base, LEARNED, learned, bound))
-    worst = max(learned(size).mean() / bound(size) for size in (base, replace(base, n=320_000), replace(base, d=64)))
+    worst = max(learned(size).mean() / bound(size) for size in (base, replace(base, n=160_000), replace(base, d=64)))
     return f"""## 4: local learners (Bassily and Sun, Theorem 3.2)
 
 The excess of planned accelerated steps (`method="ac-sa"`) on linear losses -<x, theta> / 2 in the unit ball, x of norm
 sqrt(2) with a mean along the diagonal, as long as the plan's bound: half and twice that are easier. Smoothness is
 declared as 0.001, in {STEPS} steps. The theorem's rate is sqrt(d / (n m)) / epsilon for m <= d / epsilon^2. Averages
 are cut to 1 / sqrt(m) of the bound around zero (`centre="zero"`): the paper's own centre needs far more users
-(`user_level.md`). n = {base.n:,}, m = {base.m}, d = {base.d}, epsilon = 1, but for what is varied; 16 runs. The largest
+(`user_level.md`). n = {base.n:,}, m = {base.m}, d = {base.d}, epsilon = 1, but for what is varied; 12 runs. The largest
 of three ratios of mean excess and the plan's bound is {worst:.2f}.
 
 {rates}"""
