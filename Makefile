@@ -126,9 +126,11 @@ user-level: $(STAMP)
 	$(BIN)/python -m benchmarks.user_level --write
 	$(BIN)/python -m benchmarks.user_rates --write
 	$(BIN)/python -m benchmarks.few_users --write
+	$(BIN)/python -m benchmarks.user_claims --write
 	$(BIN)/python -m benchmarks.subquadratic --write
+	$(BIN)/python -m benchmarks.subquadratic_runs --write
 
-# All studies of the papers at full size, two at a time, with a progress line; goes on where it ended.
+# All studies of the papers at full size that have changed since their records, two at a time; goes on where it ended.
 figures: $(STAMP)
 	$(BIN)/python -m benchmarks.figures
 

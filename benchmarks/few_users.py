@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.theory import mean_and_error, table
-from streamdp import ApproxDP, GaussianDP
+from benchmarks.pages import mean_and_error, table
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.range_mean import RangeMean
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 
 FOLDER = Path(__file__).parent
 BUDGET = ApproxDP(1.0, 1e-6)
@@ -46,11 +46,14 @@ def ranges(d: int, users: int, queries: int = 1) -> RangeMean | None:
     return mean if mean.share else None
 
 
-def outliers(d: int, users: int, queries: int = 1) -> ConcentratedMean | None:
+def outliers(
+    d: int, users: int, queries: int = 1, spread: float = SPREAD, budget: ApproxDP = BUDGET
+) -> ConcentratedMean | None:
     """USER-AL, as `OutlierRemoval` plans it; None where it does not lower the noise."""
-    distance = math.sqrt(2) * SPREAD * (1 + math.sqrt(2 * math.log(1 / OUTLIERS)))
-    mean = ConcentratedMean.planned(BUDGET, users, d, queries, BOUND, distance, "weighted", OUTLIERS, FAILURE)
-    return mean if mean and mean.noise < 2 * BOUND * math.sqrt(queries) / (users * MU) else None
+    distance = math.sqrt(2) * spread * (1 + math.sqrt(2 * math.log(1 / OUTLIERS)))
+    mean = ConcentratedMean.planned(budget, users, d, queries, BOUND, distance, "weighted", OUTLIERS, FAILURE)
+    mu = GaussianDP.from_approx(budget).mu
+    return mean if mean and mean.noise < 2 * BOUND * math.sqrt(queries) / (users * mu) else None
 
 
 def least(pays: Callable[[int], bool]) -> int:
@@ -75,11 +78,11 @@ def needed(name: str, d: int, queries: int) -> int:
     return least(lambda users: METHODS[name](d, users, queries) is not None)
 
 
-def vectors(d: int, users: int, rng: np.random.Generator) -> np.ndarray:
-    """Gaussian vectors (n, d) at a root mean square distance of `SPREAD` from a mean of norm 0.9."""
+def vectors(d: int, users: int, rng: np.random.Generator, spread: float = SPREAD) -> np.ndarray:
+    """Gaussian vectors (n, d) at a root mean square distance of `spread` from a mean of norm 0.9."""
     middle = rng.standard_normal(d)
     middle *= 0.9 * BOUND / np.linalg.norm(middle)
-    return middle + rng.standard_normal((users, d)) * (SPREAD / math.sqrt(d))
+    return middle + rng.standard_normal((users, d)) * (spread / math.sqrt(d))
 
 
 def error(mean: RangeMean | ConcentratedMean, points: np.ndarray, seed: int) -> float:

@@ -1,130 +1,258 @@
-"""All studies of the papers, at full size. Run with `make figures`, or `python -m benchmarks.figures`.
+"""All studies of the papers, at full size. Run with `make figures`, or `python -m benchmarks.figures [STEP ...]`.
 
-Two parts run at a time, the longest first. A part that is done is not run again: its mark is a file in build/figures,
-beside the log of each part. Delete the folder to begin anew. Minutes of processor are estimates from measured runs.
+Two steps run at a time, the longest first. figures.jsonl beside this file has a line for each step that has ended: the
+commit, how long it took, and a hash of what it needs (its arguments, its module or the code of its notebook, the
+modules that these import, and all compiled loops). A step whose hash is still the same is not run again, so a run may
+be stopped at any time and goes on where it ended. Logs are in build/figures. `--minutes` begins only what ends in time
+by the records, `--again` runs what is up to date too, `--list` prints the records and runs nothing.
 """
 
 from __future__ import annotations
 
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
 from pathlib import Path
+
+import grimp
+import nbformat
+
+from benchmarks.pages import table
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "figures"
+FILE = Path(__file__).with_suffix(".jsonl")
+PACKAGES = ("streamdp", "connectors", "benchmarks", "servers")
 AT_ONCE = 2
+UNKNOWN = 300.0
+"""The seconds that a step without a record is taken to need."""
+
+
+@cache
+def _imports() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, cache_dir=None, exclude_type_checking_imports=True)
+
+
+@cache
+def _compiled() -> tuple[Path, ...]:
+    return tuple(path for name in PACKAGES for path in (ROOT / name).rglob("*.p[yx][xd]"))
 
 
 @dataclass(frozen=True)
-class Part:
-    """A command of Python, and how many minutes of processor it takes."""
+class Step:
+    """A command of Python. `module`: what it imports begins there; None for a notebook."""
 
     name: str
     arguments: tuple[str, ...]
-    minutes: float
+    module: str | None = None
+
+    @cached_property
+    def inputs(self) -> str:
+        """The hash of what the step needs. What imports `streamdp` by its own name needs all of the library."""
+        digest = hashlib.sha256(" ".join(self.arguments).encode())
+        graph, needed = _imports(), {self.module} if self.module else set()
+        if not self.module:
+            cells = nbformat.read(ROOT / "notebooks" / f"{self.name}.ipynb", as_version=4).cells
+            code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+            digest.update(code.encode())
+            for package, names in re.findall(
+                r"^\s*(?:from|import) ([\w.]+)(?: import (.+))?", code, flags=re.MULTILINE
+            ):
+                needed |= {package, *(f"{package}.{name.strip()}" for name in names.split(","))} & graph.modules
+        for module in sorted(needed):
+            needed |= graph.find_upstream_modules(module)
+        if "streamdp" in needed:
+            needed |= graph.find_descendants("streamdp")
+        paths = [ROOT / name.replace(".", "/") for name in needed]
+        files = [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
+        for path in sorted([*files, *_compiled()]):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+        return digest.hexdigest()[:16]
 
 
-def _module(name: str, minutes: float, *more: str) -> Part:
-    return Part(" ".join((name, *more)), ("-m", f"benchmarks.{name}", *more), minutes)
+def _module(name: str, *more: str) -> Step:
+    return Step(" ".join((name, *more)), ("-m", f"benchmarks.{name}", *more), f"benchmarks.{name}")
 
 
-def _notebook(name: str, minutes: float, *records: str) -> Part:
-    return Part(name, ("-m", "benchmarks.notebooks", name, *records), minutes)
+def _notebook(name: str, *records: str) -> Step:
+    return Step(name, ("-m", "benchmarks.notebooks", name, *records))
 
 
-PAPER = ("--size", "paper", "--only")
-PARTS = (
-    _module("figures_ldp", 71, *PAPER, "5", "6", "3"),
-    _module("figures_ldp", 27, *PAPER, "A1"),
-    _module("figures_ldp", 30, *PAPER, "A2"),
-    _module("figures_ldp", 20, *PAPER, "4"),
-    _module("figures_ldp", 12, *PAPER, "2"),
-    _module("figures_ldp", 5, *PAPER, "1"),
-    _module("figures_insurance", 37, "--size", "paper"),
-    _module("theory", 26, "--write"),
-    _module("windowed", 19, "--write"),
-    _module("user_level", 11, "--write"),
-    _module("rates", 5, "--write"),
-    _module("powers", 1, "--write"),
-    _module("user_rates", 1, "--write"),
-    _module("noisy_rates", 1, "--write"),
-    _module("subquadratic", 5, "--write"),
-    _module("shuffle_cost", 5, "--write"),
-    _module("trust", 2, "--write"),
-    _module("few_users", 1, "--write"),
-    _module("outliers", 1, "--write"),
-    _notebook("02_ldp_sgd_figures", 3, "300000"),
-    _notebook("03_insurance", 2),
-    _notebook("09_service_and_devices", 1),
-    _notebook("06_subquadratic", 1),
-    _notebook("07_kafka_checkpoint_resume", 1),
-    _notebook("01_first_model", 1),
-    _notebook("04_shuffle_and_pan", 1),
-    _notebook("05_user_level", 1),
-    _notebook("08_audit_a_claim", 1),
+STEPS = (
+    *(_module("figures_ldp", "--size", "full", "--only", name) for name in ("1", "2", "3", "4", "5", "6", "A1", "A2")),
+    *(_module("figures_insurance", "--size", "full", "--only", name) for name in ("7", "7b", "8-9")),
+    *(_module("theory", "--write", "--only", name) for name in ("clt", "rates", "utility", "plan")),
+    *(_module("windowed", "--write", "--only", name) for name in ("n", "m", "d")),
+    _module("user_level", "--write"),
+    _module("user_excess", "--write"),
+    _module("rates", "--write"),
+    _module("powers", "--write"),
+    _module("user_rates", "--write"),
+    _module("noisy_rates", "--write"),
+    _module("subquadratic", "--write"),
+    _module("subquadratic_runs", "--write"),
+    _module("shuffle_cost", "--write"),
+    _module("trust", "--write"),
+    _module("few_users", "--write"),
+    _module("outliers", "--write"),
+    *(_module("user_claims", "--write", "--only", name) for name in ("smoothing", "concentrated", "local", "descent")),
+    _notebook("01_first_model"),
+    _notebook("02_ldp_sgd_figures", "300000"),
+    _notebook("03_insurance"),
+    _notebook("04_shuffle_and_pan"),
+    _notebook("05_user_level"),
+    _notebook("06_subquadratic"),
+    _notebook("07_kafka_checkpoint_resume"),
+    _notebook("08_audit_a_claim"),
+    _notebook("09_service_and_devices"),
 )
 
 
-class Progress:
-    """Says what begins and ends, how long it has taken, and how long the rest takes by the estimates."""
+@dataclass(frozen=True)
+class Record:
+    """A step that has ended. `commit` ends with + if the code had changes; times are seconds."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._lock, self._started = threading.Lock(), time.monotonic()
-        self._open, self._all = {part: part.minutes for part in parts}, len(parts)
+    step: str
+    commit: str
+    inputs: str
+    seconds: int
+    processor: int
 
-    def say(self, what: str, part: Part, *, ended: bool = False) -> None:
-        """Print a line."""
+
+def records(path: Path) -> dict[str, Record]:
+    """The last record of each step."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {record.step: record for record in (Record(**json.loads(line)) for line in lines)}
+
+
+def note(record: Record, path: Path) -> None:
+    """Replace the record of the step."""
+    path.touch()
+    with path.open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # runs of other steps may go on beside this one
+        known = records(path) | {record.step: record}
+        file.truncate()
+        file.write("".join(json.dumps(asdict(known[name])) + "\n" for name in sorted(known)))
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", *(f"{name}/*.p[yx]*" for name in PACKAGES))
+    return git("rev-parse", "--short=9", "HEAD") + ("+" if changed else "")
+
+
+class Run:
+    """One run of some steps, with a line for what begins and what ends."""
+
+    def __init__(self, steps: Sequence[Step], path: Path, folder: Path, minutes: float) -> None:
+        self._path, self._folder, self._seconds = path, folder, 60 * minutes
+        self._lock, self._started, self._known = threading.Lock(), time.monotonic(), records(path)
+        self._all, self._open = len(steps), {step: self._expected(step) for step in steps}
+        self.failed: list[str] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def _expected(self, step: Step) -> float:
+        return float(self._known[step.name].seconds) if step.name in self._known else UNKNOWN
+
+    def _say(self, what: str, step: Step, *, ended: bool = False) -> None:
         with self._lock:
             if ended:
-                del self._open[part]
+                del self._open[step]
             done, spent = self._all - len(self._open), (time.monotonic() - self._started) / 60
-            left = sum(self._open.values()) / AT_ONCE
-            print(f"[{done} of {self._all}, {spent:.0f} min, about {left:.0f} left] {part.name}: {what}", flush=True)
+            left = sum(self._open.values()) / AT_ONCE / 60
+            print(f"[{done} of {self._all}, {spent:.0f} min, about {left:.0f} left] {step.name}: {what}", flush=True)
+
+    def one(self, step: Step) -> None:
+        """Run a step and note it."""
+        started, log = time.monotonic(), self._folder / f"{step.name}.log"
+        if started - self._started + self._expected(step) > self._seconds:
+            self._say("left for another run", step, ended=True)
+            return
+        self._say("begins", step)
+        commit, inputs = _commit(), step.inputs
+        with log.open("wb") as file:
+            alone = os.environ | {"OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen([sys.executable, *step.arguments], cwd=ROOT, stdout=file, stderr=file, env=alone)
+            _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            self.failed.append(step.name)
+            self._say(f"failed, see {log}", step, ended=True)
+            return
+        seconds = time.monotonic() - started
+        note(Record(step.name, commit, inputs, round(seconds), round(used.ru_utime + used.ru_stime)), self._path)
+        self._say(f"done in {seconds / 60:.1f} min", step, ended=True)
 
 
-def run(parts: Sequence[Part], folder: Path) -> list[str]:
-    """Run the parts that are not done; return the names of those that failed.
+def run(
+    steps: Sequence[Step], path: Path = FILE, folder: Path = FOLDER, minutes: float = float("inf"), again: bool = False
+) -> list[str]:
+    """Run the steps that are not up to date; return the names of those that failed.
 
     Parameters
     ----------
-    parts
+    steps
         In any order.
+    path
+        The records.
     folder
-        For marks and logs.
+        For logs.
+    minutes
+        No step begins that would end later, by the records.
+    again
+        Whether steps that are up to date are run, too.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    progress, failed = Progress(parts), []
-
-    def one(part: Part) -> None:
-        mark = folder / f"{part.name}.done"
-        if mark.exists():
-            progress.say(f"was done before, in {mark.read_text(encoding='utf-8')}", part, ended=True)
-            return
-        progress.say("begins", part)
-        started, log = time.monotonic(), folder / f"{part.name}.log"
-        with log.open("wb") as file:
-            code = subprocess.run([sys.executable, *part.arguments], cwd=ROOT, stdout=file, stderr=file).returncode
-        if code:
-            failed.append(part.name)
-            progress.say(f"failed, see {log}", part, ended=True)
-            return
-        took = f"{(time.monotonic() - started) / 60:.1f} min"
-        mark.write_text(took, encoding="utf-8")
-        progress.say(f"done in {took}", part, ended=True)
-
+    known = records(path)
+    due = [step for step in steps if again or step.name not in known or known[step.name].inputs != step.inputs]
+    now = Run(due, path, folder, minutes)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(one, sorted(parts, key=lambda part: -part.minutes)))
-    return failed
+        list(pool.map(now.one, sorted(due, key=now._expected, reverse=True)))
+    return now.failed
 
 
-def main() -> None:
-    """Run all parts."""
-    if failed := run(PARTS, FOLDER):
+def summary(steps: Sequence[Step], path: Path = FILE) -> str:
+    """A table of the records, and their sum."""
+    known, rows = records(path), []
+    for step in steps:
+        if record := known.get(step.name):
+            state = "up to date" if record.inputs == step.inputs else "its inputs have changed"
+            rows.append([step.name, state, record.commit, f"{record.seconds:,}", f"{record.processor:,}"])
+        else:
+            rows.append([step.name, "never run", "", "", ""])
+    found = [known[step.name] for step in steps if step.name in known]
+    seconds, processor = sum(record.seconds for record in found), sum(record.processor for record in found)
+    said = f"{len(found)} of {len(steps)} steps have a record: {seconds / 60:.0f} minutes one after the other, "
+    said += f"{seconds / 60 / AT_ONCE:.0f} by {AT_ONCE} at a time, {processor / 60:.0f} minutes of processor."
+    return table(["step", "state", "commit", "seconds", "of processor"], rows) + "\n\n" + said
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is not up to date, and print the records."""
+    parser = argparse.ArgumentParser(description="Make all studies of the papers.")
+    parser.add_argument("steps", nargs="*", help="names, or how they begin; without any, all steps")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="how long this run may take")
+    parser.add_argument("--again", action="store_true", help="run steps that are up to date, too")
+    parser.add_argument("--list", action="store_true", help="print the records, and run nothing")
+    given = parser.parse_args(arguments)
+    steps = [step for step in STEPS if not given.steps or step.name.startswith(tuple(given.steps))]
+    if not steps:
+        parser.error("no step has such a name; see --list")
+    failed = [] if given.list else run(steps, minutes=given.minutes, again=given.again)
+    print(summary(steps))
+    if failed:
         raise SystemExit(f"failed: {', '.join(failed)}. Run it again: what is done is not run again.")
 
 

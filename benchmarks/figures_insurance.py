@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figures_ldp import ALPHAS, MU, STYLES, Found, Measure, Study, cell, lines
+from benchmarks.pages import table, write
 from benchmarks.pictures import sheet
-from benchmarks.theory import PAPER, Runs, table
-from streamdp import datasets
+from benchmarks.theory import PAPER, Runs
+from streamdp.data import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.losses import Softmax
 
@@ -58,7 +59,7 @@ class Size:
         return np.unique(np.geomspace(self.people / 400, self.people * 4 // 5, 10).astype(int))
 
 
-SIZES = {"small": Size(1_000_000, 4), "paper": Size(1_000_000, 50)}
+SIZES = {"small": Size(1_000_000, 4), "full": Size(1_000_000, 10), "paper": Size(1_000_000, 50)}
 
 
 @dataclass(frozen=True)
@@ -221,53 +222,51 @@ The codes 0 to 3 make records long: the mean of Mallows' weight is {weight:.2f},
 large beside the gradients as for short records. The first, large steps carry theta far away: at alpha = 1/3 to errors
 of 1,000 (mu = 1) and 10,000 (mu = 0.5). It takes some 100,000 records to come back, so with fewer records the paper's
 steps end far above the best constant.
-
-{sections}
-
-Took {seconds:.0f} s of processor time.
 """
 
 
-def figures(size: Size) -> list[Found]:
-    """Figure 7 in two units, Figures 8 and 9."""
-    asked, thousands = HeldOut(size.people), people(size.people).thousands
-    standard = learned("huber", size)
-    dollars = learned("huber", size, 1 / thousands)
-    tercile = learned("softmax", size)
-    kinds: tuple[tuple[str, str, Mapping[Line, Runs], str, Measure], ...] = (
-        ("7", "charges in standard deviations", standard, "mean squared error", asked.squared_error),
-        ("7b", "charges in thousand dollars", dollars, "mean squared error", asked.squared_error),
-        ("8", "terciles", tercile, "cross-entropy", asked.cross_entropy),
-        ("9", "terciles", tercile, "accuracy", asked.accuracy),
-    )
-    found = []
-    for number, what, runs, label, measure in kinds:
-        rows = table(["alpha", "budget", f"{label}, last", "average"], rows_of(runs, measure))
-        picture = draw(runs, measure, label, what)
-        found.append(Found(number, f"{label}, {what}", PAPER_SAYS[number[0]], rows, picture))
-    return found
+def figure_7(size: Size, unit: float, what: str, number: str) -> list[Found]:
+    """Huber regression."""
+    runs, measure = learned("huber", size, unit), HeldOut(size.people).squared_error
+    return [_found(number, what, runs, "mean squared error", measure)]
+
+
+def figures_8_and_9(size: Size) -> list[Found]:
+    """The terciles: cross-entropy and accuracy of the same runs."""
+    runs, asked = learned("softmax", size), HeldOut(size.people)
+    kinds = (("8", "cross-entropy", asked.cross_entropy), ("9", "accuracy", asked.accuracy))
+    return [_found(number, "terciles", runs, label, measure) for number, label, measure in kinds]
+
+
+def _found(number: str, what: str, runs: Mapping[Line, Runs], label: str, measure: Measure) -> Found:
+    rows = table(["alpha", "budget", f"{label}, last", "average"], rows_of(runs, measure))
+    return Found(number, f"{label}, {what}", PAPER_SAYS[number[0]], rows, draw(runs, measure, label, what))
+
+
+FIGURES: dict[str, Callable[[Size], list[Found]]] = {
+    "7": lambda size: figure_7(size, 1.0, "charges in standard deviations", "7"),
+    "7b": lambda size: figure_7(size, 1 / people(size.people).thousands, "charges in thousand dollars", "7b"),
+    "8-9": figures_8_and_9,
+}
 
 
 def main() -> None:
     """Measure, and write the page and the pictures."""
     parser = argparse.ArgumentParser(description="Section 6 of Shi et al. 2025, on synthetic people.")
     parser.add_argument("--size", choices=SIZES, default="small", help="how many people and permutations")
-    name = parser.parse_args().size
-    size, started = SIZES[name], time.process_time()
-    sections = "\n\n".join(found.section("insurance") for found in figures(size))
-    seconds = time.process_time() - started
+    parser.add_argument("--only", choices=FIGURES, nargs="+", default=[*FIGURES], help="which figures")
+    given = parser.parse_args()
+    size = SIZES[given.size]
     X = people(size.people).X[:20_000]
     weight = float(np.mean(np.minimum(1, 2 / (1 + np.sum(X**2, axis=1)))))
-    page = TEXT.format(
-        name=name,
-        people=size.people,
-        runs=size.runs,
-        weight=weight,
-        over=1 / weight,
-        sections=sections,
-        seconds=seconds,
-    )
-    FILE.write_text(page, encoding="utf-8")
+    head = TEXT.format(name=given.size, people=size.people, runs=size.runs, weight=weight, over=1 / weight)
+    for name in given.only:
+        started = time.process_time()
+        found = FIGURES[name](size)
+        took = f"Took {time.process_time() - started:.0f} s of processor time"
+        together = ", with its other measure" if len(found) > 1 else ""
+        for figure in found:
+            write(f"{figure.section('insurance')}\n\n{took}{together}.", head, FILE)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ import kafka
 import numpy as np
 from kafka import TopicPartition
 
-from benchmarks.speed import README, Row, machine, table, write_between
+from benchmarks.pages import write_between
+from benchmarks.speed import README, Row, machine, table
 from connectors.kafka import KafkaSource, connect
 from servers.broker import Broker, create_topic
 from streamdp import GaussianDP, LDPASGDRegressor

@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from benchmarks.batches import SIGMA, Simulation, encoded_flights
+from benchmarks.batches import encoded_flights
 from benchmarks.real_data import JOBS as REAL_JOBS
 from benchmarks.real_data import RealData
+from benchmarks.simulation import SIGMA, Simulation
 from benchmarks.theory import table
 from examples.flights import fitted
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.batches import Simulation
 from benchmarks.learning import Flights, learner
+from benchmarks.simulation import Simulation
 from benchmarks.theory import short, table, write_costs
 
 GRID = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)

@@ -16,19 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.theory import (
-    Case,
-    Runs,
-    clt_ratio,
-    gaussian_noise,
-    huber_theory,
-    mean_and_error,
-    pm,
-    rates,
-    simulate,
-    slope,
-    table,
-)
+from benchmarks.pages import mean_and_error, pm, table
+from benchmarks.theory import Case, Runs, clt_ratio, gaussian_noise, huber_theory, rates, simulate, slope
 from streamdp.optim.domains import Box
 
 FILE = Path(__file__).with_suffix(".md")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.theory import mean_and_error, table
+from benchmarks.pages import mean_and_error, table
 from benchmarks.windowed import problem
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier

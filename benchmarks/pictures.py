@@ -28,5 +28,5 @@ class Shown:
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=60)
+        self.figure.savefig(buffer, format="png", dpi=100)
         return buffer.getvalue()

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.excess import METHODS, SETTINGS, Setting
+from benchmarks.pages import mean_and_error, pm, table
 from benchmarks.pictures import COLOURS, MARKERS, sheet
 from benchmarks.rates import slope
-from benchmarks.theory import mean_and_error, pm, table
 
 FOLDER = Path(__file__).parent
 RECORDS = 31_623

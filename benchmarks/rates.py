@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.excess import FAMILY, METHODS, SETTINGS, Setting
-from benchmarks.theory import mean_and_error, pm, table
+from benchmarks.pages import mean_and_error, pm, table
 
 FOLDER = Path(__file__).parent
 SIZES = tuple(round(10 ** (k / 2)) for k in range(6, 13))  # 10^3, 10^3.5, ..., 10^6

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.excess import SETTINGS, Setting
+from benchmarks.pages import mean_and_error, pm, table
 from benchmarks.rates import fast_enough
-from benchmarks.theory import mean_and_error, pm, slope, table
+from benchmarks.theory import slope
 from benchmarks.trust import Problem
-from streamdp import ShuffleClassifier
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import Calibration, VectorSum
 from streamdp.errors import BudgetError
+from streamdp.estimators.shuffle.estimators import ShuffleClassifier
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP
 

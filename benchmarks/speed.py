@@ -32,6 +32,7 @@ import polars as pl
 from river import evaluate, linear_model, metrics, preprocessing, stream
 
 import streamdp
+from benchmarks.pages import write_between
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
@@ -578,15 +579,6 @@ def version(name: str) -> str:
 def table(rows: list[Row]) -> str:
     lines = [("what", "measured", "beside", "goal", "met"), ("---",) * 5, *(row.cells() for row in rows)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def write_between(file: Path, begin: str, end: str, text: str) -> None:
-    """Replace what stands between two marks of a file."""
-    before, _, rest = file.read_text(encoding="utf-8").partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{file} lacks the lines {begin} and {end}")
-    file.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:

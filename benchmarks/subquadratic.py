@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import beta
 
-from benchmarks.theory import mean_and_error, pm, table
+from benchmarks.pages import mean_and_error, pm, table
 from streamdp.errors import TooFewUsersError
 from streamdp.optim.ac_sa import Averaged
 from streamdp.optim.losses import Hinge
@@ -54,10 +55,12 @@ class Window:
     x = (s, z) with s = +-1, z uniform on the unit sphere, so ||x||^2 = 2 and no record is weighted down; y is the sign
     s but for a tenth. Records come in pairs (s, z), (s, -z), so the average loss is even in the coordinates of z, and
     its optimum has zeros there; along s it falls up to theta = (1, 0, ..., 0), where it is 2 times the share of wrong
-    ones. All right ones have their kink there.
+    ones. All right ones have their kink there. It stays the optimum with a regulariser in each user's loss, convexity
+    ||theta||^2 / 2 below 0.8, the slope below the kink. For new users it is the optimum, too: `expected`.
     """
 
-    def __init__(self, n: int, d: int, seed: int) -> None:
+    def __init__(self, n: int, d: int, seed: int, convexity: float = 0.0) -> None:
+        self._convexity = convexity
         rng = np.random.default_rng(seed)
         z = rng.standard_normal((n // 2, d - 1))
         z /= np.linalg.norm(z, axis=1, keepdims=True)
@@ -72,17 +75,28 @@ class Window:
         """As `windows.task.Users` asks."""
         X, y = (self.X, self.y) if users is None else (self.X[users], self.y[users])
         if radius > 0:
-            return smoothed_gradients(HINGE, False, theta, X, y, radius)
+            return smoothed_gradients(HINGE, False, theta, X, y, radius) + self._convexity * theta
         sign = 2 * y - 1
-        return X * np.where(sign * (X @ theta) < 1, -sign, 0.0)[:, None]
+        return X * np.where(sign * (X @ theta) < 1, -sign, 0.0)[:, None] + self._convexity * theta
 
     def project(self, theta: np.ndarray) -> np.ndarray:
         """In the unit ball."""
         return theta / max(1.0, float(np.linalg.norm(theta)))
 
     def excess(self, theta: np.ndarray) -> float:
-        """The average hinge loss over the least one."""
-        return float(np.mean(np.maximum(0, 1 - (2 * self.y - 1) * (self.X @ theta)))) - self.least
+        """The average loss over the least one."""
+        hinge = float(np.mean(np.maximum(0, 1 - (2 * self.y - 1) * (self.X @ theta)))) - self.least
+        return hinge + self._convexity / 2 * (float(theta @ theta) - 1)
+
+    @staticmethod
+    def expected(theta: np.ndarray) -> float:
+        """The expected hinge loss over the least one. The score of z is ||theta[1:]|| times a coordinate of the sphere,
+        of which this takes 20,000 quantiles."""
+        share = (np.arange(20_000) + 0.5) / 20_000
+        half = (len(theta) - 2) / 2
+        across = np.linalg.norm(theta[1:]) * (2 * beta.ppf(share, half, half) - 1)
+        right, wrong = (float(np.mean(np.maximum(0, 1 - sign * (theta[0] + across)))) for sign in (1, -1))
+        return (1 - WRONG) * right + WRONG * wrong - 2 * WRONG
 
 
 @dataclass(frozen=True)

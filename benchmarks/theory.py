@@ -1,4 +1,4 @@
-"""What the theory promises, measured. Run with `python -m benchmarks.theory [--write]`; about five minutes on one core.
+"""What the theory promises, measured. Run with `python -m benchmarks.theory [--write]`.
 
 Four questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP paper"), all at fixed seeds:
 
@@ -8,8 +8,8 @@ Four questions, all on the simulations of section 5 of Shi et al. 2025 ("the LDP
 3. Records that PrivUnit needs for the error of the paper's Laplace mechanism, both at epsilon = 1 and six parameters.
 4. The table of records a budget needs, by the planner, and how far the planner is from measured errors.
 
-`--write` puts tables and figure into theory.md and theory.png beside this file. Noise comes from seeded generators,
-which are for measuring only.
+`--write` puts their sections into theory.md beside this file, with pictures; `--only` takes one of them. Noise comes
+from seeded generators, which are for measuring only.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.integrate import quad
 from scipy.stats import chi2, norm
 
-from streamdp import datasets
+from benchmarks.pages import mean_and_error, pm, table, write, write_between
+from benchmarks.pictures import COLOURS, sheet
+from streamdp.data import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.domains import Box, Domain
 from streamdp.optim.losses import Huber, Logistic, Loss
@@ -244,11 +247,6 @@ def simulate(cases: Sequence[Case], marks: Iterable[int], runs: int, seed: int =
     return results
 
 
-def mean_and_error(samples: np.ndarray) -> tuple[float, float]:
-    """The mean and its Monte Carlo standard error."""
-    return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))
-
-
 def clt_ratio(result: Runs, mark: int, variance: np.ndarray, part: slice = slice(None)) -> tuple[float, float]:
     """n E||bar_n - theta*||^2 over the sum of `variance`, for the coordinates `part`, with its standard error."""
     squares = np.sum(result.average[:, result.at(mark), part] ** 2, axis=1)
@@ -282,17 +280,6 @@ def records_to_reach(marks: np.ndarray, curve: np.ndarray, target: float) -> flo
 # --- the report ---------------------------------------------------------------------------------------------
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def pm(pair: tuple[float, float], digits: int = 2) -> str:
-    """A value and its Monte Carlo standard error."""
-    return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
-
-
 def where(domain: Domain | None) -> str:
     """A domain in words."""
     return f"[{domain.low:g}, {domain.high:g}]" if isinstance(domain, Box) else "all"
@@ -316,7 +303,7 @@ def clt_section() -> tuple[str, list[tuple[str, float, float, float]]]:
     cases = [Case(eta=eta, budget=f"mu={mu}", domain=domain) for mu in (1, 2, 3) for eta, domain in CLT_DOMAINS]
     far = [Case(budget=f"mu={mu}") for mu in (1, 2, 3)]
     measured = [(case, run, 100_000) for case, run in zip(cases, simulate(cases, [100_000], 100), strict=True)]
-    measured += [(case, run, 1_000_000) for case, run in zip(far, simulate(far, [1_000_000], 60, seed=2), strict=True)]
+    measured += [(case, run, 1_000_000) for case, run in zip(far, simulate(far, [1_000_000], 40, seed=2), strict=True)]
     head = ["n", "mu", "eta", "domain", "all", "predicted", "coefficients", "predicted", "scale", "predicted"]
     rows, bars = [], []
     for case, run, n in measured:
@@ -353,7 +340,7 @@ def rates(alpha: float) -> tuple[float, float]:
     return -alpha, -min(2 * alpha, 1.0)
 
 
-def rates_runs(runs: int = 60) -> dict[Case, Runs]:
+def rates_runs(runs: int = 30) -> dict[Case, Runs]:
     """The runs behind question 2, 1,000,000 records each."""
     return dict(zip(RATE_CASES, simulate(RATE_CASES, RATE_MARKS, runs, seed=3), strict=True))
 
@@ -487,6 +474,7 @@ def short(records: float) -> str:
     return f"{digits:.0f}"
 
 
+@cache
 def plan_section() -> str:
     """Question 5."""
     rows = []
@@ -522,65 +510,66 @@ def plan_check_section(runs: int = 16) -> str:
     return table(["loss", "features", "budget", "planned RMSE", "records", "measured RMSE", "over planned"], rows)
 
 
-def draw(
-    path: Path,
-    bars: list[tuple[str, float, float, float]],
-    results: dict[Case, Runs],
-    found: dict[str, Utility],
-) -> None:
-    """The figure: the ratio, the rates, the utility."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5), layout="constrained")
+def draw_clt(bars: list[tuple[str, float, float, float]]) -> Any:
+    """Ratios, measured and predicted."""
+    figure, ((axis,),) = sheet(width=7, height=4.2)
     y = np.arange(len(bars))
-    left.axvspan(*ISSUE_BAND, color="0.9", label="0.85 to 1.25")
-    left.axvline(1, color="0.5", lw=0.8)
-    left.errorbar([b[1] for b in bars], y, xerr=[2 * b[2] for b in bars], fmt="o", ms=4, label="measured, 2 s.e.")
-    left.plot([b[3] for b in bars], y, "x", color="C3", label="second-order theory")
-    left.set_yticks(y, [b[0] for b in bars], fontsize=7)
-    left.set(title="n E||bar - theta*||² / tr V", xlabel="ratio")
-    left.legend(fontsize=8)
-    for color, case in enumerate(RATE_CASES[:3]):
+    axis.axvspan(*ISSUE_BAND, color="0.9", label="0.85 to 1.25")
+    axis.axvline(1, color="0.5", lw=0.8)
+    ratios, errors = [bar[1] for bar in bars], [2 * bar[2] for bar in bars]
+    axis.errorbar(ratios, y, xerr=errors, fmt="o", ms=4, color=COLOURS[0], label="measured, 2 s.e.")
+    axis.plot([bar[3] for bar in bars], y, "x", color=COLOURS[6], label="second-order theory")
+    axis.set_yticks(y, [bar[0] for bar in bars], fontsize=7)
+    axis.set(title="n E||bar_n - theta*||² / tr V", xlabel="ratio", ylabel="part, budget, domain, records")
+    axis.legend(fontsize=8)
+    return figure
+
+
+def draw_rates(results: dict[Case, Runs]) -> Any:
+    """Errors against n without noise, and the rates."""
+    figure, ((axis,),) = sheet(width=5, height=4)
+    for colour, case in zip(COLOURS, RATE_CASES[:3], strict=False):
         run = results[case]
         for errors, line, exponent in zip((run.last, run.average), ("--", "-"), rates(case.alpha), strict=True):
             squares = np.sum(errors**2, axis=2).mean(axis=0)
-            name = "averaged" if line == "-" else "last"
-            middle.loglog(
-                run.marks, squares, line, color=f"C{color}", label=f"alpha={case.alpha:.2g} {name}, n^{exponent:.2f}"
-            )
-            middle.loglog(run.marks, squares[-1] * (run.marks / run.marks[-1]) ** exponent, ":", color="0.6", lw=1)
-    middle.set(title="E||error||² without noise; dotted: the rate", xlabel="records")
-    middle.legend(fontsize=7)
-    for color, (loss, result) in enumerate(found.items()):
+            name = f"alpha = {case.alpha:.2g}, {'averaged' if line == '-' else 'last'}, n^{exponent:.2f}"
+            axis.loglog(run.marks, squares, line, color=colour, label=name)
+            axis.loglog(run.marks, squares[-1] * (run.marks / run.marks[-1]) ** exponent, ":", color="0.6", lw=1)
+    axis.set(title="without noise; dotted: the rate", xlabel="records", ylabel="mean squared error")
+    axis.legend(fontsize=7)
+    return figure
+
+
+def draw_utility(found: dict[str, Utility]) -> Any:
+    """PrivUnit's error against n, and Laplace's."""
+    figure, ((axis,),) = sheet(width=5, height=4)
+    for colour, (loss, result) in zip(COLOURS, found.items(), strict=False):
         target = float(result.laplace[result.best_laplace()].mean())
         curve = result.privunit[result.best_privunit()].mean(axis=0)
-        right.loglog(UTILITY_MARKS, curve, "o-", color=f"C{color}", ms=3, label=f"{loss}: PrivUnit")
-        right.loglog(PAPER_RECORDS, target, "s", color=f"C{color}", label=f"{loss}: Laplace at {PAPER_RECORDS:,}")
-        right.axhline(target, color=f"C{color}", lw=0.7, ls=":")
-    right.set(title="E||error||² of bar_n at eps = 1, best eta", xlabel="records")
-    right.legend(fontsize=8)
-    figure.savefig(path, dpi=110)
+        axis.loglog(UTILITY_MARKS, curve, "o-", color=colour, ms=3, label=f"{loss}: PrivUnit")
+        axis.loglog(PAPER_RECORDS, target, "s", color=colour, label=f"{loss}: Laplace at {PAPER_RECORDS:,}")
+        axis.axhline(target, color=colour, lw=0.7, ls=":")
+    axis.set(title="averaged iterate at eps = 1, best eta", xlabel="records", ylabel="mean squared error")
+    axis.legend(fontsize=8)
+    return figure
 
 
-TEXT = """# Theory, measured
+HEAD = """# Theory, measured
 
 Written by `python -m benchmarks.theory --write`; do not edit. Huber and logistic regression of section 5 of Shi et
 al. 2025: d standard normal features, an intercept, all coefficients 1, noise of standard deviation 2. ± is one Monte
 Carlo standard error. theta is (coefficients, intercept, scale); "coefficients" includes the intercept. The domain is
 where coefficients are projected to; the scale is only kept above 0.1.
+"""
+CLT = """## 1. Central limit theorem
 
-![Ratios, rates and utility](theory.png)
-
-## 1. Central limit theorem
+![Ratios](figures/theory-clt.png)
 
 V = A^-1 S A^-1 by integrals (no code shared with the estimators), and the planner's simulation beside it:
 
 {clt}
 
-n E||bar_n - theta*||^2 / tr V at alpha = 1/2; bold lies in [0.85, 1.25]. 100 replications at n = 100,000, 60 at
+n E||bar_n - theta*||^2 / tr V at alpha = 1/2; bold lies in [0.85, 1.25]. 100 replications at n = 100,000, 40 at
 1,000,000. "predicted" is the exact recursion of the linearised problem plus the scale's curvature to second order.
 
 What the ratio says. (a) Averaging is not done at n = 100,000: the linear recursion alone gives {linear:.2f} at mu =
@@ -593,18 +582,20 @@ near the truth, but does not touch them once they settle, removes (c), and the c
 So: the coefficients meet the band at mu = 1, n = 100,000 and the paper's eta = 0.2 with coefficients known to lie in
 [0, 2]; on R^d nothing tried does at mu = 1; all of theta meets it with eta = 0.1 and [0.25, 1.75].
 That ratio is partly the domain's doing: at so small a step the walls cut early errors that the prediction, which knows
-no walls, counts (1.10 against 1.26 for the coefficients), so only the first is a clean check of the theory.
+no walls, counts (1.10 against 1.26 for the coefficients), so only the first is a clean check of the theory."""
+RATES = """## 2. Rates
 
-## 2. Rates
+![Rates](figures/theory-rates.png)
 
 Slopes of log E||error||^2 on log n, over n = 31,623 to 1,000,000, {runs} replications. Without noise, where the
 asymptotics hold early (its A and S give the smallest steps' wandering), and with noise of mu = 3:
 
 {rates}
 
-The averaged iterate at alpha = 1/3 falls as a n^-2/3 + b n^-1, so its slope lies a little below -2/3 at finite n.
+The averaged iterate at alpha = 1/3 falls as a n^-2/3 + b n^-1, so its slope lies a little below -2/3 at finite n."""
+UTILITY = """## 3. PrivUnit against the paper's Laplace mechanism
 
-## 3. PrivUnit against the paper's Laplace mechanism
+![PrivUnit against Laplace](figures/theory-utility.png)
 
 Six parameters, epsilon = 1, alpha = 1/2. Laplace has {paper:,} records, as in the paper, and for Huber the paper's
 sensitivity 3.91. How many times fewer records PrivUnit needs for the same E||bar - theta*||^2:
@@ -614,9 +605,8 @@ sensitivity 3.91. How many times fewer records PrivUnit needs for the same E||ba
 Step sizes tried: 0.02, 0.05, 0.1, 0.2. "Best" is best for Laplace at its {paper:,} records, then for PrivUnit to get
 there. With eta = 0.02 for both PrivUnit needs more records, since so small a step has hardly left the start: the steps
 that suit the larger noise do not suit the smaller. Laplace on logistic regression is of little use at all here: an
-estimate of 0 has squared error 6.
-
-## 4. How many records a budget needs
+estimate of 0 has squared error 6."""
+PLAN = """## 4. How many records a budget needs
 
 Records for a root mean squared error sqrt(E||bar_n - theta*||^2) of all parameters together, by the central limit
 theorem (`streamdp plan`): eps by PrivUnit, mu by Gaussian noise.
@@ -626,56 +616,67 @@ theorem (`streamdp plan`): eps by PrivUnit, mu by Gaussian noise.
 The plan is where the error is headed, and a lower limit for real runs. After the planned number of records, at the
 default eta = 0.2 and alpha = 1/2 on R^d, 16 replications:
 
-{check}
+{check}"""
 
-Took {seconds:.0f} s.
-"""
+
+def clt() -> tuple[str, Any]:
+    """Section 1 and its picture."""
+    shown, bars = clt_section()
+    noise = gaussian_noise(1)
+    variance = huber_theory(5).variance(noise)
+    shift = 4 * 0.2**2 * scale_shift(5, noise) ** 2
+    text = CLT.format(
+        clt=shown,
+        linear=predicted_ratio(5, noise, 0.2, 0.5, 100_000, curved=False),
+        bias_all=shift / variance.sum(),
+        bias_scale=shift / variance[-1],
+    )
+    return text, draw_clt(bars)
+
+
+def slopes() -> tuple[str, Any]:
+    """Section 2 and its picture."""
+    results = rates_runs()
+    return RATES.format(runs=len(results[RATE_CASES[0]].last), rates=rates_section(results)), draw_rates(results)
+
+
+def versus() -> tuple[str, Any]:
+    """Section 3 and its picture."""
+    shown, found = utility_section()
+    return UTILITY.format(paper=PAPER_RECORDS, utility=shown), draw_utility(found)
+
+
+def needed() -> tuple[str, Any]:
+    """Section 4, without a picture."""
+    return PLAN.format(plan=plan_section(), check=plan_check_section()), None
+
+
+SECTIONS: dict[str, Callable[[], tuple[str, Any]]] = {"clt": clt, "rates": slopes, "utility": versus, "plan": needed}
 
 
 def main() -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Measure what the theory promises.")
-    parser.add_argument("--write", action="store_true", help="write theory.md, theory.png and a table of the site")
-    write = parser.parse_args().write
-    started = time.perf_counter()
-    clt, bars = clt_section()
-    print(clt, flush=True)
-    results = rates_runs()
-    slopes = rates_section(results)
-    print(slopes, flush=True)
-    versus, found = utility_section()
-    print(versus, flush=True)
-    plan, check = plan_section(), plan_check_section()
-    print(plan, check, sep="\n\n", flush=True)
-    noise = gaussian_noise(1)
-    variance = huber_theory(5).variance(noise)
-    shift = 4 * 0.2**2 * scale_shift(5, noise) ** 2
-    text = TEXT.format(
-        clt=clt,
-        linear=predicted_ratio(5, noise, 0.2, 0.5, 100_000, curved=False),
-        bias_all=shift / variance.sum(),
-        bias_scale=shift / variance[-1],
-        runs=len(results[RATE_CASES[0]].last),
-        rates=slopes,
-        paper=PAPER_RECORDS,
-        utility=versus,
-        plan=plan,
-        check=check,
-        seconds=time.perf_counter() - started,
-    )
-    if write:
-        (FOLDER / "theory.md").write_text(text)
-        write_costs("records", plan)
-        draw(FOLDER / "theory.png", bars, results, found)
-    print(f"{time.perf_counter() - started:.0f} s")
+    parser.add_argument("--write", action="store_true", help="write theory.md, its pictures and a table of the site")
+    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
+    given = parser.parse_args()
+    for name in given.only:
+        started = time.process_time()
+        section, picture = SECTIONS[name]()
+        section += f"\n\nTook {time.process_time() - started:.0f} s of processor time."
+        print(section, flush=True)
+        if given.write:
+            write(section, HEAD, FOLDER / "theory.md")
+            if picture:
+                picture.savefig(FOLDER / "figures" / f"theory-{name}.png", dpi=80)
+            else:
+                write_costs("records", plan_section())
 
 
 def write_costs(mark: str, text: str) -> None:
     """Put a table into the page about the costs of noise, between its marks."""
     path = FOLDER.parent / "docs" / "explanations" / "noise.md"
-    begin, end = f"<!-- {mark}:begin -->\n", f"<!-- {mark}:end -->"
-    before, rest = path.read_text().split(begin)
-    path.write_text(before + begin + text + "\n" + end + rest.split(end)[1])
+    write_between(path, f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->", text)
 
 
 def scale_shift(d: int, noise: float) -> float:

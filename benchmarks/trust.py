@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit
-from scipy.stats import norm
 
-from benchmarks.speed import write_between
-from benchmarks.theory import SIGMA, mean_and_error, pm, table
-from streamdp import datasets
+from benchmarks.pages import mean_and_error, pm, table, write_between
+from benchmarks.simulation import expected_huber
+from benchmarks.theory import SIGMA
+from streamdp.data import datasets
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.linear import gradients
@@ -153,21 +153,6 @@ class Problem:
             return float(1 - (np.sum(off[:-1] ** 2) + SIGMA**2) / (FEATURES[self.loss] + SIGMA**2))
         p = expit(self._sample() @ self.truth)
         return float(np.mean(np.where(self._sample() @ theta > 0, p, 1 - p)))
-
-
-def expected_huber(off: np.ndarray, sigma: float) -> np.ndarray:
-    """E[sigma rho_c(r) + kappa sigma / 2] for r = (SIGMA Z - off) / sigma, Z standard normal."""
-    loss = Huber()
-    c, s, m = loss.c, SIGMA / sigma, -off / sigma
-    low, high = (-c - m) / s, (c - m) / s
-    inside = norm.cdf(high) - norm.cdf(low)
-    first = norm.pdf(low) - norm.pdf(high)  # E[Z; inside]
-    second = inside + low * norm.pdf(low) - high * norm.pdf(high)  # E[Z^2; inside]
-    square = m**2 * inside + 2 * m * s * first + s**2 * second
-    above = m * norm.sf(high) + s * norm.pdf(high)  # E[r; r > c]
-    below = -m * norm.cdf(low) + s * norm.pdf(low)  # E[-r; r < -c]
-    rho = square / 2 + c * (above + below) - c**2 / 2 * (1 - inside)
-    return np.asarray(sigma * (rho + loss.kappa / 2))
 
 
 @dataclass(frozen=True)

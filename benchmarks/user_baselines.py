@@ -26,11 +26,12 @@ import numpy as np
 from scipy.special import expit
 
 from benchmarks.excess import NAMES, SETTINGS, D, Setting
-from streamdp import L2Ball, UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.linear import gradients
+from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.user.learner import UserLearner
 from streamdp.estimators.user.randomizer import averages
+from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Logistic
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.batches import Simulation
-from benchmarks.theory import mean_and_error, table
-from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
+from benchmarks.pages import mean_and_error, table
+from benchmarks.simulation import Simulation
+from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
 
 DRAWS = 8
 FILE = Path(__file__).with_suffix(".md")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pages import mean_and_error, pm, table
 from benchmarks.rates import fast_enough
-from benchmarks.theory import mean_and_error, pm, table
 from benchmarks.user_baselines import (
     DIFFERENT,
     FAMILY,

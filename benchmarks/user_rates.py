@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pages import mean_and_error, pm, table
 from benchmarks.pictures import COLOURS, MARKERS, sheet
 from benchmarks.rates import fast_enough, slope
-from benchmarks.theory import mean_and_error, pm, table
 from streamdp.errors import TooFewUsersError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP

@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 
+from benchmarks.pages import mean_and_error
 from benchmarks.rates import ratio
-from benchmarks.theory import mean_and_error
 from benchmarks.user_baselines import Contender, GroupPrivacy, OneRecord, Population, UserLevel
 from streamdp.privacy.guarantees import Budget
 

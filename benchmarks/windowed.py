@@ -2,7 +2,7 @@
 
 Simulations of Shi et al. 2025 as in `batches`; each user has m independent records, and all users are in one window.
 The excess of the expected loss over its least value is measured against n, m and d. Noise comes from seeded generators,
-which are for measuring only. Half an hour on one core.
+which are for measuring only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.batches import Simulation
-from benchmarks.theory import mean_and_error, table
+from benchmarks.pages import mean_and_error, table, write
+from benchmarks.simulation import Simulation
 from streamdp.errors import TooFewUsersError
 from streamdp.estimators.windowed.estimators import WindowedClassifier, WindowedRegressor
 from streamdp.estimators.windowed.learner import WindowWarning
@@ -102,38 +102,30 @@ def slope(sizes: np.ndarray, means: np.ndarray) -> str:
     return f"{np.polyfit(np.log(sizes[known]), np.log(means[known]), 1)[0]:.2f}"
 
 
-TEXT = """# Windowed learners: excess loss of every method
+HEAD = """# Windowed learners: excess loss of every method
 
 Written by `python -m benchmarks.windowed --write`; do not edit. One window of n users with m records each, d features,
 eps = {epsilon:g}, delta = 1e-6 for all records of a user. Simulations as in batches.md. {draws} draws of noise and
 records for `newton`, which is the default, {few} for the others; ± is one Monte Carlo standard error. "Limit" is the
 mean excess of the estimate without privacy from the same records. The other methods keep theta in their default ball of
 radius 5.
-
-{tables}
-
-Took {seconds:.0f} s.
 """
-HEAD = ["loss", "n", "m", "d", *METHODS, "best constant's", "newton / limit"]
+TITLES = {"n": "1: more users", "m": "2: more records of each user", "d": "3: more features"}
+COLUMNS = ["loss", "n", "m", "d", *METHODS, "best constant's", "newton / limit"]
 
 
 def main() -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.windowed", description="Measure windowed learners.")
-    parser.add_argument("--write", action="store_true", help="write windowed.md")
-    given = parser.parse_args()
-    started, epsilon = time.perf_counter(), 1.0
-    titles = {"n": "More users", "m": "More records of each user", "d": "More features"}
-    tables = [f"## {title}\n\n{table(HEAD, rows_of(varied, epsilon))}" for varied, title in titles.items()]
-    if given.write:
-        text = TEXT.format(
-            epsilon=epsilon,
-            draws=DRAWS,
-            few=FEW,
-            tables="\n\n".join(tables),
-            seconds=time.perf_counter() - started,
-        )
-        FILE.write_text(text, encoding="utf-8")
+    parser.add_argument("--write", action="store_true", help="write sections of windowed.md")
+    parser.add_argument("--only", choices=TITLES, nargs="+", default=[*TITLES], help="what is varied")
+    given, epsilon = parser.parse_args(), 1.0
+    for varied in given.only:
+        started = time.process_time()
+        shown = table(COLUMNS, rows_of(varied, epsilon))
+        if given.write:
+            section = f"## {TITLES[varied]}\n\n{shown}\n\nTook {time.process_time() - started:.0f} s of processor time."
+            write(section, HEAD.format(epsilon=epsilon, draws=DRAWS, few=FEW), FILE)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.subquadratic import GROWTH, D, NoisySGD, Window, growth, measured, slope, task
+from benchmarks.subquadratic import GROWTH, WRONG, D, NoisySGD, Window, growth, measured, slope, task
 from benchmarks.theory import mean_and_error
 from streamdp.optim.losses import Hinge
 from streamdp.privacy.entropy import SeededEntropy
@@ -24,6 +24,24 @@ def test_the_least_loss_of_the_window_is_what_it_is_said_to_be() -> None:
             assert window.excess(theta) >= -1e-12
             theta = window.project(theta - 0.5 / np.sqrt(t) * window.gradients(theta).mean(axis=0))
         assert window.excess(theta) < 0.1
+
+
+def test_the_expected_loss_is_that_of_many_new_users() -> None:
+    """Within five standard errors of 200,000 records, whose losses are below 3."""
+    theta = np.r_[0.7, np.full(9, 0.2)]
+    new = Window(200_000, 10, 5)
+    assert abs(Window.expected(theta) - (new.excess(theta) + new.least - 2 * WRONG)) < 5 * 3 / np.sqrt(200_000)
+    assert Window.expected(np.eye(10)[0]) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_regulariser_of_ones_own_leaves_the_optimum() -> None:
+    window, theta = Window(400, 6, 1, 0.1), np.array([0.3, 0.1, 0, 0.2, 0, 0])
+    best = np.eye(6)[0]
+    assert window.excess(best) == pytest.approx(0, abs=1e-12)
+    for _ in range(2_000):
+        assert window.excess(theta) >= 0.05 * np.sum((theta - best) ** 2) - 1e-12  # strong convexity
+        theta = window.project(theta - 0.01 * window.gradients(theta).mean(axis=0))
+    assert window.excess(theta) < 0.02
 
 
 def test_gradients_are_those_of_the_hinge_loss() -> None:

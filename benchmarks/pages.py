@@ -1,0 +1,50 @@
+"""What benchmarks share to write pages: means with errors, tables, sections by their titles."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+
+def mean_and_error(samples: np.ndarray) -> tuple[float, float]:
+    """The mean and its Monte Carlo standard error."""
+    return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def pm(pair: tuple[float, float], digits: int = 2) -> str:
+    """A value and its Monte Carlo standard error."""
+    return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
+
+
+def write(section: str, head: str, page: Path) -> None:
+    """Put a section into the page, in the order of titles; a page with another head is begun anew."""
+    with page.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # steps of `make figures` may end at the same time
+        file.seek(0)
+        first, *others = re.split(r"^(?=## )", file.read(), flags=re.MULTILINE)
+        kept = others if first.strip() == head.strip() else []
+        title = section.splitlines()[0]
+        sections = [*(part.strip() for part in kept if part.splitlines()[0] != title), section.strip()]
+        file.seek(0)
+        file.truncate()
+        file.write("\n\n".join([head.strip(), *sorted(sections)]) + "\n")
+
+
+def write_between(file: Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between two marks of a file."""
+    before, _, rest = file.read_text(encoding="utf-8").partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{file} lacks the lines {begin} and {end}")
+    file.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
