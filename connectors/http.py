@@ -175,7 +175,7 @@ class HTTPSource:
         known = self._known(calls)
         for call in calls:
             call.outcomes = np.zeros(call.size, dtype=np.uint8)
-        if calls and calls[0].reports is not None:
+        if not calls or calls[0].reports is not None:
             return self._reports(calls, known, start)
         return self._decoded(calls, known, start)
 

@@ -115,6 +115,9 @@ class Inspection:
             found.dropped = self._likeness[name].difference()
         return batch
 
+    def encode_plain(self, *_: Any) -> None:
+        """See `records.Encoder.encode_plain`. None: `encode` counts all records."""
+
     def warnings(self) -> list[str]:
         """What is often wrong with the values of a column, one sentence each with its fix."""
         out = []

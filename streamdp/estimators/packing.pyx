@@ -20,7 +20,7 @@ import numpy as np
 cimport numpy as cnp
 
 from streamdp.optim.record_kernel cimport RecordKernel
-from streamdp.privacy.arrays cimport Rows, random_words, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.arrays cimport Rows, matrix, random_words, scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
 
@@ -170,6 +170,25 @@ cdef class Packer:
         if not self._fill(x, row, False):
             return False
         row[self._width] = y
+        return True
+
+    def pack_rows(self, list records not None, cnp.ndarray out not None):
+        """Write records; False, with anything in `out`, if one of them is not for the fast way.
+
+        Parameters
+        ----------
+        records
+            n records.
+        out
+            (n, p), overwritten.
+        """
+        cdef double* row = matrix(out)
+        if cnp.PyArray_DIM(out, 0) != len(records) or cnp.PyArray_DIM(out, 1) != self._width:
+            raise TypeError("expected room for the columns of each record")
+        for x in records:
+            if not self._fill(x, row, False):
+                return False
+            row += self._width
         return True
 
     def predictors(self, x, cnp.ndarray theta not None, bint raw, Py_ssize_t outputs, bint intercept):

@@ -16,8 +16,6 @@ from streamdp.service.models import JobName
 from streamdp.service.problems import responses
 from streamdp.service.requests import job_for, read_json
 
-FEW_BYTES = 1024
-"""A call of at most so many bytes is read at once, without the set-up that many records need."""
 FEW_RECORDS = 32
 """The probabilities of more records are written by columns."""
 
@@ -35,10 +33,9 @@ async def predict(request: Request, job: JobName) -> Response:
     found = job_for(request, job, "predict")
     body = await read_json(request)
     features = found.features
-    if len(body) <= FEW_BYTES and (few := features.few(body)) is not None:
-        return documents.answer(_predictions(found, few))
-    X, call = await asyncio.to_thread(features.read, body)
-    found.await_labels(call)
+    if (X := features.plain(body)) is None:
+        X, call = await asyncio.to_thread(features.read, body)
+        found.await_labels(call)
     return documents.answer(_predictions(found, X))
 
 

@@ -11,6 +11,9 @@ from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, only_job, re
 from streamdp.store.tables import COMMITS, JOBS, has_checksums
 
 
+_JOB = select(JOBS)
+
+
 def read_job(connection: Connection, name: str) -> Row[Any]:
     """Return the row of the job.
 
@@ -23,7 +26,7 @@ def read_job(connection: Connection, name: str) -> Row[Any]:
 
     Raises `StoreDamagedError` unless there is exactly one.
     """
-    row: Row[Any] = only_job(connection.execute(select(JOBS)).all(), name)
+    row: Row[Any] = only_job(connection.execute(_JOB).all(), name)
     return row
 
 

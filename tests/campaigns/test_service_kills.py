@@ -81,6 +81,7 @@ class Callers:
         self._finish = False
         self._lock = threading.Condition()
         self.told: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
         self.answered = self.refused = self.twice = 0
         self._gone = False
         self._pool, self._copies = ThreadPoolExecutor(8), ThreadPoolExecutor(4)
@@ -168,6 +169,7 @@ class Callers:
             self.twice += twice
             self.told.update({kind + "learned": answer["learned"], kind + "refused": answer["refused"]})
             self.told[kind + "dead"] += len(answer["dead"])
+            self.reasons.update(dead["reason"] for dead in answer["dead"])
             self.answered += 1
             self._lock.notify_all()
 
@@ -258,6 +260,7 @@ def run(
         **{f"faults: {name}": count for name, count in sorted(Counter(faults).items())},
         "records and reports in answers": callers.told.total(),
         **{f"answered: {name}": count for name, count in sorted(callers.told.items())},
+        **{f"dead: {reason}": count for reason, count in sorted(callers.reasons.items())},
         "calls answered": callers.answered,
         "calls sent to two services at the same time": callers.twice,
         "attempts without an answer": callers.refused,
