@@ -198,7 +198,9 @@ class Schema:
         whole_numbers = self.subject is not None and self.subject_type == "integer"
         return None if not self.plain or paths or whole_numbers or self.time is not None else PlainRecords(self)
 
-    def encode_plain(self, records: Sequence[dict[str, Any]], positions: np.ndarray, position: Position) -> Batch | None:
+    def encode_plain(
+        self, records: Sequence[dict[str, Any]], positions: np.ndarray, position: Position
+    ) -> Batch | None:
         """See `records.Encoder.encode_plain`."""
         reader = self._plain_records
         found = None if reader is None else reader.encode(records)
