@@ -119,9 +119,9 @@ def _encode(
 ) -> Batch:
     """Encode the certain records the fast way, and the others exactly; `pick` returns the texts at some indices."""
     n = len(positions)
-    if 0 < n <= FEW and not given and not records.flaws:
-        if (batch := _encode_plain(pick(list(range(n))), positions, position, encoder)) is not None:
-            return batch
+    few = 0 < n <= FEW and not given and not records.flaws
+    if few and (plain := _encode_plain(pick(list(range(n))), positions, position, encoder)) is not None:
+        return plain
     frame, certain = read(records, encoder, given)
     if frame is not None and certain.all():
         return encoder.encode(frame, positions, position)

@@ -74,7 +74,7 @@ class PlainRecords:
             X = np.array([self._row(record) for record in records])
             y = np.array([self._target(record[schema.target]) for record in records])
             subjects = None if schema.subject is None else [_subject(record[schema.subject]) for record in records]
-        except (LookupError, TypeError, _NotPlain):
+        except (LookupError, TypeError, _NotPlainError):
             return None
         if schema.budget is None:
             return Encoded(X, y, subjects, None)
@@ -99,7 +99,7 @@ class PlainRecords:
         return number / self._schema.target_scale
 
 
-class _NotPlain(Exception):
+class _NotPlainError(Exception):
     """A value needs a rule."""
 
 
@@ -108,10 +108,10 @@ def _number(value: Any) -> float:
         return value
     if type(value) is int and -_EXACT <= value <= _EXACT:
         return float(value)
-    raise _NotPlain
+    raise _NotPlainError
 
 
 def _subject(value: Any) -> str:
     if type(value) is str and value:
         return value
-    raise _NotPlain
+    raise _NotPlainError

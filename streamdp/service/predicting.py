@@ -33,13 +33,23 @@ async def predict(request: Request, job: JobName) -> Response:
     found = job_for(request, job, "predict")
     body = await read_json(request)
     features = found.features
-    if (X := features.plain(body)) is None:
+    X = features.plain(body)
+    if X is None:
         X, call = await asyncio.to_thread(features.read, body)
         found.await_labels(call)
-    return documents.answer(_predictions(found, X))
+    return documents.answer(predictions(found, X))
 
 
-def _predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
+def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
+    """The answer for encoded records.
+
+    Parameters
+    ----------
+    job
+        The job.
+    X
+        (n, p), the encoded features.
+    """
     model = job.model
     estimator: Any = model.estimator
     target = model.definition.schema_.target
@@ -57,5 +67,5 @@ def _predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
             probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
     else:
         found = estimator.predict_arrays(X)
-    predictions = np.array(classes, dtype=object)[found].tolist()
-    return {"version": model.snapshot.seq, "predictions": predictions, "probabilities": probabilities}
+    labels = np.array(classes, dtype=object)[found].tolist()
+    return {"version": model.snapshot.seq, "predictions": labels, "probabilities": probabilities}

@@ -10,7 +10,6 @@ from streamdp.store.snapshot import Commit, Snapshot
 from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, only_job, read_commit, snapshots_of
 from streamdp.store.tables import COMMITS, JOBS, has_checksums
 
-
 _JOB = select(JOBS)
 
 

@@ -1,8 +1,8 @@
 """A cluster of two executors with speculation, whose driver, executors and Python workers are killed at random.
 
 One run for each kind of learner: it learns each record by itself (LDP), or batches that are sums over all executors,
-pan-private or shuffled. `tests/integration/test_spark.py` has the small form: tasks that fail after they have learned, and a driver that dies
-between its commit and the note of Spark.
+pan-private or shuffled. `tests/integration/test_spark.py` has the small form: tasks that fail after they have learned,
+and a driver that dies between its commit and the note of Spark.
 
 `STREAMDP_SPARK_FOLDER` names a folder in which the kills go on where they ended, in a folder for each estimator;
 `STREAMDP_SPARK_SECONDS` ends a part of them, with one more kill of the driver, and the next run goes on.
