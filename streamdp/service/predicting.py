@@ -33,10 +33,10 @@ async def predict(request: Request, job: JobName) -> Response:
     found = job_for(request, job, "predict")
     body = await read_json(request)
     features = found.features
-    X = features.plain(body)
-    if X is None:
-        X, call = await asyncio.to_thread(features.read, body)
-        found.await_labels(call)
+    if (plain := features.plain(body)) is not None:
+        return documents.answer(predictions(found, plain))
+    X, call = await asyncio.to_thread(features.read, body)
+    found.await_labels(call)
     return documents.answer(predictions(found, X))
 
 
