@@ -7,16 +7,13 @@ a subject that is text, and no budget. `Schema.encode` defines what a record mea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamdp.data.columns import scale_number
-from streamdp.data.declaration import spellings
-
-if TYPE_CHECKING:
-    from streamdp.data.schema import Schema
+from streamdp.data.declaration import Bounds, Declaration, spellings
 
 _EXACT = 1 << 53
 """A whole number up to this one is a double without rounding."""
@@ -38,28 +35,43 @@ class Encoded(NamedTuple):
 
 
 class PlainRecords:
-    """Reads the plain records of a schema.
+    """Reads the plain records of a schema whose `plain` is True.
 
     Parameters
     ----------
-    schema
-        The declaration. Its `plain` is True, its columns are no paths, and it declares no time and no whole numbers as
-        subjects.
+    declarations
+        Of the features. Their columns are no paths.
+    target, classes, bounds, scale
+        The column of the target; its classes, or None for a number, which is clipped to `bounds` and divided by
+        `scale`.
+    subject, budget
+        Their columns, or None. Subjects are text.
     """
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+    def __init__(
+        self,
+        declarations: Iterable[Declaration],
+        target: str,
+        classes: tuple[str, ...] | None,
+        bounds: Bounds | None,
+        scale: float,
+        subject: str | None,
+        budget: str | None,
+    ) -> None:
         self._numbers: list[tuple[str, int, Any]] = []
         self._categories: list[tuple[str, int, Any]] = []
         j = 0
-        for name, declared in schema.declarations.items():
+        for declared in declarations:
             if declared.is_number:
-                self._numbers.append((name, j, declared.values))
+                self._numbers.append((declared.name, j, declared.values))
                 j += 1
             else:
-                self._categories.append((name, j - 1, declared.codes))
+                self._categories.append((declared.name, j - 1, declared.codes))
                 j += len(declared.values) - 1
-        self._classes = None if schema.classes is None else spellings(schema.classes)
+        self._blank = [0.0] * j
+        self._target_column, self._bounds, self._scale = target, bounds, scale
+        self._classes = None if classes is None else spellings(classes)
+        self._subject, self._budget = subject, budget
 
     def encode(self, records: Sequence[dict[str, Any]]) -> Encoded | None:
         """Encode records; None if one of them is not plain.
@@ -69,20 +81,19 @@ class PlainRecords:
         records
             n decoded JSON objects. No key occurred twice.
         """
-        schema, n = self._schema, len(records)
         try:
             X = np.array([self._row(record) for record in records])
-            y = np.array([self._target(record[schema.target]) for record in records])
-            subjects = None if schema.subject is None else [_subject(record[schema.subject]) for record in records]
+            y = np.array([self._target(record[self._target_column]) for record in records])
+            subjects = None if self._subject is None else [_subject(record[self._subject]) for record in records]
         except (LookupError, TypeError, _NotPlainError):
             return None
-        if schema.budget is None:
+        if self._budget is None:
             return Encoded(X, y, subjects, None)
-        given = any(record.get(schema.budget) is not None for record in records)
-        return None if given else Encoded(X, y, subjects, np.full(n, math.nan))
+        given = any(record.get(self._budget) is not None for record in records)
+        return None if given else Encoded(X, y, subjects, np.full(len(records), math.nan))
 
     def _row(self, record: dict[str, Any]) -> list[float]:
-        row = [0.0] * len(self._schema.feature_names)
+        row = self._blank.copy()
         for name, j, bounds in self._numbers:
             row[j] = scale_number(_number(record[name]), *bounds)
         for name, j, codes in self._categories:
@@ -93,10 +104,10 @@ class PlainRecords:
     def _target(self, value: Any) -> float:
         if self._classes is not None:
             return float(self._classes[str(value).lower() if type(value) is bool else value])
-        number, bounds = _number(value), self._schema.target_bounds
-        if bounds is not None:
-            number = min(max(number, bounds[0]), bounds[1])
-        return number / self._schema.target_scale
+        number = _number(value)
+        if self._bounds is not None:
+            number = min(max(number, self._bounds[0]), self._bounds[1])
+        return number / self._scale
 
 
 class _NotPlainError(Exception):

@@ -196,7 +196,10 @@ class Schema:
     def _plain_records(self) -> PlainRecords | None:
         paths = any("." in column for column in self._columns)
         whole_numbers = self.subject is not None and self.subject_type == "integer"
-        return None if not self.plain or paths or whole_numbers or self.time is not None else PlainRecords(self)
+        if not self.plain or paths or whole_numbers or self.time is not None:
+            return None
+        target = (self.target, self.classes, self.target_bounds, self.target_scale)
+        return PlainRecords(self.declarations.values(), *target, self.subject, self.budget)
 
     def encode_plain(
         self, records: Sequence[dict[str, Any]], positions: np.ndarray, position: Position
