@@ -1,28 +1,40 @@
 """The service beside a bare FastAPI application that parses the same JSON and does nothing.
 
 Run with `python -m benchmarks.service [--write]`. Both run in processes of their own, with the same server; this
-process sends calls over kept connections and waits for each answer.
+process sends calls over kept connections and waits for each answer. Then it sends predictions at even times while
+records are learned, and measures how long each takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import timeit
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
+
+from streamdp.config.job import JobConfig, load_config
+from streamdp.service import documents
+from streamdp.service.app import create_app
+from streamdp.service.predicting import predictions
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "service.md"
+CONNECTIONS = 64
+PREDICTIONS_A_SECOND, SECONDS = 100, 30
+PARTS_CALLS = 1_000
 
 JOB = """job: late
 source: {type: http}
@@ -75,18 +87,146 @@ def running(*command: str, folder: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-async def caller(port: int, path: str, bodies: list[bytes], calls: int) -> None:
-    """One connection: the bodies in turn, each after the answer to the one before."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST /v1/models/late/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    for i in range(calls):
-        body = bodies[i % len(bodies)]
-        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
+class Connection:
+    """A connection that is kept; `async with` opens it."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._port = port
+        self._head = f"POST /v1/models/late/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+    async def __aenter__(self) -> Connection:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def call(self, body: bytes) -> None:
+        """Send a body, and wait for the answer."""
+        self._writer.write(f"{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200"), answer
         length = next(line for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length"))
-        await reader.readexactly(int(length.partition(b":")[2]))
-    writer.close()
+        await self._reader.readexactly(int(length.partition(b":")[2]))
+
+
+async def caller(port: int, path: str, bodies: list[bytes], calls: int) -> None:
+    """One connection: the bodies in turn, each after the answer to the one before."""
+    async with Connection(port, path) as connection:
+        for i in range(calls):
+            await connection.call(bodies[i % len(bodies)])
+
+
+async def paced(port: int, path: str, bodies: list[bytes], rate: float, seconds: float) -> list[float]:
+    """`rate` calls a second at even times, however long answers take; seconds from the time of a call to its answer."""
+    due: asyncio.Queue[float] = asyncio.Queue()
+    took: list[float] = []
+
+    async def work() -> None:
+        async with Connection(port, path) as connection:
+            while (at := await due.get()) >= 0:
+                await connection.call(bodies[len(took) % len(bodies)])
+                took.append(time.perf_counter() - at)
+
+    working = asyncio.gather(*(work() for _ in range(CONNECTIONS)))
+    began = time.perf_counter()
+    for i in range(int(rate * seconds)):
+        at = began + i / rate
+        await asyncio.sleep(at - time.perf_counter())
+        due.put_nowait(at)
+    for _ in range(CONNECTIONS):
+        due.put_nowait(-1.0)
+    await working
+    return took
+
+
+def bodies_of(path: str, size: int) -> list[bytes]:
+    """Seven calls with so many records."""
+    make = features if path == "predict" else record
+    return [orjson.dumps({"records": [make(k) for k in range(i * size, (i + 1) * size)]}) for i in range(7)]
+
+
+def port_of(server: tuple[str, int]) -> int:
+    return int(server[0].rpartition(":")[2])
+
+
+def while_learning(server: tuple[str, int], rate: float, seconds: float) -> np.ndarray:
+    """Milliseconds of single predictions while single records are learned at `rate` a second, in ascending order."""
+    port = port_of(server)
+
+    async def both() -> list[float]:
+        learning = asyncio.create_task(paced(port, "learn", bodies_of("learn", 1), rate, seconds))
+        took = await paced(port, "predict", bodies_of("predict", 1), PREDICTIONS_A_SECOND, seconds)
+        await learning
+        return took
+
+    return np.sort(asyncio.run(both())) * 1000
+
+
+async def microseconds(app: Any, body: bytes, calls: int) -> float:
+    """Processor time of a prediction in an application, without server and connection; the least of five runs."""
+    head = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "query_string": b"",
+        "headers": head,
+    }
+    path = "/v1/models/late/predict"
+    messages: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async def run() -> float:
+        began = time.thread_time()
+        for _ in range(calls):
+            messages.clear()
+            await app(scope | {"path": path, "raw_path": path.encode()}, receive, send)
+            assert messages[0]["status"] == 200, messages
+        return (time.thread_time() - began) / calls * 1e6
+
+    return min([await run() for _ in range(5)])
+
+
+def parts(config: JobConfig, calls: int) -> dict[str, float]:
+    """Where the processor time of a single prediction goes, in microseconds."""
+    (body,) = bodies_of("predict", 1)[:1]
+    bare: dict[str, Any] = {}
+    exec(BARE.partition("with listen")[0], bare)
+    app = create_app([config])
+
+    async def both() -> tuple[float, float]:
+        async with app.router.lifespan_context(app):
+            return await microseconds(bare["app"], body, calls), await microseconds(app, body, calls)
+
+    def least(call: Callable[[], Any]) -> float:
+        return min(timeit.repeat(call, timer=time.thread_time, number=calls, repeat=5)) / calls * 1e6
+
+    without, whole = asyncio.run(both())
+    job = app.state.jobs["late"]
+    X = job.features.plain(body)
+    assert X is not None
+    log, line = logging.getLogger("benchmark"), ("%s %s %d %.6f", "POST", "/v1/models/{job}/predict", 200, 0.001)
+    log.propagate = False
+    with open(os.devnull, "w") as nowhere:
+        handler = logging.StreamHandler(nowhere)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel("INFO")
+        found = {
+            "the bare application: routing, parameters, JSON": without,
+            "read and encode the records": least(lambda: job.features.plain(body)),
+            "predict, and write the answer": least(lambda: documents.answer(predictions(job, X))),
+            "log line and metrics": least(lambda: (log.info(*line), app.state.metrics.answered("POST", "", 200, 0.1))),
+        }
+    rest = "the rest: more routes, token, host, limits of the body, errors without values"
+    return found | {rest: whole - sum(found.values()), "all of the service's application": whole}
 
 
 def processor_seconds(pid: int) -> float:
@@ -97,8 +237,7 @@ def processor_seconds(pid: int) -> float:
 
 def measure(server: tuple[str, int], path: str, bodies: list[bytes], callers: int, calls: int) -> tuple[float, float]:
     """Calls per second, the best of three runs, and calls per second of the server's processor time."""
-    address, pid = server
-    port = int(address.rpartition(":")[2])
+    port, pid = port_of(server), server[1]
 
     async def run(number: int) -> float:
         began = time.perf_counter()
@@ -123,8 +262,9 @@ CASES = (
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true", help=f"write {OUT.name}")
-    write = parser.parse_args().write
-    rows = []
+    parser.add_argument("--part", type=float, default=1.0, help="make so large a part of the calls, for a test")
+    asked = parser.parse_args()
+    rows, learns = [], 0.0
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "late.yaml").write_text(JOB)
         with (
@@ -132,17 +272,27 @@ def main() -> None:
             running("-c", BARE, folder=folder) as bare,
         ):
             for what, path, size, callers, calls, ratio_goal, speed_goal in CASES:
-                make = features if path == "predict" else record
-                bodies = [
-                    orjson.dumps({"records": [make(k) for k in range(i * size, (i + 1) * size)]}) for i in range(7)
-                ]
-                without, without_cpu = measure(bare, path, bodies, callers, calls)
-                mine, mine_cpu = measure(ours, path, bodies, callers, calls)
+                bodies, number = bodies_of(path, size), max(1, int(calls * asked.part))
+                without, without_cpu = measure(bare, path, bodies, callers, number)
+                mine, mine_cpu = measure(ours, path, bodies, callers, number)
+                learns = mine if (path, size) == ("learn", 1) else learns
                 rows.append(
                     f"| {what} | {mine:,.0f} | {mine * size:,.0f} | {mine_cpu * size:,.0f} | {speed_goal} "
                     f"| {without:,.0f} | {mine / without:.2f} | {mine_cpu / without_cpu:.2f} | {ratio_goal} |"
                 )
                 print(rows[-1], flush=True)
+            took = while_learning(ours, learns / 2, SECONDS * asked.part)
+        late = (
+            f"While {learns / 2:,.0f} records a second are learned one by one, half of the rate above, half of "
+            f"{len(took):,} single predictions are answered within {np.quantile(took, 0.5):.1f} ms, and 99 % within "
+            f"{np.quantile(took, 0.99):.1f} ms (goal: 20)."
+        )
+        print(late, flush=True)
+        config = load_config(Path(folder, "late.yaml")).located(Path(folder, "parts"))
+        Path(folder, "parts").mkdir()
+        spent = parts(config, max(10, int(PARTS_CALLS * asked.part)))
+        where = "\n".join(f"| {name} | {each:.0f} |" for name, each in spent.items())
+        print(where, flush=True)
     table = "\n".join(
         [
             "| | calls/s | records/s | records per s of processor | goal "
@@ -151,12 +301,14 @@ def main() -> None:
             *rows,
         ]
     )
-    if write:
+    if asked.write:
         head = (__doc__ or "").partition("\n\n")[0]
         OUT.write_text(
             f"# The service\n\n{head}\n\n{table}\n\n{os.cpu_count()} cores ({platform.machine()}), which the service, "
             "the callers and whatever else ran at the time shared. A durable learn is answered after its commit is on "
-            "disk.\n"
+            f"disk.\n\n{late}\n\n## Where the time of a single prediction goes\n\nProcessor time inside of the "
+            "application, in one thread, without the server (uvicorn, h11) and the connection, which both applications "
+            f"have in common:\n\n| part | µs |\n|---|---|\n{where}\n"
         )
 
 

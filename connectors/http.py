@@ -26,7 +26,7 @@ from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableErr
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = "known"
-_ELSEWHERE = "a report answers the document of another service of this job; repeat the call there, with the same key"
+_ELSEWHERE = "the reports answer documents of another service of this job; repeat the call there, with the same key"
 
 
 class HTTPSource:
@@ -170,7 +170,7 @@ class HTTPSource:
         known = self._known(calls)
         for call in calls:
             call.outcomes = np.zeros(call.size, dtype=np.uint8)
-        if calls and calls[0].reports is not None:
+        if not calls or calls[0].reports is not None:
             return self._reports(calls, known, start)
         return self._decoded(calls, known, start)
 
@@ -211,9 +211,12 @@ class HTTPSource:
         return new
 
     def _belongs_elsewhere(self, call: Call) -> bool:
-        """Whether a report of the call answers the document of another service, and was not learned there before."""
-        rows = [i for i, reason in call.dead.items() if reason == ELSEWHERE]
-        return len(self._recall([call.ids[i][0] for i in rows if i in call.ids])) < len(rows)
+        """Whether all its reports answer documents of other services, but for those that are known to be learned."""
+        if ELSEWHERE not in call.dead.values():
+            return False
+        known = self._recall([key for key, _ in call.ids.values()])
+        new = [i for i in range(call.size) if i not in call.ids or call.ids[i][0] not in known]
+        return bool(new) and all(call.dead.get(i) == ELSEWHERE for i in new)
 
     def _recall(self, keys: list[bytes]) -> dict[bytes, Answered]:
         if not keys:

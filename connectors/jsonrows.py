@@ -23,6 +23,8 @@ from streamdp.data.records import Batch, DeadLetter, Encoder, Position, lookup
 
 Given = Mapping[str, Sequence[str | None]]
 
+FEW = 256
+"""So many records or fewer are decoded one by one if they are plain, because the set-up of polars takes longer."""
 FRAME_BYTES = 5
 """A zero byte and the number of a schema, before each value that Confluent's serializers write."""
 
@@ -116,6 +118,10 @@ def _encode(
     given: Given,
 ) -> Batch:
     """Encode the certain records the fast way, and the others exactly; `pick` returns the texts at some indices."""
+    n = len(positions)
+    few = 0 < n <= FEW and not given and not records.flaws
+    if few and (plain := _encode_plain(pick(list(range(n))), positions, position, encoder)) is not None:
+        return plain
     frame, certain = read(records, encoder, given)
     if frame is not None and certain.all():
         return encoder.encode(frame, positions, position)
@@ -169,6 +175,20 @@ def by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
         Dead letters in any order.
     """
     return sorted(dead, key=lambda letter: letter.position)
+
+
+def _encode_plain(texts: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder) -> Batch | None:
+    """Encode texts if all of them are plain records; else None."""
+    objects = []
+    for text in texts:
+        try:
+            item = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return None
+        if type(item) is not dict or text.count(b":") != len(item):  # see `_encode_exactly`
+            return None
+        objects.append(item)
+    return encoder.encode_plain(objects, positions, position)
 
 
 def _encode_exactly(

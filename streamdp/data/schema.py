@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from streamdp.data.declaration import (
     without_blanks,
 )
 from streamdp.data.late import Late
+from streamdp.data.plain import PlainRecords
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
@@ -138,7 +140,7 @@ class Schema:
         """The raw columns that a record must have: features, target, subject, budget, time."""
         return self._columns
 
-    @property
+    @cached_property
     def numeric_columns(self) -> tuple[str, ...]:
         """The raw columns that are numbers in every valid record. The budget is not included: it may be blank."""
         if self.blanks:
@@ -148,7 +150,7 @@ class Schema:
         names = [name for name in names if name not in shared]
         return tuple(names if self.classes is not None else [*names, self.target])
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether each feature is a raw column, and gaps and other values are faults."""
         return not self.blanks and all(d.plain for d in self.declarations.values())
@@ -189,6 +191,23 @@ class Schema:
             dead=[DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()],
             times=None if times is None else times[good],
         )
+
+    @cached_property
+    def _plain_records(self) -> PlainRecords | None:
+        paths = any("." in column for column in self._columns)
+        whole_numbers = self.subject is not None and self.subject_type == "integer"
+        if not self.plain or paths or whole_numbers or self.time is not None:
+            return None
+        target = (self.target, self.classes, self.target_bounds, self.target_scale)
+        return PlainRecords(self.declarations.values(), *target, self.subject, self.budget)
+
+    def encode_plain(
+        self, records: Sequence[dict[str, Any]], positions: np.ndarray, position: Position
+    ) -> Batch | None:
+        """See `records.Encoder.encode_plain`."""
+        reader = self._plain_records
+        found = None if reader is None else reader.encode(records)
+        return None if found is None else Batch(self.feature_names, *found[:2], positions, position, *found[2:])
 
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:
         """Return the encoded features only, (n, p) float64, for predictions.

@@ -173,6 +173,25 @@ cdef class Packer:
         row[self._width] = y
         return True
 
+    def pack_rows(self, list records not None, cnp.ndarray out not None):
+        """Write records; False, with anything in `out`, if one of them is not for the fast way.
+
+        Parameters
+        ----------
+        records
+            n records.
+        out
+            (n, p), overwritten.
+        """
+        cdef double* row = matrix(out)
+        if cnp.PyArray_DIM(out, 0) != len(records) or cnp.PyArray_DIM(out, 1) != self._width:
+            raise TypeError("expected room for the columns of each record")
+        for x in records:
+            if not self._fill(x, row, False):
+                return False
+            row += self._width
+        return True
+
     def predictors(self, x, cnp.ndarray theta not None, bint raw, Py_ssize_t outputs, bint intercept):
         """The linear predictors of one record, one for each output; None if the record is not for the fast way.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import get_args
 
@@ -40,6 +41,7 @@ def tokens_in(text: str) -> tuple[TokenConfig, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
     """Whether an address is reached from this machine only.
 

@@ -21,13 +21,14 @@ from streamdp.service.metrics import Metrics
 from streamdp.service.origins import Origins
 from streamdp.service.problems import add_handlers
 
+# The routes that are called most come first: a request is compared with them in this order.
 ROUTERS = (
-    health.router,
-    models.router,
     predicting.router,
     learning.router,
-    events.router,
     reports.router,
+    events.router,
+    models.router,
+    health.router,
     pages.router,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,14 @@ import polars as pl
 from connectors.jsoncalls import Cut, cut
 from connectors.jsonrows import encode_json_lines
 from streamdp.config.schema import SchemaConfig
-from streamdp.data.columns import scale_number
 from streamdp.data.records import Batch, Position
 from streamdp.errors import SchemaError
+from streamdp.estimators.features import SchemaFeatures
 from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.problems import ProblemError
+
+PLAIN_BYTES = 1 << 18
+"""A longer call is read in a thread that lets others run, because it takes longer than other callers should wait."""
 
 
 class FeatureReader:
@@ -35,14 +38,18 @@ class FeatureReader:
         self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias("$y")
         self.columns = self._schema.feature_columns
         self.numeric_columns = tuple(c for c in self._schema.numeric_columns if c != "$y")
-        self._declared = [
-            (d.name, d.values, None if d.is_number else d.codes) for d in self._schema.declarations.values()
-        ]
+        self._packer = None
+        with contextlib.suppress(SchemaError):  # bounds of 1e60 or more
+            if self._schema.plain:
+                self._packer = SchemaFeatures(declared.declared(), "service").packer
         self._levels = len(self._schema.feature_names)
 
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """See `Encoder.encode`."""
         return self._schema.encode(frame.with_columns(self._target), positions, position)
+
+    def encode_plain(self, *_: Any) -> None:
+        """See `Encoder.encode_plain`. None: `plain` has read such calls."""
 
     def read(self, body: bytes) -> tuple[np.ndarray, Cut]:
         """Read a call.
@@ -70,43 +77,21 @@ class FeatureReader:
             raise ProblemError(422, "bad-record", detail, index=letter.position)
         return batch.X, call
 
-    def few(self, body: bytes) -> np.ndarray | None:
-        """Read a call of few plain records as `read` does, but faster; None for any other call.
+    def plain(self, body: bytes) -> np.ndarray | None:
+        """Read a call of plain records without ids as `read` does, but faster; None for any other call.
 
         Parameters
         ----------
         body
             The call.
         """
-        if not self._schema.plain:
+        if self._packer is None or len(body) > PLAIN_BYTES:
             return None
         try:
             records = orjson.loads(body)["records"]
-            X = np.zeros((len(records), self._levels))
-            colons = 1
-            for row, record in zip(X, records, strict=True):
-                colons += len(record)
-                if "id" in record or not self._encode(record, row):
-                    return None
+            X = np.empty((len(records), self._levels))
+            fits = len(records) <= MAX_RECORDS and self._packer.pack_rows(records, X)
         except (orjson.JSONDecodeError, LookupError, TypeError):
             return None
-        # With as many colons as keys, no key occurs twice and no value is nested.
-        return X if body.count(b":") == colons else None
-
-    def _encode(self, record: dict[str, Any], row: np.ndarray) -> bool:
-        j = 0
-        for name, declared, codes in self._declared:
-            value = record[name]
-            if codes is not None:
-                code = codes[value]
-                if code:
-                    row[j + code - 1] = 1.0
-                j += len(declared) - 1
-                continue
-            if type(value) is int:
-                value = float(value)
-            elif type(value) is not float or not math.isfinite(value):
-                return False
-            row[j] = scale_number(value, *declared)
-            j += 1
-        return True
+        # A packed record has one key for each feature. With as many colons as keys, no key occurs twice.
+        return X if fits and body.count(b":") == 1 + len(records) * len(self.columns) else None

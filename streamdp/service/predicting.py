@@ -16,8 +16,6 @@ from streamdp.service.models import JobName
 from streamdp.service.problems import responses
 from streamdp.service.requests import job_for, read_json
 
-FEW_BYTES = 1024
-"""A call of at most so many bytes is read at once, without the set-up that many records need."""
 FEW_RECORDS = 32
 """The probabilities of more records are written by columns."""
 
@@ -35,14 +33,23 @@ async def predict(request: Request, job: JobName) -> Response:
     found = job_for(request, job, "predict")
     body = await read_json(request)
     features = found.features
-    if len(body) <= FEW_BYTES and (few := features.few(body)) is not None:
-        return documents.answer(_predictions(found, few))
+    if (plain := features.plain(body)) is not None:
+        return documents.answer(predictions(found, plain))
     X, call = await asyncio.to_thread(features.read, body)
     found.await_labels(call)
-    return documents.answer(_predictions(found, X))
+    return documents.answer(predictions(found, X))
 
 
-def _predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
+def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
+    """The answer for encoded records.
+
+    Parameters
+    ----------
+    job
+        The job.
+    X
+        (n, p), the encoded features.
+    """
     model = job.model
     estimator: Any = model.estimator
     target = model.definition.schema_.target
@@ -60,5 +67,5 @@ def _predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
             probabilities = [dict(zip(classes, row, strict=True)) for row in shares.tolist()]
     else:
         found = estimator.predict_arrays(X)
-    predictions = np.array(classes, dtype=object)[found].tolist()
-    return {"version": model.snapshot.seq, "predictions": predictions, "probabilities": probabilities}
+    labels = np.array(classes, dtype=object)[found].tolist()
+    return {"version": model.snapshot.seq, "predictions": labels, "probabilities": probabilities}

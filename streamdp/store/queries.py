@@ -10,6 +10,8 @@ from streamdp.store.snapshot import Commit, Snapshot
 from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, only_job, read_commit, snapshots_of
 from streamdp.store.tables import COMMITS, JOBS, has_checksums
 
+_JOB = select(JOBS)
+
 
 def read_job(connection: Connection, name: str) -> Row[Any]:
     """Return the row of the job.
@@ -21,7 +23,7 @@ def read_job(connection: Connection, name: str) -> Row[Any]:
 
     Raises `StoreDamagedError` unless there is exactly one.
     """
-    row: Row[Any] = only_job(connection.execute(select(JOBS)).all(), name)
+    row: Row[Any] = only_job(connection.execute(_JOB).all(), name)
     return row
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
@@ -32,7 +32,7 @@ from streamdp.store.queries import read_history, read_job
 from streamdp.store.reading import snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.snapshot_codec import NAMES, commit_columns, history_checksum, read_snapshot, state_columns
-from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT, is_shard
+from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT, named, of_shard
 
 if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
@@ -44,6 +44,16 @@ Within = Callable[[Connection, int], None]
 
 HISTORY = 10_000
 """Commits of each shard that the history keeps."""
+
+# To build a statement takes longer than to execute it, so each is built once.
+_READ = select(SHARDS).where(of_shard(SHARDS))
+_EPOCH = select(SHARDS.c.epoch).where(of_shard(SHARDS))
+_CLAIM = update(SHARDS).where(of_shard(SHARDS)).values(epoch=SHARDS.c.epoch + 1)
+_HELD = (of_shard(SHARDS), SHARDS.c.epoch == bindparam("of_epoch"))
+_MOVE = update(SHARDS).where(*_HELD, SHARDS.c.seq == bindparam("of_seq"))
+_NOTE = update(SHARDS).where(*_HELD).values(waiting=bindparam("found"))
+_REMEMBER = insert(COMMITS)
+_FORGET = delete(COMMITS).where(of_shard(COMMITS), COMMITS.c.seq <= bindparam("of_seq"))
 
 
 @dataclass(slots=True)
@@ -235,9 +245,9 @@ class Store:
         with self._transaction() as connection:
             job = read_job(connection, self._database.name)
             for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
-                connection.execute(ADD_SHARD, shard._asdict())
-                connection.execute(update(SHARDS).where(is_shard(SHARDS, shard)).values(epoch=SHARDS.c.epoch + 1))
-                row = connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
+                self._connection.execute(ADD_SHARD, {"topic": shard.topic, "partition": shard.partition})
+                self._connection.execute(_CLAIM, named(shard))
+                row = self._connection.execute(_READ, named(shard)).one()
                 self._claims[shard] = _Claim(row.epoch, row.seq)
                 out[shard] = read_snapshot(row, job, self._database.name)
             if self._shared is not None:
@@ -277,9 +287,9 @@ class Store:
 
         Raises `StoreDamagedError` if the checksum fails.
         """
-        with self._transaction() as connection:
-            row = connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one_or_none()
-            job = read_job(connection, self._database.name)
+        with self._transaction():
+            row = self._connection.execute(_READ, named(shard)).one_or_none()
+            job = read_job(self._connection, self._database.name)
             if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
                 if self._shared is not None:
@@ -356,18 +366,18 @@ class Store:
             raise FencedError(f"{shard} of job {self.job!r} is not claimed", shard)
         values = commit_columns(part, claim.seq + 1, now)
         content = state_columns(part, self.job, self.fingerprint, values)
-        ours = and_(is_shard(SHARDS, shard), SHARDS.c.epoch == claim.epoch, SHARDS.c.seq == claim.seq)
-        if self._connection.execute(update(SHARDS).where(ours).values(**values, **content)).rowcount == 0:
-            row = self._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
+        ours = named(shard) | {"of_epoch": claim.epoch, "of_seq": claim.seq}
+        if self._connection.execute(_MOVE, {**values, **content, **ours}).rowcount == 0:
+            row = self._connection.execute(_READ, named(shard)).one()
             # Only this store writes under its epoch, so the next number there is its own commit with a lost answer.
             same = all(getattr(row, name) == values[name] for name in NAMES if name != "committed_at")
             if row.epoch == claim.epoch and same and row.state == content["state"]:
                 return True
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
-        line = values | shard._asdict() | {"checksum": history_checksum(self.job, shard, values)}
-        self._connection.execute(insert(COMMITS), line)
-        old = and_(is_shard(COMMITS, shard), COMMITS.c.seq <= values["seq"] - HISTORY)
-        self._connection.execute(delete(COMMITS).where(old))
+        key = {"topic": shard.topic, "partition": shard.partition}
+        self._connection.execute(_REMEMBER, values | key | {"checksum": history_checksum(self.job, shard, values)})
+        if values["seq"] > HISTORY:
+            self._connection.execute(_FORGET, named(shard) | {"of_seq": values["seq"] - HISTORY})
         return False
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
@@ -383,11 +393,11 @@ class Store:
 
         Raises `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write.
         """
-        with self._transaction() as connection:
+        with self._transaction():
             for shard in sorted(waiting):
                 if (claim := self._claims.get(shard)) is not None:
-                    ours = and_(is_shard(SHARDS, shard), SHARDS.c.epoch == claim.epoch)
-                    connection.execute(update(SHARDS).where(ours).values(waiting=waiting[shard]))
+                    ours = named(shard) | {"of_epoch": claim.epoch, "found": waiting[shard]}
+                    self._connection.execute(_NOTE, ours)
 
     def check_claims(self, shards: Iterable[Shard]) -> None:
         """See that this store still owns shards, before something of them is shown elsewhere.
@@ -399,9 +409,9 @@ class Store:
 
         Raises `FencedError` if another worker has claimed one since.
         """
-        with self._transaction() as connection:
+        with self._transaction():
             for shard in shards:
-                epoch = connection.execute(select(SHARDS.c.epoch).where(is_shard(SHARDS, shard))).scalar()
+                epoch = self._connection.execute(_EPOCH, named(shard)).scalar()
                 if (claim := self._claims.get(shard)) is None or claim.epoch != epoch:
                     raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
 

@@ -16,8 +16,8 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    bindparam,
     inspect,
-    literal,
     text,
 )
 
@@ -137,12 +137,23 @@ def _has_column(connection: Connection, table: str, name: str) -> bool:
     return any(column["name"] == name for column in inspect(connection).get_columns(table))
 
 
-def is_shard(table: Table, shard: Shard) -> ColumnElement[bool]:
-    """Return the condition that a row belongs to a shard.
+def of_shard(table: Table) -> ColumnElement[bool]:
+    """Return the condition that a row belongs to the shard that `named` gives to a statement.
 
     Parameters
     ----------
     table
         `SHARDS` or `COMMITS`.
     """
-    return and_(table.c.topic == literal(shard.topic), table.c.partition == shard.partition)
+    return and_(table.c.topic == bindparam("of_topic"), table.c.partition == bindparam("of_partition"))
+
+
+def named(shard: Shard) -> dict[str, Any]:
+    """Return the parameters of a statement with `of_shard`.
+
+    Parameters
+    ----------
+    shard
+        The shard.
+    """
+    return {"of_topic": shard.topic, "of_partition": shard.partition}

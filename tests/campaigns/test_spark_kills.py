@@ -1,10 +1,11 @@
 """A cluster of two executors with speculation, whose driver, executors and Python workers are killed at random.
 
-`tests/integration/test_spark.py` has the small form: tasks that fail after they have learned, and a driver that dies
-between its commit and the note of Spark.
+One run for each kind of learner: it learns each record by itself (LDP), or batches that are sums over all executors,
+pan-private or shuffled. `tests/integration/test_spark.py` has the small form: tasks that fail after they have learned,
+and a driver that dies between its commit and the note of Spark.
 
-`STREAMDP_SPARK_FOLDER` names a folder in which the kills go on where they ended; `STREAMDP_SPARK_SECONDS` ends a part
-of them, with one more kill of the driver, and the next run goes on.
+`STREAMDP_SPARK_FOLDER` names a folder in which the kills go on where they ended, in a folder for each estimator;
+`STREAMDP_SPARK_SECONDS` ends a part of them, with one more kill of the driver, and the next run goes on.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ import pytest
 from servers.broker import Broker, create_topic
 from servers.postgres import Postgres
 from streamdp.config.job import make_config
+from streamdp.serving.snapshots import combined, restore
 from streamdp.spark import learn_stream
 from streamdp.spark.reading import read
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.paths import ROOT
-from tests.support.spark import admitted, job, rows, start
+from tests.support.spark import BATCHED_CAP, admitted, batched_job, job, rows, start
 from tests.support.spark_data import write_csv
 
+LDP = "LDPASGDClassifier"
 KILLS = int(os.environ.get("STREAMDP_SPARK_KILLS", "30"))
 FILES, RECORDS = KILLS + 10, 300  # a commit between two kills, and some after the last
 SECONDS = float(os.environ.get("STREAMDP_SPARK_SECONDS", "inf"))
@@ -70,9 +73,9 @@ def victims(driver: int, kind: str) -> list[int]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, estimator: str) -> Path:
     """The folder of the campaign, with its data."""
-    chosen = Path(os.environ.get("STREAMDP_SPARK_FOLDER", tmp_path))
+    chosen = Path(os.environ.get("STREAMDP_SPARK_FOLDER", tmp_path)) / estimator
     if not (chosen / "data").exists():
         (draft := chosen / "draft").mkdir(parents=True)
         for i in range(FILES):
@@ -82,9 +85,9 @@ def folder(tmp_path: Path) -> Path:
     return chosen
 
 
-def run(folder: Path, done: dict[str, int], until: float) -> bool:
+def run(folder: Path, estimator: str, done: dict[str, int], until: float) -> bool:
     """Run a driver, and kill what is its until it ends; return whether it has learned all."""
-    command = [sys.executable, "-m", "tests.support.spark_driver", str(folder), "local-cluster[2,1,1024]"]
+    command = [sys.executable, "-m", "tests.support.spark_driver", str(folder), "local-cluster[2,1,1024]", estimator]
     with (folder / "log").open("ab") as log:
         driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
     lines: list[str] = []
@@ -116,11 +119,12 @@ def run(folder: Path, done: dict[str, int], until: float) -> bool:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
-def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folder: Path) -> None:
+@pytest.mark.parametrize("estimator", [LDP, "PanPrivateClassifier", "ShuffleClassifier"])
+def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folder: Path, estimator: str) -> None:
     until = time.monotonic() + SECONDS
     note = folder / "kills.json"
     done = dict.fromkeys(("driver", "executor", "worker"), 0) | (json.loads(note.read_text()) if note.exists() else {})
-    while not run(folder, done, until):
+    while not run(folder, estimator, done, until):
         note.write_text(json.dumps(done))
         if time.monotonic() > until:
             pytest.skip(f"{done}: run it again, it goes on")
@@ -131,11 +135,23 @@ def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folde
     counts = [snapshot.counts for snapshot in Store.snapshots(folder / "job.db")]
     learned, refused, dead = (sum(getattr(c, name) for c in counts) for name in ("learned", "refused", "dead"))
     print(f"{len(every['tail']):,} produced, {learned:,} learned, {refused:,} refused, {dead:,} dead; kills {done}")
-    assert (learned, refused, dead) == admitted(every, 3.0)
-    config = make_config(job(folder / "job.db"))
-    with Store(folder / "job.db", "late", config.fingerprint(), cap="eps=3", config=config.text(), shared=True) as s:
-        assert s.ledger is not None
-        assert max(s.ledger.spent(tail).epsilon for tail in set(every["tail"])) <= 3 * (1 + 1e-9)
+    people = sorted(set(every["tail"]))
+    if estimator == LDP:
+        config, cap = make_config(job(folder / "job.db")), 3
+        assert (learned, refused, dead) == admitted(every, cap)
+    else:
+        config, cap = make_config(batched_job(folder / "job.db", estimator)), BATCHED_CAP
+        assert (learned, dead) == (cap * len(people), every["origin"].count("XXX"))
+        assert learned + refused + dead == len(every["tail"])
+    model = restore(combined(Store.snapshots(folder / "job.db"))).estimator
+    assert model.n_seen == learned
+    with Store(
+        folder / "job.db", "late", config.fingerprint(), cap=config.cap_budget, config=config.text(), shared=True
+    ) as store:
+        assert store.ledger is not None
+        spent = [store.ledger.spent(person) for person in people]
+    assert sum(one.records for one in spent) == learned
+    assert max(one.epsilon for one in spent) <= cap * (1 + 1e-9)
     batches = [c.position["batch"] for c in Store.history(folder / "job.db", 10_000) if c.shard.partition == 0]
     assert batches == list(range(len(batches)))  # at most FILES: after a kill Spark may take two files in a batch
     assert sum(done.values()) >= KILLS

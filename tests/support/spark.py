@@ -71,6 +71,17 @@ def job(store: Path | str, **more: Any) -> dict[str, Any]:
     } | more
 
 
+BATCHED_CAP = 40
+"""How many records of a person `batched_job` learns."""
+
+
+def batched_job(store: Path | str, estimator: str) -> dict[str, Any]:
+    """The settings of a job whose estimator learns in batches. No batch has two records of one person."""
+    schema = {name: value for name, value in job(store)["schema"].items() if name != "budget"}
+    model = {"estimator": estimator, "budget": "eps=1,delta=1e-6", "batch_size": 60}
+    return job(store, schema=schema, model=model, cap=f"eps={BATCHED_CAP},delta=1e-2")
+
+
 def rows(n: int, first: int = 0) -> dict[str, list[Any]]:
     """n good records by column, with a bad one after every 50th; deterministic."""
     rng = np.random.default_rng(first)

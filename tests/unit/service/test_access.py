@@ -124,7 +124,7 @@ def test_an_unexpected_error_shows_no_value(
         def fails(body: bytes) -> None:
             raise RuntimeError(SECRET)
 
-        monkeypatch.setattr(found.features, "few", fails)
+        monkeypatch.setattr(found.features, "plain", fails)
         answer = http.post("/v1/models/late/predict", json=PREDICT)
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert SECRET not in answer.text

@@ -69,7 +69,9 @@ def test_a_store_that_is_not_there_yet_is_no_reason_to_stop(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("more", "times"), [({}, 1), ({"spare": None}, 1), ({}, 20)], ids=["few", "exactly", "by columns"]
+    ("more", "times"),
+    [({}, 1), ({"spare": None}, 1), ({}, 20), ({"spare": None}, 20)],
+    ids=["plain", "exactly", "many plain", "by columns"],
 )
 def test_predictions_are_those_of_the_model(tmp_path: Path, more: dict[str, Any], times: int) -> None:
     config = job(tmp_path, source=FILE)
