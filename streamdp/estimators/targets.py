@@ -171,13 +171,16 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
         self._need_probabilities()
-        if self._features is None:
-            return dict.fromkeys(self._labels, 1 / len(self._labels))
-        if self._outputs() > 1:
-            return dict(zip(self._labels, scipy.special.softmax(self._scores_one(x)).tolist(), strict=True))
-        predictor = self._single()
+        predictor = self._predictor  # None for several outputs
+        if predictor is None:
+            if self._features is None:
+                return dict.fromkeys(self._labels, 1 / len(self._labels))
+            if self._outputs() > 1:
+                return dict(zip(self._labels, scipy.special.softmax(self._scores_one(x)).tolist(), strict=True))
+            predictor = self._single()
         if predictor is not None and (p := predictor.probability(x, self._noise_variance())) is not None:
             return {self._labels[0]: 1 - p, self._labels[1]: p}
+        assert self._features is not None
         shares = self.predict_proba_arrays(self._features.row_of(x))[0]
         return dict(zip(self._labels, shares.tolist(), strict=True))
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,10 +51,20 @@ def moderated(scores: np.ndarray, squares: np.ndarray, variance: float) -> np.nd
     return out
 
 
-def noise_variance(steps: Steps, total: float, averaged: bool) -> float:
-    """Return the variance by noise of a coordinate of theta, or of its average, for one linear predictor.
+class Noise(NamedTuple):
+    """The variance by noise of a coordinate of theta, or of its average, while the clock T is in [low, high)."""
 
-    It is that of the last clock on a grid in steps of 2 %, so that it is seldom computed.
+    low: float
+    high: float
+    variance: float
+
+
+UNKNOWN = Noise(math.inf, -math.inf, 0.0)
+"""Holds for no clock."""
+
+
+def noise_at(steps: Steps, total: float, averaged: bool) -> Noise:
+    """Return the noise for one linear predictor: that of the last clock on a grid in steps of 2 %.
 
     Parameters
     ----------
@@ -65,8 +76,10 @@ def noise_variance(steps: Steps, total: float, averaged: bool) -> float:
         Whether it is the average.
     """
     if total <= 0:
-        return 0.0
-    return _variance(steps, math.exp(_COARSE * math.floor(math.log(total) / _COARSE)), averaged)
+        return Noise(-math.inf, 0.0, 0.0)
+    place = math.floor(math.log(total) / _COARSE)
+    low, high = math.exp(_COARSE * place), math.exp(_COARSE * (place + 1))
+    return Noise(low, high, _variance(steps, low, averaged))
 
 
 @lru_cache(maxsize=256)

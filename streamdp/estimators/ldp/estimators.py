@@ -32,6 +32,7 @@ after any record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from streamdp.estimators.targets import LinearClassifier, LinearRegressor
 from streamdp.optim import frame
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
-from streamdp.optim.moderation import noise_variance
+from streamdp.optim.moderation import UNKNOWN, Noise, noise_at
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism
 
@@ -110,6 +111,8 @@ class _Regressor(LDPLearner, LinearRegressor):
 
 
 class _Classifier(LDPLearner, LinearClassifier):
+    _noise = UNKNOWN
+
     def __init__(
         self,
         loss: str | Loss = "logistic",
@@ -130,9 +133,15 @@ class _Classifier(LDPLearner, LinearClassifier):
         self._construct(locals())
 
     def _noise_variance(self) -> float:
-        if self._outputs() > 1 or self._merged or self.domain is not None or self._steps.clock != "information":
+        if self._merged:
             return 0.0
-        return noise_variance(self._steps, float(self._arrays.clock[frame.TOTAL]), self._averaged)
+        total = self._arrays.clock.item(frame.TOTAL)
+        low, high, variance = self._noise
+        if low <= total < high:
+            return variance
+        modelled = self._outputs() == 1 and self.domain is None and self._steps.clock == "information"
+        self._noise = noise_at(self._steps, total, self._averaged) if modelled else Noise(-math.inf, math.inf, 0.0)
+        return self._noise.variance
 
     def _learned_units(self) -> np.ndarray:
         return self._arrays.frame

@@ -9,7 +9,7 @@ import pytest
 import scipy
 
 from streamdp import L2Ball, LDPASGDClassifier, LDPSGDClassifier, datasets
-from streamdp.optim.moderation import moderated, noise_variance
+from streamdp.optim.moderation import moderated, noise_at
 from streamdp.optim.steps import Steps
 
 
@@ -26,7 +26,7 @@ def test_the_variance_is_that_of_the_process(total: float) -> None:
         weight += (share := high**1.5 - low**1.5)
         mean += share / weight * (theta - mean)
     for averaged, values in ((False, theta), (True, mean)):
-        assert noise_variance(steps, total, averaged) == pytest.approx(np.mean(values**2), rel=0.15)
+        assert noise_at(steps, total, averaged).variance == pytest.approx(np.mean(values**2), rel=0.15)
 
 
 @pytest.mark.parametrize("kind", [LDPSGDClassifier, LDPASGDClassifier])
