@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from streamdp.runtime.learning import total
+from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
 from tests.support import kafka_job
 from tests.support.commands import Command, Quick, environment, streamdp
@@ -95,11 +96,14 @@ def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
     assert table[0]["note"] == "a, b"
     assert [row["prediction"] for row in table[2:5]] == ["", "", ""]
     snapshot = Store.snapshot(trained / "data.db")
-    theta = snapshot.state["state"][1]
+    theta, model = snapshot.state["state"][1], restore(snapshot).estimator
     for row, x in ((0, [15.0, 1.0]), (1, [60.0, 0.0]), (5, [60.0, 0.0])):  # as in the file, within the bounds
-        p = 1 / (1 + np.exp(-(np.dot(theta[:2], x) + theta[2])))
-        assert float(table[row]["prediction_True"]) == pytest.approx(p, rel=1e-5)
-        assert table[row]["prediction"] == str(bool(p > 0.5))
+        score = np.dot(theta[:2], x) + theta[2]
+        given = float(table[row]["prediction_True"])
+        p = model.predict_proba_one({"delay": x[0], "origin": "JFK" if x[1] else "EWR"})["True"]
+        assert given == pytest.approx(p, rel=1e-5)
+        assert 0 < np.log(given / (1 - given)) / score <= 1  # the noise of theta brings it nearer to a half
+        assert table[row]["prediction"] == str(bool(score > 0))
 
 
 def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:

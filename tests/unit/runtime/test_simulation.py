@@ -16,7 +16,7 @@ from streamdp.data.records import Shard
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
-from streamdp.store.tables import SHARDS, is_shard
+from streamdp.store.tables import SHARDS, named, of_shard
 from tests.support.memory_store import MemoryStore
 from tests.support.schedules import short_schedule
 from tests.support.shards import CAP, check_exact, streams
@@ -90,7 +90,7 @@ def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     write = Store._write
 
     def unfenced(store: Store, shard: Shard, part: Part, now: float) -> bool:
-        row = store._connection.execute(select(SHARDS).where(is_shard(SHARDS, shard))).one()
+        row = store._connection.execute(select(SHARDS).where(of_shard(SHARDS)), named(shard)).one()
         store._claims[shard].epoch, store._claims[shard].seq = row.epoch, row.seq
         return write(store, shard, part, now)
 
