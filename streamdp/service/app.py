@@ -14,6 +14,7 @@ from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
+from streamdp.service.direct import Direct
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import FollowedJob, Job
 from streamdp.service.learning_job import LearningJob
@@ -21,7 +22,6 @@ from streamdp.service.metrics import Metrics
 from streamdp.service.origins import Origins
 from streamdp.service.problems import add_handlers
 
-# The routes that are called most come first: a request is compared with them in this order.
 ROUTERS = (
     predicting.router,
     learning.router,
@@ -87,9 +87,10 @@ def create_app(
     state.access = Access(tokens, {config.job: config.service.tokens for config in configs})
     state.metrics = Metrics(jobs)
     state.stopping, state.stop, state.failure = asyncio.Event(), lambda: None, None
-    app.add_middleware(Origins, by_job={config.job: config.service.origins for config in configs})
-    app.add_middleware(Guard, metrics=state.metrics, only_loopback=state.access.open)
     add_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
+    direct = Direct(app.build_middleware_stack(), (route for router in ROUTERS for route in router.routes))
+    origins = Origins(direct, {config.job: config.service.origins for config in configs})
+    app.middleware_stack = Guard(origins, state.metrics, state.stopping, state.access.open)
     return app

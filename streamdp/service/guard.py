@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamdp.runtime.tracing import span
 from streamdp.service.access import is_loopback
 from streamdp.service.metrics import Metrics
-from streamdp.service.problems import ProblemError, busy
+from streamdp.service.problems import ProblemError, busy, unexpected
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
@@ -31,14 +33,17 @@ class Guard:
         The application inside.
     metrics
         Counts the requests.
+    stopping
+        Set when the service stops. Requests are refused then.
     only_loopback
         Whether requests must name this machine as their host. Without tokens, a page of another origin could otherwise
         reach the service by a name that it points to this machine.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, only_loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, stopping: asyncio.Event, only_loopback: bool) -> None:
         self._app = app
         self._metrics = metrics
+        self._stopping = stopping
         self._only_loopback = only_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,9 +70,9 @@ class Guard:
             await send(message)
 
         try:
-            if scope["app"].state.stopping.is_set():
+            if self._stopping.is_set():
                 await busy("the service is stopping").response()(scope, receive, noted)
-            elif self._only_loopback and not is_loopback(_host(scope)):
+            elif self._only_loopback and not _names_loopback(scope["headers"]):
                 problem = ProblemError(400, "host", "without tokens, the host of a request must be this machine")
                 await problem.response()(scope, receive, noted)
             else:
@@ -75,8 +80,7 @@ class Guard:
         except Exception as error:  # noqa: BLE001 - its text may quote a record, so nobody else may log it
             error_log.error("unexpected %s at %s", type(error).__name__, _place(error))
             if not status:
-                problem = ProblemError(500, "unexpected", "an unexpected error; the log names its kind and place")
-                await problem.response()(scope, receive, noted)
+                await unexpected().response()(scope, receive, noted)
         finally:
             seconds = time.perf_counter() - began
             path = getattr(scope.get("route"), "path", "(none)")
@@ -90,11 +94,10 @@ class Guard:
                 )
 
 
-def _host(scope: Scope) -> str:
-    """The host that the request names, without its port."""
-    headers: dict[bytes, bytes] = dict(scope["headers"])
-    host = headers.get(b"host", b"").decode("latin-1")
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+def _names_loopback(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the host that a request names is this machine; its port does not matter."""
+    host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1")
+    return is_loopback(host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0])
 
 
 def _place(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -32,6 +33,7 @@ class Metrics(Collector):
             buckets=SECONDS_BUCKETS,
             registry=registry,
         )
+        self._of_kind = cache(self._requests.labels)
         registry.register(self)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -49,7 +51,7 @@ class Metrics(Collector):
             The time that it took.
         """
         known = method if method in ("GET", "POST", "HEAD", "OPTIONS") else "other"
-        self._requests.labels(known, path, str(status)).observe(seconds)
+        self._of_kind(known, path, str(status)).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
         """The committed records of the jobs; see `prometheus_client`."""

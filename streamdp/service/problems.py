@@ -66,6 +66,11 @@ def busy(detail: str) -> ProblemError:
     return ProblemError(503, "unavailable", detail, headers={"Retry-After": "1", "Connection": "close"})
 
 
+def unexpected() -> ProblemError:
+    """The problem of a call that ended with another error."""
+    return ProblemError(500, "unexpected", "an unexpected error; the log names its kind and place")
+
+
 def add_handlers(app: FastAPI) -> None:
     """Answer errors of the application and of its routes with problem documents.
 
@@ -85,7 +90,11 @@ def add_handlers(app: FastAPI) -> None:
         kind, detail = kinds.get(error.status_code, ("refused", HTTPStatus(error.status_code).phrase))
         return ProblemError(error.status_code, kind, detail, headers=error.headers).response()
 
+    async def failed(request: Request, error: Exception) -> Response:
+        return unexpected().response()  # the error is raised again, and `Guard` notes it
+
     app.add_exception_handler(ProblemError, problem)
+    app.add_exception_handler(Exception, failed)
     app.add_exception_handler(HTTPException, refused)
 
 

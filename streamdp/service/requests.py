@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import Request
-from starlette.requests import ClientDisconnect
 
 from streamdp.service.jobs import Job
 from streamdp.service.limits import BODY_SECONDS, MAX_BODY_BYTES, MOST_DISCARDED_BYTES
@@ -87,21 +86,21 @@ async def read_json(request: Request) -> bytes:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ProblemError(415, "not-json", "expected Content-Type: application/json")
     parts: list[bytes] = []
-    size = 0
+    size, more = 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
+            while more and size <= MOST_DISCARDED_BYTES:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ProblemError(400, "unfinished", "the client closed the connection before the body was complete")
+                part, more = message.get("body", b""), message.get("more_body", False)
                 size += len(part)
                 if size <= MAX_BODY_BYTES:
                     parts.append(part)
-                elif size > MOST_DISCARDED_BYTES:
-                    break
     except TimeoutError:
         raise ProblemError(
             408, "too-slow", f"the body took longer than {BODY_SECONDS:g} s", headers={"Connection": "close"}
         ) from None
-    except ClientDisconnect:
-        raise ProblemError(400, "unfinished", "the client closed the connection before the body was complete") from None
     if size > MAX_BODY_BYTES:
         raise ProblemError(
             413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB", headers={"Connection": "close"}
