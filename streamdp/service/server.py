@@ -145,7 +145,10 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=2048)
+        listening = socket.create_server(address[:2], family=family, backlog=2048)
+        # Connections inherit it. Without it, an answer waits up to 40 ms for the acknowledgement of its own headers.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OSError as error:
         reason = (error.strerror or "not an address").lower()
         raise ConfigError(f"--host {host} --port {port}: {reason}") from None
