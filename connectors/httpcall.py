@@ -108,7 +108,7 @@ class Call:
     def complete(self, answer: Answered | Exception) -> None:
         """Tell all who wait for it."""
         for future in (self.future, *self.followers):
-            if future.done() or not future.set_running_or_notify_cancel():
+            if future.done():
                 continue
             if isinstance(answer, Exception):
                 future.set_exception(answer)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from streamdp import __version__
 from streamdp.config.http import CallsConfig, TokenConfig
@@ -31,6 +32,15 @@ ROUTERS = (
     health.router,
     pages.router,
 )
+
+
+class _Application(FastAPI):
+    """An application without FastAPI's own telemetry, which may export paths, queries and headers of callers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self.middleware_stack is not None, "create_app sets it"
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
 
 
 def create_app(
@@ -81,7 +91,7 @@ def create_app(
             for job in started:
                 await job.stop()
 
-    app = FastAPI(title="streamdp", version=__version__, lifespan=lifespan, redoc_url=None)
+    app = _Application(title="streamdp", version=__version__, lifespan=lifespan, redoc_url=None)
     state = app.state
     state.jobs = jobs
     state.access = Access(tokens, {config.job: config.service.tokens for config in configs})

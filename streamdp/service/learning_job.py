@@ -30,6 +30,7 @@ from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.runner import Runner
 from streamdp.service import calls
 from streamdp.service.following import FOLLOW_S, Follower
+from streamdp.service.inloop import InLoop
 from streamdp.service.jobs import Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
@@ -110,7 +111,7 @@ class LearningJob(Job):
         """
         if isinstance(self._settings, ReportsSourceConfig) and self._desk is None:
             raise ConfigError("source.content: this job takes no reports, because its mechanism makes no noise")
-        self._loop = asyncio.get_running_loop()
+        self._in_loop = InLoop(asyncio.get_running_loop())
         opened: Future[None] = Future()
         # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
         self._thread = threading.Thread(target=self._run, args=(opened,), name=f"learner of {self.name}", daemon=True)
@@ -195,8 +196,15 @@ class LearningJob(Job):
         """
         if self._source is None or self._refusal is not None:
             raise busy(self._refusal or _NOT_OPEN)
+        waiting: asyncio.Future[Future[Answered]] = asyncio.get_running_loop().create_future()
+
+        def tell(done: Future[Answered]) -> None:
+            if not waiting.cancelled():
+                waiting.set_result(done)
+
         try:
-            answered = await asyncio.wrap_future(self._source.submit(call))
+            self._source.submit(call).add_done_callback(lambda done: self._in_loop(lambda: tell(done)))
+            answered = (await waiting).result()
         except QueueFullError as error:
             raise ProblemError(429, "queue-full", str(error), headers={"Retry-After": "1"}) from None
         except ReusedKeyError as error:
@@ -370,10 +378,6 @@ class LearningJob(Job):
             self.trouble = self._refusal = trouble
 
         self._in_loop(note)
-
-    def _in_loop(self, action: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed after a forced exit
-            self._loop.call_soon_threadsafe(action)
 
 
 def _encoder(config: JobConfig) -> Schema:
