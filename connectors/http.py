@@ -1,18 +1,19 @@
 """Records that come by calls of an HTTP service: a source whose callers wait for the commit of what they sent.
 
-`submit` puts a call into the queue and returns a future. `poll` takes calls off the queue, decodes their records
+`submit` puts a call into the queue. `poll` takes calls off the queue, decodes their records
 together, and learns nothing twice: a call whose key is known, or a record whose id is known, is answered from memory.
-After a commit, `acknowledge` completes the futures of all calls that were polled before it.
+After a commit, `acknowledge` answers all calls that were polled before it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -61,12 +62,12 @@ class HTTPSource:
 
     # -- the callers --------------------------------------------------------------------------------------------
 
-    def submit(self, call: Call) -> Future[Answered]:
+    def submit(self, call: Call) -> None:
         """Put a call into the queue. Any thread may call it.
 
-        Returns a future of its answer, after its commit. The future raises `ReusedKeyError` if the key was used with
-        another body, and `SourceUnavailableError` if the commit failed. Raises `QueueFullError`, and
-        `SourceUnavailableError` after `close`.
+        `Call.tell` gets its answer, after its commit; or `ReusedKeyError` if the key was used with another body, and
+        `SourceUnavailableError` if the commit failed. Raises `QueueFullError`, and `SourceUnavailableError` after
+        `close`.
         """
         with self._change:
             if self._closed:
@@ -76,7 +77,6 @@ class HTTPSource:
             self._queue.append(call)
             self._queued += call.size
             self._change.notify()
-        return call.future
 
     @property
     def waiting(self) -> int:
@@ -205,7 +205,7 @@ class HTTPSource:
             elif call.key is None or (first := self._open_keys.setdefault(call.key, call)) is call:
                 new.append(call)
             elif first.digest == call.digest:
-                first.followers.append(call.future)
+                first.tell += call.tell
             else:
                 call.complete(_reused())
         return new
@@ -300,19 +300,19 @@ class HTTPSource:
 
     def _noted(self, batch: Batch, calls: list[Call], start: int) -> Batch:
         """The batch without the records that are known; it tells the calls what becomes of the others."""
-        edges = start + np.cumsum([0, *(call.size for call in calls)])
+        edges = list(accumulate((call.size for call in calls), initial=start))
         dead = [letter for letter in batch.dead if letter.reason != _KNOWN]
         for letter in dead:
-            k = int(np.searchsorted(edges, letter.position, side="right")) - 1
-            i = int(letter.position - edges[k])
+            k = bisect_right(edges, letter.position) - 1
+            i = letter.position - edges[k]
             calls[k].outcomes[i], calls[k].reasons[i] = DEAD, letter.reason
 
         def told(admitted: np.ndarray | None) -> None:
-            outcomes = np.full(int(edges[-1] - start), 0, dtype=np.uint8)
+            outcomes = np.zeros(edges[-1] - start, dtype=np.uint8)
             codes = LEARNED if admitted is None else np.where(admitted, LEARNED, REFUSED)
             outcomes[batch.positions - start] = codes
-            for k, call in enumerate(calls):
-                call.outcomes |= outcomes[edges[k] - start : edges[k + 1] - start]
+            for edge, call in zip(edges, calls, strict=False):
+                call.outcomes |= outcomes[edge - start : edge - start + call.size]
 
         return replace(batch, dead=dead, position=self.position, told=told)
 

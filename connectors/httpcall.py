@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -59,7 +58,7 @@ class Call:
     key
         The digest of the caller's key; None for a call without a key.
     digest
-        The digest of the body.
+        The digest of the body; empty for a call without a key.
     ids
         By index: the digests of the id of a record, and of the record.
     reports
@@ -67,8 +66,9 @@ class Call:
         are not in it are in `dead`.
     dead
         By index: the reasons of records or reports that are dead already.
-    future, followers
-        Of the caller, and of those who sent the same key meanwhile.
+    tell
+        Each is called once with the answer or the error, in any thread: the caller's, and those of callers who sent the
+        same key meanwhile.
     place
         For reports of a topic: the position of the topic after them, which is committed with them. None for a call.
     outcomes, reasons
@@ -82,8 +82,7 @@ class Call:
     ids: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     reports: dict[int, tuple[Any, Any]] | None = None
     dead: dict[int, str] = field(default_factory=dict)
-    future: Future[Answered] = field(default_factory=Future)
-    followers: list[Future[Answered]] = field(default_factory=list)
+    tell: list[Callable[[Answered | Exception], None]] = field(default_factory=list)
     place: Mapping[str, Any] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     reasons: dict[int, str] = field(default_factory=dict)
@@ -96,21 +95,17 @@ class Call:
         version
             The number of the commit.
         """
-        numbers = np.bincount(self.outcomes, minlength=4)
+        numbers = np.bincount(self.outcomes, minlength=DEAD).tolist()
         document = {
             "version": version,
-            "learned": int(numbers[LEARNED]),
-            "refused": int(numbers[REFUSED]),
+            "learned": numbers[LEARNED],
+            "refused": numbers[REFUSED],
             "dead": [{"index": i, "reason": reason} for i, reason in sorted(self.reasons.items())],
         }
         return Answered(self.digest, document)
 
     def complete(self, answer: Answered | Exception) -> None:
-        """Tell all who wait for it."""
-        for future in (self.future, *self.followers):
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+        """Tell all callers that wait for it, unless they were told before."""
+        told, self.tell = self.tell, []
+        for tell in told:
+            tell(answer)

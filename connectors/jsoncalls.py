@@ -17,8 +17,6 @@ from streamdp.errors import SchemaError
 TARGET, SUBJECT, BUDGET = "$y", "$subject", "$budget"
 """The columns of `y`, `subject` and `budget` in the flat records. Their names differ from those of features."""
 
-LABEL = loop.LABEL
-"""The code of a record without `x`: a label of an earlier prediction."""
 REASONS = {
     loop.UNKNOWN: "unknown_field",
     loop.DUPLICATE: "duplicate_key",
@@ -38,22 +36,25 @@ class Cut:
         The call.
     flat
         The flat records.
-    codes
-        (n,) uint8: 0, `LABEL`, or a key of `REASONS`.
     spans
         (n, 2) int64: where each record is in the body.
     ids
         (n, 2) int64: where the id of each record is in the body; both are 0 for none.
+    labels
+        The indices of records without `x`: labels of earlier predictions.
+    named
+        The indices of records with an id.
     """
 
     body: bytes
     flat: Records
-    codes: np.ndarray
     spans: np.ndarray
     ids: np.ndarray
+    labels: list[int]
+    named: list[int]
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.spans)
 
     def texts(self, places: np.ndarray) -> list[bytes]:
         """The texts at some places of the body.
@@ -81,18 +82,14 @@ def cut(body: bytes, learn: bool, most: int) -> Cut:
 
     Raises `SchemaError` if it is no call.
     """
-    room = min(most + 1, len(body) // 2 + 1)
     out = np.empty(2 * len(body) + 64, dtype=np.uint8)
-    ends, codes = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.uint8)
-    spans, ids = np.empty((room, 2), dtype=np.int64), np.empty((room, 2), dtype=np.int64)
-    n, size = loop.cut_into(body, learn, most, out, ends, codes, spans, ids)
+    places = np.empty((min(most + 1, len(body) // 2 + 1), 5), dtype=np.int64)
+    labels: list[int] = []
+    named: list[int] = []
+    flawed: list[tuple[int, int]] = []
+    n, size = loop.cut_into(body, learn, most, out, places, labels, named, flawed)
     if n < 0:
         raise SchemaError('expected a JSON object {"records": [{...}, ...]} and nothing else')
-    flaws = {i: REASONS[code] for i, code in _flawed(codes[:n])}
-    flat = Records(out[:size].tobytes(), ends[:n].copy(), flaws)
-    return Cut(body, flat, codes[:n].copy(), spans[:n].copy(), ids[:n].copy())
-
-
-def _flawed(codes: np.ndarray) -> list[tuple[int, int]]:
-    rows = np.flatnonzero(codes > LABEL)
-    return list(zip(rows.tolist(), codes[rows].tolist(), strict=True))
+    places = places[:n].copy()
+    flat = Records(out[:size].tobytes(), places[:, 0], {i: REASONS[code] for i, code in flawed})
+    return Cut(body, flat, places[:, 1:3], places[:, 3:], labels, named)

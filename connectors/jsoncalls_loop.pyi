@@ -11,8 +11,8 @@ def cut_into(
     learn: bool,
     most: int,
     out: np.ndarray,
-    ends: np.ndarray,
-    codes: np.ndarray,
-    spans: np.ndarray,
-    ids: np.ndarray,
+    places: np.ndarray,
+    labels: list[int],
+    named: list[int],
+    flawed: list[tuple[int, int]],
 ) -> tuple[int, int]: ...

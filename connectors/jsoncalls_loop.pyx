@@ -240,10 +240,10 @@ def cut_into(
     bint learn,
     Py_ssize_t most,
     uint8_t[::1] out,
-    int64_t[::1] ends,
-    uint8_t[::1] codes,
-    int64_t[:, ::1] spans,
-    int64_t[:, ::1] ids,
+    int64_t[:, ::1] places,
+    list labels not None,
+    list named not None,
+    list flawed not None,
 ):
     """Write the flat records of a call to `out`; return their number and their bytes. (-1, 0) if it is no call.
 
@@ -255,9 +255,13 @@ def cut_into(
         As for `jsoncalls.cut`.
     out
         At least twice as many bytes as `text` has, and 64 more.
-    ends, codes, spans, ids
-        Filled with the ends of the flat records in `out`, and with the other fields of `Cut`. They have space for as
-        many records as `text` can have, or for most + 1.
+    places
+        Filled with where each flat record ends in `out`, where the record begins and ends, and where its id does; both
+        are 0 for none. (m, 5), for the m records that `text` can have, or for most + 1.
+    labels, named
+        The indices of labels, and of records with an id, are added to them.
+    flawed
+        The index and the code of each other record that is not 0 are added.
     """
     cdef Text source = Text(text, len(text))
     cdef Output flat = Output(&out[0], 0, True)
@@ -267,13 +271,19 @@ def cut_into(
         return -1, 0
     if _at(source, i) != c"]":
         while True:
-            spans[n, 0] = i
+            places[n, 1] = i
             i = _record(source, i, learn, &record, &flat)
             if i < 0:
                 return -1, 0
             _put(&flat, 10)
-            spans[n, 1], ends[n], codes[n] = i, flat.size, record.code
-            ids[n, 0], ids[n, 1] = record.id_start, record.id_stop
+            places[n, 2], places[n, 0] = i, flat.size
+            places[n, 3], places[n, 4] = record.id_start, record.id_stop
+            if record.code == LABEL:
+                labels.append(n)
+            elif record.code != 0:
+                flawed.append((n, record.code))
+            if record.id_stop != 0:
+                named.append(n)
             n += 1
             i = _skip(source, i)
             if _at(source, i) == c"]":

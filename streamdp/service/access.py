@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import get_args
@@ -68,9 +68,11 @@ class Access:
     """
 
     def __init__(self, everywhere: Sequence[TokenConfig], by_job: Mapping[str, Sequence[TokenConfig]]) -> None:
-        self._everywhere = tuple(everywhere)
-        self._by_job = {job: tuple(tokens) for job, tokens in by_job.items()}
-        self.open = not self._everywhere and not any(self._by_job.values())
+        self._by_job = by_job
+        self._tokens: list[tuple[str | None, TokenConfig]] = [(None, token) for token in everywhere]
+        self._tokens += [(job, token) for job, tokens in by_job.items() for token in tokens]
+        self._everywhere = bool(everywhere)
+        self.open = not self._tokens
         """Whether there is no token at all, so that everybody on this machine may do everything."""
 
     def check_host(self, host: str) -> None:
@@ -108,9 +110,13 @@ class Access:
             return
         kind, _, token = (authorization or "").partition(" ")
         digest = sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
-        mine = self._everywhere if job is None else (*self._everywhere, *self._by_job.get(job, ()))
-        others = (token for tokens in self._by_job.values() for token in tokens)
-        allowed, known = _scopes(mine, digest), _scopes((*self._everywhere, *others), digest)
+        allowed: set[str] = set()
+        known = False
+        for owner, given in self._tokens:  # all are compared, each in constant time
+            if hmac.compare_digest(given.sha256, digest):
+                known = True
+                if owner is None or owner == job:
+                    allowed.update(given.scopes)
         if kind.lower() != "bearer" or not known:
             raise ProblemError(
                 401,
@@ -120,12 +126,3 @@ class Access:
             )
         if not allowed & set(scopes):
             raise ProblemError(403, "scope", f"the token does not have the scope {' or '.join(scopes)} for this")
-
-
-def _scopes(tokens: Iterable[TokenConfig], digest: str) -> set[str]:
-    """The scopes of a token. All are compared, each in constant time."""
-    found: set[str] = set()
-    for token in tokens:
-        if hmac.compare_digest(token.sha256, digest):
-            found.update(token.scopes)
-    return found

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from connectors.httpcall import Call
 from connectors.jsoncalls import Cut
 from streamdp.store.answers import Answers
@@ -32,15 +30,14 @@ def of_records(
     dead
         By index: the reason why a record is dead already.
     """
-    rows = np.flatnonzero(content.ids[:, 1])
-    names, texts = content.texts(content.ids[rows]), content.texts(content.spans[rows])
+    rows = content.named
     ids = {
         i: (answers.digest(b"id", name), answers.digest(b"body", text))
-        for i, name, text in zip(rows.tolist(), names, texts, strict=True)
+        for i, name, text in zip(
+            rows, content.texts(content.ids[rows]), content.texts(content.spans[rows]), strict=True
+        )
     }
-    return Call(
-        len(content), joined, _key(answers, b"learn", key), answers.digest(b"body", body), ids, None, dict(dead)
-    )
+    return Call(len(content), joined, *_key(answers, b"learn", key, body), ids, None, dict(dead))
 
 
 def of_reports(
@@ -70,10 +67,11 @@ def of_reports(
     digests = {
         i: (answers.digest(b"report", name.encode()), answers.digest(b"body", text)) for i, (name, text) in ids.items()
     }
-    named = _key(answers, b"reports", key)
-    return Call(size, None, named, answers.digest(b"body", body), digests, dict(received), dict(dead))
+    return Call(size, None, *_key(answers, b"reports", key, body), digests, dict(received), dict(dead))
 
 
-def _key(answers: Answers, kind: bytes, key: str | None) -> bytes | None:
-    """The digest of an `Idempotency-Key`: it means another call for each kind of call."""
-    return None if key is None else answers.digest(kind, key.encode("utf-8", "surrogateescape"))
+def _key(answers: Answers, kind: bytes, key: str | None, body: bytes) -> tuple[bytes | None, bytes]:
+    """The digests of an `Idempotency-Key`, which means another call for each kind of call, and of its body."""
+    if key is None:
+        return None, b""
+    return answers.digest(kind, key.encode("utf-8", "surrogateescape")), answers.digest(b"body", body)

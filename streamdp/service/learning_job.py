@@ -196,15 +196,18 @@ class LearningJob(Job):
         """
         if self._source is None or self._refusal is not None:
             raise busy(self._refusal or _NOT_OPEN)
-        waiting: asyncio.Future[Future[Answered]] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Answered | Exception] = asyncio.get_running_loop().create_future()
 
-        def tell(done: Future[Answered]) -> None:
+        def tell(answered: Answered | Exception) -> None:
             if not waiting.cancelled():
-                waiting.set_result(done)
+                waiting.set_result(answered)
 
+        call.tell.append(lambda answered: self._in_loop(lambda: tell(answered)))
         try:
-            self._source.submit(call).add_done_callback(lambda done: self._in_loop(lambda: tell(done)))
-            answered = (await waiting).result()
+            self._source.submit(call)
+            answered = await waiting
+            if isinstance(answered, Exception):
+                raise answered
         except QueueFullError as error:
             raise ProblemError(429, "queue-full", str(error), headers={"Retry-After": "1"}) from None
         except ReusedKeyError as error:
@@ -212,7 +215,8 @@ class LearningJob(Job):
         except SourceUnavailableError as error:
             raise busy(str(error)) from None
         outcome: dict[str, Any] = answered.answer
-        self.note_reasons(dead["reason"] for dead in outcome["dead"])
+        if outcome["dead"]:
+            self.note_reasons(dead["reason"] for dead in outcome["dead"])
         return outcome
 
     async def learn(self, content: Cut, body: bytes, key: str | None) -> dict[str, Any]:
@@ -293,15 +297,12 @@ class LearningJob(Job):
             desk = self.desk
             assert desk is not None, "a job without a desk does not start"
             call = calls.of_reports(answers, b"", None, len(items), *desk.receive_all(items))
-            call.place = position
+            call.place, call.tell = position, [note]
             return call
 
-        def submit(call: Call) -> None:
-            source.submit(call).add_done_callback(note)
-
-        def note(done: Future[Answered]) -> None:
-            if done.exception() is None:
-                reasons = [dead["reason"] for dead in done.result().answer["dead"]]
+        def note(answered: Answered | Exception) -> None:
+            if isinstance(answered, Answered):
+                reasons = [dead["reason"] for dead in answered.answer["dead"]]
                 self._in_loop(lambda: self.note_reasons(reasons))
 
         def tell(trouble: str | None) -> None:
@@ -309,7 +310,7 @@ class LearningJob(Job):
 
         def begin() -> None:
             self._end_reading()
-            self._reading = asyncio.create_task(read_reports(settings.build_topic, place, call_of, submit, tell))
+            self._reading = asyncio.create_task(read_reports(settings.build_topic, place, call_of, source.submit, tell))
 
         self._in_loop(begin)
 

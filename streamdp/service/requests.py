@@ -92,7 +92,9 @@ async def read_json(request: Request) -> bytes:
             while more and size <= MOST_DISCARDED_BYTES:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
-                    raise ProblemError(400, "unfinished", "the client closed the connection before the body was complete")
+                    raise ProblemError(
+                        400, "unfinished", "the client closed the connection before the body was complete"
+                    )
                 part, more = message.get("body", b""), message.get("more_body", False)
                 size += len(part)
                 if size <= MAX_BODY_BYTES:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from connectors.jsoncalls import LABEL, Cut
+from connectors.jsoncalls import Cut
 from connectors.recordblocks import Records
 
 MOST_BYTES = 1 << 28
@@ -45,9 +45,8 @@ class Waiting:
         call
             Records that were predicted.
         """
-        rows = np.flatnonzero(call.ids[:, 1])
         now = self._clock()
-        for name, text in zip(call.texts(call.ids[rows]), call.flat.raw(rows.tolist()), strict=True):
+        for name, text in zip(call.texts(call.ids[call.named]), call.flat.raw(call.named), strict=True):
             self._drop(name)
             self._features[name] = now, text[1:-1]  # without the braces
             self._bytes += len(text)
@@ -69,14 +68,13 @@ class Waiting:
         Returns the call with whole records; the reason why each other label is dead, by index; and the ids to forget
         after the commit.
         """
-        rows = np.flatnonzero(call.codes == LABEL).tolist()
-        if not rows:
+        if not call.labels:
             return call, {}, []
         texts = call.flat.raw(range(len(call)))
         dead: dict[int, str] = {}
         found: list[bytes] = []
         since = self._clock() - self._seconds
-        for i in rows:
+        for i in call.labels:
             (name,) = call.texts(call.ids[i : i + 1])
             at, features = self._features.get(name, (0.0, b""))
             if not name:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.jsoncalls import LABEL, REASONS, Cut, cut
+from connectors.jsoncalls import Cut, cut
+from connectors.jsoncalls_loop import LABEL
 from streamdp.errors import SchemaError
 
 TEXT = st.sampled_from(["", "a", 'q"', "\\", "}{", "][", "é,:", "null", "x" * 256, "x" * 257])
@@ -100,8 +101,8 @@ def check_cut(call: Cut, records: list[Any], learn: bool) -> None:
     for i, record in enumerate(records):
         code, flat = expected(record, learn)
         assert read(spans[i]) == record
-        assert REASONS.get(call.codes[i], call.codes[i]) == code
-        assert call.flat.flaws.get(i, code) == code
+        assert call.flat.flaws.get(i, LABEL if i in call.labels else 0) == code
+        assert (i in call.named) == bool(ids[i])
         if flat is None:
             continue
         assert read(flat_records(call)[i]) == flat

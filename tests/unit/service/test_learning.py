@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import astuple
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import httpx
@@ -315,8 +316,12 @@ def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
 
         source._memory = Broken()  # of this source only: the next attempt has another one
         assert learn(http, [record(1)], "k").status_code == 503
-        with pytest.raises(SourceUnavailableError):  # nobody polls it any more
-            source.submit(Call(1, None, None, b"")).result(60)
+        told: SimpleQueue[Any] = SimpleQueue()
+        try:
+            source.submit(Call(1, None, None, b"", tell=[told.put]))
+        except SourceUnavailableError as error:
+            told.put(error)
+        assert isinstance(told.get(timeout=60), SourceUnavailableError)  # nobody polls it any more
         while (answer := learn(http, [record(1)], "k")).status_code == 503:
             pass
         assert answer.json()["learned"] == 1
