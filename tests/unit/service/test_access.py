@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from streamdp.errors import ConfigError
 from streamdp.service.access import Access, tokens_in
 from streamdp.service.app import create_app
+from streamdp.service.problems import ProblemError
+from streamdp.service.server import listen
 from tests.support.service import SECRET, client, job, record
 
 LEARN = {"records": [record(1)]}
@@ -137,3 +144,36 @@ def test_names_that_are_no_part_of_a_path_are_refused(tmp_path: Path) -> None:
         create_app([job(tmp_path).model_copy(update={"job": "a/b"})])
     with pytest.raises(ConfigError, match="given twice"):
         create_app([job(tmp_path), job(tmp_path)])
+
+
+def test_tokens_are_all_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = [*tokens_in(f"{digest('a')}:read;{digest('b')}:learn"), *tokens_in(f"{digest('c')}:read")]
+    access = Access(tokens[:1], {"late": tokens[1:2], "other": tokens[2:]})
+    compared = []
+    monkeypatch.setattr("hmac.compare_digest", lambda one, other: compared.append(one) or one == other)
+    for token in ("a", "b", "c", "wrong", ""):
+        for job_name in (None, "late", "none"):
+            with suppress(ProblemError):
+                access.check(f"Bearer {token}", job_name, "read")
+            assert compared == [given.sha256 for given in tokens]
+            compared.clear()
+
+
+def test_fastapi_exports_no_spans_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its spans would have the path and the query of a request."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    with client(job(tmp_path)) as http:
+        http.get(f"/v1/models/late?q={SECRET}")
+        http.post(f"/v1/models/late/predict?q={SECRET}", json=PREDICT)
+    assert not exporter.get_finished_spans()
+
+
+def test_answers_are_sent_at_once() -> None:
+    """Without TCP_NODELAY, the second packet of an answer waits up to 40 ms for the acknowledgement of the first."""
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
