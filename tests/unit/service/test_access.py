@@ -128,14 +128,16 @@ def test_an_unexpected_error_shows_no_value(
     with client(job(tmp_path)) as http:
         found = http.app.state.jobs["late"]  # type: ignore[attr-defined]
 
-        def fails(body: bytes) -> None:
+        def fails(_: object) -> None:
             raise RuntimeError(SECRET)
 
         monkeypatch.setattr(found.features, "plain", fails)
-        answer = http.post("/v1/models/late/predict", json=PREDICT)
-    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
-    assert SECRET not in answer.text
-    assert "unexpected RuntimeError at test_access.py" in caplog.text
+        monkeypatch.setattr("streamdp.service.documents.description", fails)
+        answers = [http.post("/v1/models/late/predict", json=PREDICT), http.get("/v1/models/late")]
+    for answer in answers:
+        assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+        assert SECRET not in answer.text
+    assert caplog.text.count("unexpected RuntimeError at test_access.py") == 2
     assert SECRET not in caplog.text
 
 
