@@ -73,6 +73,15 @@ def test_units_that_overflow_give_zeros() -> None:
         assert not found.any()
 
 
+@pytest.mark.parametrize("slope", [0.0, -0.0, 1e-308, 1.0, -1e308])
+@pytest.mark.parametrize("loss", [Huber(), Logistic()], ids=repr)
+def test_differences_that_overflow_keep_the_bound(loss: Any, slope: float) -> None:
+    curvature, units = Curvature(loss, 3), np.array([[-1.7e308, 0.0], [slope, 1.0]])
+    theta = np.array([0.0, 0.0, 0.0, 1.0][: curvature.parameters])
+    found = vectors(curvature, theta, units, np.array([[1.7e308, 0.0]]), np.zeros(1))
+    assert np.linalg.norm(found) <= curvature.bound
+
+
 def moments(mean: np.ndarray, spread: np.ndarray, base: float = 0.5) -> np.ndarray:
     """A of columns with these centres and spreads."""
     full = np.append(mean, 1.0)
@@ -189,6 +198,26 @@ def test_a_state_from_before_units_goes_on_in_plain_ones() -> None:
     fresh = newton(True, 2.0)
     fresh.read(Newton(Curvature(Huber(), 3), fresh.estimate.copy(), lambda theta: theta, 2.0, 500).learned(), accept)()
     assert fresh._searching
+
+
+def test_a_state_within_a_search_with_much_noise_is_read_back() -> None:
+    """What a search averages may lie anywhere, also where other states have Huber's scale."""
+
+    def check(theta: np.ndarray) -> None:
+        Huber().check_theta(theta, 3)
+
+    walk, total = newton(True, 300.0), np.zeros(11)
+    total[3] = -50.0
+    walk.move(total, 500, 500)
+    assert walk._searching
+    assert walk.state[7] < 0
+    other = newton(True, 300.0)
+    other.read(walk.learned(), check)()
+    np.testing.assert_array_equal(other.state, walk.state)
+    state = walk.learned()
+    state["state"][3] = -1.0
+    with pytest.raises(ConfigError, match="scale"):
+        other.read(state, check)
 
 
 @pytest.mark.parametrize("deviation", [2.0, 150.0])
