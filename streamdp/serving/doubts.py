@@ -32,7 +32,8 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:
         found.append(
             f"the declared bounds of the target are about {loose:,.0f} times as wide as most of its values, as far as "
-            "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better"
+            "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better; "
+            "values beyond the bounds are clipped to them, and `streamdp check` counts these"
         )
     if counts.learned:
         needed = unsettled(weights(estimator))
