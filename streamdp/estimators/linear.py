@@ -217,18 +217,14 @@ class LinearModel(StreamEstimator):
 
     def _model(self) -> dict[str, Any]:
         """What two estimators must share for their states to mean the same."""
+        assert self._features is not None
         return {
             "estimator": type(self).__name__,
             "features": list(self._names),
             "loss": repr(self._loss),
             "intercept": bool(self.intercept),
-            "units": self._column_units(),
+            "units": repr([self._features.origin.tolist(), self._features.unit.tolist()]),
         }
-
-    def _column_units(self) -> str:
-        """The units of the columns that theta predicts from: two models with others mean other thetas."""
-        assert self._features is not None
-        return repr([self._features.origin.tolist(), self._features.unit.tolist()])
 
     def _learned(self) -> dict[str, Any]:
         """What was learned, as plain values and new arrays for the state."""

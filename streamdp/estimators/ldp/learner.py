@@ -300,10 +300,9 @@ class LDPLearner(ValidatedModel):
 
     def _model(self) -> dict[str, Any]:
         """See `LinearModel._model`: steps may change between states, units and weights may not."""
-        return super()._model() | {"weighting": self._loss.weighting or "mallows", "clock": self.clock}
-
-    def _column_units(self) -> str:
-        return repr(self._arrays.frame[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist())
+        units = self._arrays.frame[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
+        weighting = self._loss.weighting or "mallows"
+        return super()._model() | {"weighting": weighting, "clock": self.clock, "units": repr(units)}
 
     def _learned(self) -> dict[str, Any]:
         arrays = self._arrays
