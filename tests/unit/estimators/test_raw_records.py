@@ -185,6 +185,9 @@ def test_private_scaling_is_the_default_where_it_can_be() -> None:
         ({"features": "age"}, "expected a list of names or a schema, got str"),
         ({"features": 3}, "expected a list of names or a schema, got int"),
         ({"domain": 3}, "expected an L2Ball, a Box or None, got int"),
+        ({"alpha": "fast"}, "alpha: expected a number, got 'fast'"),
+        ({"eta": None}, "eta: expected a number, got None"),
+        ({"classes": "ab"}, "expected a list of at least two labels"),
     ],
 )
 def test_mistakes_are_refused_at_once(options: dict[str, Any], said: str) -> None:
