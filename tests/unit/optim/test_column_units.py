@@ -200,26 +200,6 @@ def test_a_state_from_before_units_goes_on_in_plain_ones() -> None:
     assert fresh._searching
 
 
-def test_a_state_within_a_search_with_much_noise_is_read_back() -> None:
-    """What a search averages may lie anywhere, also where other states have Huber's scale."""
-
-    def check(theta: np.ndarray) -> None:
-        Huber().check_theta(theta, 3)
-
-    walk, total = newton(True, 300.0), np.zeros(11)
-    total[3] = -50.0
-    walk.move(total, 500, 500)
-    assert walk._searching
-    assert walk.state[7] < 0
-    other = newton(True, 300.0)
-    other.read(walk.learned(), check)()
-    np.testing.assert_array_equal(other.state, walk.state)
-    state = walk.learned()
-    state["state"][3] = -1.0
-    with pytest.raises(ConfigError, match="scale"):
-        other.read(state, check)
-
-
 @pytest.mark.parametrize("deviation", [2.0, 150.0])
 def test_states_are_read_back_also_within_a_search(deviation: float) -> None:
     walk, other = newton(True, deviation), newton(True, deviation)
