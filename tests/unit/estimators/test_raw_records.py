@@ -260,28 +260,6 @@ def test_a_state_of_other_bounds_or_scaling_is_refused() -> None:
             regressor().load_state_dict(state | {name: np.full_like(state[name], worse)})
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (PanPrivateClassifier, {}),
-        (ShuffleClassifier, {}),
-        (WindowedClassifier, {"items_per_user": 2, "window": 50}),
-        (UserLevelLDPClassifier, {"items_per_user": 2}),
-    ],
-)
-def test_models_of_other_bounds_are_not_mixed(kind: Any, options: dict[str, Any]) -> None:
-    model, same = (kind(features=SCHEMA, **options) for _ in range(2))
-    other = kind(features=SCHEMA | {"age": (0, 1000)}, **options)
-    state = model.state_dict()
-    with pytest.raises(ConfigError, match="expected units"):
-        other.load_state_dict(state)
-    with pytest.raises(ConfigError, match="expected one units"):
-        model.merged(other)
-    same.load_state_dict(state)
-    del state["units"]  # as states of before
-    same.load_state_dict(state)
-
-
 def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None:
     X, y = frame(6000)
     parts = [regressor(budget="eps=4") for _ in range(2)]
@@ -319,3 +297,25 @@ def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
     model.absorb(stale)
     assert model.n_seen == n + 1
     assert np.array_equal(theta, model.theta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (PanPrivateClassifier, {}),
+        (ShuffleClassifier, {}),
+        (WindowedClassifier, {"items_per_user": 2, "window": 50}),
+        (UserLevelLDPClassifier, {"items_per_user": 2}),
+    ],
+)
+def test_models_of_other_bounds_are_not_mixed(kind: Any, options: dict[str, Any]) -> None:
+    model, same = (kind(features=SCHEMA, **options) for _ in range(2))
+    other = kind(features=SCHEMA | {"age": (0, 1000)}, **options)
+    state = model.state_dict()
+    with pytest.raises(ConfigError, match="expected units"):
+        other.load_state_dict(state)
+    with pytest.raises(ConfigError, match="expected one units"):
+        model.merged(other)
+    same.load_state_dict(state)
+    del state["units"]  # as states of before
+    same.load_state_dict(state)
