@@ -62,7 +62,8 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
         case _:
             message = problem["msg"][:1].lower() + problem["msg"][1:]
     name = ".".join(str(step) for step in place)
-    return place, f"{name}: {message}" if name else message
+    named = not name or message.startswith((f"{name}.", f"{name}:"))
+    return place, message if named else f"{name}: {message}"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

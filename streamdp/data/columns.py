@@ -61,7 +61,7 @@ class Faults:
     def refuse(self) -> None:
         """Raise `SchemaError` for the first fault that was found; without faults, do nothing."""
         for _, reason, column in self.found[:1]:
-            raise SchemaError(f"column {column!r}: {reason}")
+            raise SchemaError(f"column {column!r}: {reason.replace('_', ' ')}")
 
 
 def text_of(value: Any) -> str | None:

@@ -50,6 +50,7 @@ class SQLiteFile:
         A process that finds no file takes the lock alone, even if `shared`, until `create` has made the file. The
         others wait for it up to `BUSY_TIMEOUT_S`.
         """
+        self._check_file()
         if os.path.exists(self.name) and os.stat(self.name).st_nlink > 1:
             raise StoreError(f"{self.name} is a hard link: the file has another name, which has another lock; copy it")
         deadline = time.monotonic() + (BUSY_TIMEOUT_S if shared else 0.0)
@@ -62,6 +63,10 @@ class SQLiteFile:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(0.05)
+
+    def _check_file(self) -> None:
+        if os.path.isdir(self.name):
+            raise StoreError(f"{self.name} is a folder: expected the file of a store")
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
         """See `Database.create`."""
@@ -184,6 +189,7 @@ class SQLiteFile:
         """The driver's connection for readers, and the last commit by the file beside the database."""
         if not os.path.exists(self.name):
             raise StoreError(f"cannot read {self.name}: No such file or directory")
+        self._check_file()
         with self.errors():
             last = self._last()  # before the database, because it is written after each commit
             at_rest = _at_rest(self.name)

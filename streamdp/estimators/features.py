@@ -6,7 +6,7 @@ import contextlib
 import math
 import struct
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, cast
@@ -80,10 +80,11 @@ class Features:
         view
             The p + 1 doubles to write to, as bytes; the buffer if None.
 
-        Raises `SchemaError` if a feature is not a finite number.
+        Raises `SchemaError` if a feature is not a finite number, or if x is no mapping.
         """
         if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
             return
+        _check_record(x)
         try:
             values = self._values_of(x)
         except KeyError:
@@ -236,6 +237,7 @@ class SchemaFeatures(Features):
         """
         if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
             return
+        _check_record(x)
         if not self._schema.plain:
             view = self._view if view is None else view
             self._pack_into(view, 0, *self._schema.encode_raw(x), y)
@@ -245,6 +247,8 @@ class SchemaFeatures(Features):
             columns[j] = self._scale(_number(name, x.get(name)), low, high)
         for name, j, levels, count in self._categories:
             value = x.get(name)
+            if value is None:
+                raise SchemaError(f"feature {name!r}: missing")
             if isinstance(value, bool):
                 value = str(value).lower()
             level = levels.get(value) if isinstance(value, str) else None
@@ -318,7 +322,16 @@ def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Feat
 
     Raises `ConfigError` or `SchemaError` for a declaration that contradicts itself.
     """
-    return SchemaFeatures(declared, owner) if isinstance(declared, Mapping) else Features(list(declared), owner)
+    if isinstance(declared, Mapping):
+        return SchemaFeatures(declared, owner)
+    if isinstance(declared, str) or not isinstance(declared, Iterable):
+        raise ConfigError(f"features: expected a list of names or a schema, got {type(declared).__name__}")
+    return Features(list(declared), owner)
+
+
+def _check_record(x: Any) -> None:
+    if not isinstance(x, Mapping):
+        raise SchemaError(f"record: expected a mapping of features by name, got {type(x).__name__}")
 
 
 def _number(name: Any, value: Any) -> float:

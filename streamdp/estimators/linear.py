@@ -72,6 +72,8 @@ class LinearModel(StreamEstimator):
         super()._set_up()
         self._loss = self._resolve_loss()
         self._domain = self._default_domain if self.domain is None else self.domain
+        if not isinstance(self._domain, Domain):
+            raise ConfigError(f"domain: expected an L2Ball, a Box or None, got {type(self._domain).__name__}")
         if isinstance(self._loss, Squared) and self._loss.radius is not None:
             radius = self._domain.radius if isinstance(self._domain, L2Ball) else np.inf
             if radius > self._loss.radius:
@@ -215,11 +217,13 @@ class LinearModel(StreamEstimator):
 
     def _model(self) -> dict[str, Any]:
         """What two estimators must share for their states to mean the same."""
+        assert self._features is not None
         return {
             "estimator": type(self).__name__,
             "features": list(self._names),
             "loss": repr(self._loss),
             "intercept": bool(self.intercept),
+            "units": repr([self._features.origin.tolist(), self._features.unit.tolist()]),
         }
 
     def _learned(self) -> dict[str, Any]:
@@ -309,7 +313,7 @@ class LinearModel(StreamEstimator):
                     self.clone({"features": names, "ledger": None}).load_state_dict(state)  # raises what this would
                     self._declare(names)
                 for what, mine in self._model().items():
-                    if state[what] != mine:
+                    if (state.get(what, mine) if what == "units" else state[what]) != mine:  # older states have none
                         raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
                 spent = [parse_budget(text) for text in state["spent"]]
                 counts = {name: int(state[name]) for name in self._counts}

@@ -94,8 +94,8 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
 
     def _set_up(self) -> None:
         self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
-        if len(set(self._labels)) != len(self._labels) or len(self._labels) < 2:
-            raise ConfigError("classes: expected at least two labels and no label twice")
+        if isinstance(self.classes, str) or len(set(self._labels)) != len(self._labels) or len(self._labels) < 2:
+            raise ConfigError("classes: expected a list of at least two labels and no label twice")
         self._index = {label: float(k) for k, label in enumerate(self._labels)}
         super()._set_up()
 

@@ -82,7 +82,8 @@ cdef void _place(const Point* at, double* x) noexcept nogil:
     cdef const double* slope = centre + p
     if at.d >= 3 * p + <Py_ssize_t> at.spec[INTERCEPT]:
         for j in range(p):
-            x[j] = min(max((x[j] - centre[j]) * slope[j], -HUGE), HUGE)
+            x[j] = min(max(x[j] - centre[j], -HUGE), HUGE)  # also before it is multiplied: an infinity times 0 is NaN
+            x[j] = min(max(x[j] * slope[j], -HUGE), HUGE)
 
 
 cdef void vector_of(

@@ -290,9 +290,12 @@ class Newton(Growing):
         return super().read(state, check)
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        self.check(self.curvature, numbers[: self._size], check)
+        d, sums = self.curvature.parameters, numbers[: self._size].copy()
         centre, slope = numbers[self._size :].reshape(2, -1)
         seen = slope.any()
+        if slope.size and not seen and sums[-2] > 0:  # a search has averages of gradients in place of query points
+            sums[d : 2 * d] = sums[:d]
+        self.check(self.curvature, sums, check)
         if not (np.all(np.abs(centre) <= 1) and np.all((seen <= slope) & (slope <= seen / LEAST))):
             raise ConfigError("state: the units of its columns are out of range")
 

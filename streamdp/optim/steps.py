@@ -25,7 +25,6 @@ are better by an eighth in the limit, and worse before. With "records" all itera
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 from streamdp.errors import ConfigError
@@ -48,7 +47,7 @@ class Steps:
     clock
         "information" or "records".
 
-    Raises `ConfigError` if a number is out of range, or if there is no such clock.
+    Raises `ConfigError` for what is no number or out of range, or if there is no such clock.
 
     >>> Steps(0.2, 0.5, "records").numbers(distance=2.0, bound=2.0)
     (0.2, 0.5, 0.0)
@@ -60,8 +59,12 @@ class Steps:
 
     def __post_init__(self) -> None:
         for name in ("eta", "alpha"):
-            with contextlib.suppress(OverflowError):  # then it is too large
+            try:
                 object.__setattr__(self, name, float(getattr(self, name)))
+            except OverflowError:  # it is too large
+                pass
+            except (TypeError, ValueError):
+                raise ConfigError(f"{name}: expected a number, got {getattr(self, name)!r}") from None
         if not 0 < self.eta <= _LARGEST:
             raise ConfigError(f"eta: expected a positive number of at most {_LARGEST:g}, got {self.eta}")
         if not 0 <= self.alpha <= 1:

@@ -6,9 +6,30 @@ from dataclasses import dataclass
 
 from streamdp.data.records import Batch, Shard
 from streamdp.errors import TooManyBadRecordsError
+from streamdp.store.snapshot import Counts
 
 MIN_POLLED = 1000
 """The share is taken of at least so many records: of few records, one bad one is a large share."""
+
+
+_DROPPED = 0.05
+
+
+def dropped(counts: Counts) -> str | None:
+    """Return a sentence about the records that do not fit the schema, if these are many.
+
+    Parameters
+    ----------
+    counts
+        Of the job, or of the shards of a worker.
+    """
+    met = counts.learned + counts.dead
+    if counts.dead <= _DROPPED * met:
+        return None
+    return (
+        f"{counts.dead:,} of {met:,} rows ({100 * counts.dead / met:.0f} %) were dropped because they do not fit the "
+        "schema: the model knows only the others; the dead letters say why"
+    )
 
 
 @dataclass(slots=True)
@@ -47,9 +68,11 @@ class BadRecords:
         last_good = int(batch.positions[-1]) if len(batch) else -1
         in_a_row = sum(letter.position > last_good for letter in batch.dead) + (0 if len(batch) else in_a_row)
         if self.max_in_a_row is not None and in_a_row > self.max_in_a_row:
+            last = batch.dead[-1]
+            column = "" if last.column is None else f" in column {last.column!r}"
             raise TooManyBadRecordsError(
                 f"{shard}: {in_a_row} records in a row cannot be decoded; the reason of the last is "
-                f"{batch.dead[-1].reason!r}; fix the schema or the producer, or raise max_bad_in_a_row"
+                f"{last.reason!r}{column}; fix the schema or the producer, or raise max_bad_in_a_row"
             )
         if self.max_share is not None and self.bad > self.max_share * max(self.polled, MIN_POLLED):
             raise TooManyBadRecordsError(

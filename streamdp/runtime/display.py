@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from streamdp.data.records import Position, Shard
+from streamdp.runtime.bad_records import dropped
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
 from streamdp.runtime.runner import Progress
@@ -227,6 +228,12 @@ class WorkerDisplay(_Display, Observer):
         self._fault = ""
         self._notes: dict[str, str] = {}
         self._state = "waiting for the group"
+
+    def conclusions(self) -> list[str]:
+        """See `_Display.conclusions`; also whether many records of this worker's shards do not fit the schema."""
+        numbers = [(counts.learned, counts.refused, counts.dead) for counts in self._counts.values()]
+        bad = dropped(Counts(*map(sum, zip(*numbers, strict=True))))
+        return super().conclusions() + ([] if bad is None else [f"warning: {bad}"])
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
         """See `Observer.committed`."""

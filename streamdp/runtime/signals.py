@@ -54,6 +54,7 @@ def ended_by_sigterm() -> Iterator[None]:
         return
 
     def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends two: the second must not interrupt the clean-up
         raise _TerminatedError
 
     before = signal.signal(signal.SIGTERM, end)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import unsettled, weights
 from streamdp.store.snapshot import Counts
 
-_DROPPED = 0.05
 _LOOSE = 16.0
 
 
@@ -20,19 +20,15 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
         The model as it was committed.
     """
     found = []
-    met = counts.learned + counts.dead
-    if met and counts.dead > _DROPPED * met:
-        share = 100 * counts.dead / met
-        found.append(
-            f"{counts.dead:,} of {met:,} rows ({share:.0f} %) were dropped because they do not fit the schema: the "
-            "model knows only the others; --dead-letters says why"
-        )
+    if (bad := dropped(counts)) is not None:
+        found.append(bad)
     if getattr(estimator, "on_border", False):
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
     if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:
         found.append(
             f"the declared bounds of the target are about {loose:,.0f} times as wide as most of its values, as far as "
-            "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better"
+            "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better; "
+            "values beyond the bounds are clipped to them, and `streamdp check` counts these"
         )
     if counts.learned:
         needed = unsettled(weights(estimator))

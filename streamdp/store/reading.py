@@ -9,6 +9,7 @@ from typing import Any
 
 from streamdp.database.opening import open_database
 from streamdp.database.sqlite import SQLiteFile
+from streamdp.errors import StoreMismatchError
 from streamdp.store.snapshot import Snapshot
 from streamdp.store.snapshot_codec import ALL_SHARDS, OLDER_SHARDS, STORE_HEADER, only_job, snapshots_of
 
@@ -25,12 +26,12 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
     job
         The name of the job. A server needs it, because it may hold many jobs.
 
-    Raises `StoreError` and its kinds; `StoreError` if there is no such store.
+    Raises `StoreError` and its kinds: `StoreError` if there is no such store, `StoreMismatchError` for another job.
     """
     database = open_database(url_or_path, job)
     if isinstance(database, SQLiteFile):
         with database.plain_reading(STORE_HEADER) as driver:
-            return _of_file(driver, database.name)
+            return _of_file(driver, database.name, job)
     from streamdp.store.queries import read_snapshots
     from streamdp.store.tables import STORE_FORMAT
 
@@ -38,12 +39,14 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
         return read_snapshots(connection, database.name)
 
 
-def _of_file(driver: sqlite3.Connection, name: str) -> list[Snapshot]:
-    """As `queries.read_snapshots`."""
+def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:
+    """As `queries.read_snapshots`. Raises `StoreMismatchError` if the job has another name than expected."""
     driver.row_factory = _row
     older = not driver.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'shards'").fetchall()
     rows = driver.execute(OLDER_SHARDS if older else ALL_SHARDS).fetchall()
     job = only_job(driver.execute("SELECT job, fingerprint, config FROM jobs").fetchall(), name)
+    if expected not in (None, job.job):
+        raise StoreMismatchError(f"{name} belongs to job {job.job!r}, not to {expected!r}")
     return snapshots_of(rows, job, name)
 
 

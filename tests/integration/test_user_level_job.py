@@ -10,8 +10,6 @@ import pytest
 
 from connectors.memory import BAD, MemorySource
 from streamdp import ApproxDP, UserLevelLDPClassifier, UserLevelLDPRegressor
-from streamdp.config.job import make_config
-from streamdp.errors import ConfigError
 from streamdp.runtime.runner import Runner
 from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Counts
@@ -139,44 +137,3 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     ):
         assert words in said
     assert json.loads((tmp_path / "m.json").read_text())["statement"].strip() == said.strip()
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"items_per_user": 0}, "items_per_user"),
-        ({"window": 0}, "window"),
-        ({"mechanism": "gaussian"}, "has no mechanism"),
-        ({"budget": "eps=0.5,delta=1e-06", "seed": 3}, None),
-        ({"window_seconds": 2.5, "spread": 0.3, "horizon": 10_000}, None),
-        ({"centre": "asked"}, None),
-        ({"centre": "guessed"}, "centre"),
-    ],
-    ids=str,
-)
-def test_settings(change: dict[str, Any], named: str | None) -> None:
-    settings: dict[str, Any] = {
-        "job": "j",
-        "source": {"path": "d.csv"},
-        "schema": {
-            "features": {"delay": [-1, 1]},
-            "target": {"column": "late", "classes": ["no", "yes"]},
-            "subject": "who",
-        },
-        "model": {"estimator": "UserLevelLDPClassifier", "items_per_user": 4} | change,
-    }
-    if named is not None:
-        with pytest.raises(ConfigError, match=named):
-            make_config(settings)
-        return
-    built = make_config(settings).build_estimator()
-    assert isinstance(built, UserLevelLDPClassifier)
-    assert built.items_per_user == 4
-    assert {name: str(getattr(built, name)) for name in change} == {name: str(value) for name, value in change.items()}
-    del settings["schema"]["subject"]
-    with pytest.raises(ConfigError, match=r"needs schema\.subject"):
-        make_config(settings)
-    settings["schema"]["subject"] = "who"
-    settings["model"] = {"estimator": "PanPrivateClassifier", "items_per_user": 4}
-    with pytest.raises(ConfigError, match="has no items_per_user"):
-        make_config(settings)

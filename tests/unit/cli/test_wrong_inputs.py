@@ -111,6 +111,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("budget: eps=1}", "budget: eps=1}\ncap: eps=5", 2, "needs schema.subject"),
     ("budget: eps=1}", "budget: eps=1}\nledger: x.db", 2, "needs cap"),
     ("budget: eps=1}", "budget: eps=1}\ncommit: {records: 0}", 2, "commit.records"),
+    ("budget: eps=1}", "budget: eps=1}\nvalidation: {share: 2}", 2, "line 7: validation.share: expected"),
     ("budget: eps=1}", "budget: eps=1}\nholdout: nowhere.csv", 3, "nowhere.csv"),
     ("budget: eps=1}", "budget: eps=1}\nstore: people.csv", 2, "expected a file of its own"),
     ("budget: eps=1}", "budget: eps=1}\npublish: no/where.json", 4, "cannot publish"),
@@ -160,6 +161,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("init -o new.yaml empty_folder", 3, "has no file"),
     ("weights nowhere.db", 4, "nowhere.db"),
     ("weights people.csv", 4, "people.csv"),
+    ("statement empty_folder", 4, "is a folder: expected the file of a store"),
     ("chekc job.yaml", 2, "No such command 'chekc'"),
 ]
 

@@ -51,7 +51,7 @@ def test_gaps_have_their_declared_meaning(gap: str | None) -> None:
 def test_other_values_have_one_category() -> None:
     x = encode(city="Rome")
     assert (x["city=(other)"], x["city=Lyon"], x["city=(missing)"]) == (1.0, 0.0, 0.0)
-    with pytest.raises(SchemaError, match="column 'sex': unknown_category"):
+    with pytest.raises(SchemaError, match="column 'sex': unknown category"):
         encode(sex="x")
 
 

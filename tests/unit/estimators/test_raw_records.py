@@ -18,6 +18,7 @@ from streamdp import (
     PanPrivateClassifier,
     ShuffleClassifier,
     Squared,
+    UserLevelLDPClassifier,
     WindowedClassifier,
 )
 from streamdp.errors import ConfigError, SchemaError
@@ -181,6 +182,12 @@ def test_private_scaling_is_the_default_where_it_can_be() -> None:
         ({"features": {"a": {"bounds": (0, 1), "typical": (2, 1)}}}, "within the bounds"),
         ({"features": {"a": {"bounds": (0, 1), "typical": (0.5, 0)}}}, "positive spread"),
         ({"features": {"a": (0, 1e-70)}}, "distance from"),
+        ({"features": "age"}, "expected a list of names or a schema, got str"),
+        ({"features": 3}, "expected a list of names or a schema, got int"),
+        ({"domain": 3}, "expected an L2Ball, a Box or None, got int"),
+        ({"alpha": "fast"}, "alpha: expected a number, got 'fast'"),
+        ({"eta": None}, "eta: expected a number, got None"),
+        ({"classes": "ab"}, "expected a list of at least two labels"),
     ],
 )
 def test_mistakes_are_refused_at_once(options: dict[str, Any], said: str) -> None:
@@ -196,6 +203,7 @@ def test_mistakes_are_refused_at_once(options: dict[str, Any], said: str) -> Non
         ({"age": float("nan")}, "'age': expected a finite number"),
         ({"city": "Rome"}, "'city': expected one of the 2 declared categories"),
         ({"city": 3}, "'city': expected one of the 2 declared categories"),
+        ({"city": None}, "'city': missing"),
     ],
 )
 def test_a_bad_record_spends_nothing_and_is_not_shown(change: dict[str, Any], said: str) -> None:
@@ -210,6 +218,15 @@ def test_a_bad_record_spends_nothing_and_is_not_shown(change: dict[str, Any], sa
     if change != {"age": float("nan")}:
         with pytest.raises(SchemaError, match=next(iter(change))):
             model.learn_many(pd.DataFrame(bad), pd.Series([1.0]))
+
+
+@pytest.mark.parametrize("features", [SCHEMA, ["age"]])
+def test_a_record_that_is_no_mapping_is_refused(features: Any) -> None:
+    model = LDPASGDRegressor(features=features)
+    for act in (lambda: model.learn_one([59.0], 1.0), lambda: model.predict_one(59.0)):  # type: ignore[arg-type]
+        with pytest.raises(SchemaError, match="expected a mapping of features by name"):
+            act()
+    assert model.n_seen == 0
 
 
 @pytest.mark.parametrize("way", ["state", "copy", "pickle"])
@@ -280,3 +297,25 @@ def test_a_gradient_for_older_scales_is_counted_and_not_learned() -> None:
     model.absorb(stale)
     assert model.n_seen == n + 1
     assert np.array_equal(theta, model.theta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (PanPrivateClassifier, {}),
+        (ShuffleClassifier, {}),
+        (WindowedClassifier, {"items_per_user": 2, "window": 50}),
+        (UserLevelLDPClassifier, {"items_per_user": 2}),
+    ],
+)
+def test_models_of_other_bounds_are_not_mixed(kind: Any, options: dict[str, Any]) -> None:
+    model, same = (kind(features=SCHEMA, **options) for _ in range(2))
+    other = kind(features=SCHEMA | {"age": (0, 1000)}, **options)
+    state = model.state_dict()
+    with pytest.raises(ConfigError, match="expected units"):
+        other.load_state_dict(state)
+    with pytest.raises(ConfigError, match="expected one units"):
+        model.merged(other)
+    same.load_state_dict(state)
+    del state["units"]  # as states of before
+    same.load_state_dict(state)

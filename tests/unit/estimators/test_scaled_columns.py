@@ -102,6 +102,20 @@ def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
         np.testing.assert_array_equal(whole._walk.state, rest._walk.state)
 
 
+@each
+def test_a_state_within_a_search_with_much_noise_goes_on(kind: Any) -> None:
+    """What a search keeps may lie anywhere, so it must not be checked as if it were parameters."""
+    options: dict[str, Any] = {"features": FEATURES, "target": TARGET, "budget": "eps=1,delta=1e-6", "batch_size": 40}
+    X, y = stream(400)
+    for seed in range(5):
+        model, other = kind(seed=seed, **options), kind(**options)
+        for at in range(0, len(X), 40):
+            model.learn_arrays(X[at : at + 40], y[at : at + 40])
+            model.close_batch()
+            other.load_state_dict(model.state_dict())
+            np.testing.assert_array_equal(other._walk.state, model._walk.state)
+
+
 def test_parts_of_a_batch_add_up_to_one_process() -> None:
     """Without noise: two processes hold the records, one adds their sums; units change on the way."""
     X, y = stream(6000)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from streamdp import ApproxDP, L2Ball, Quantile, WindowedClassifier, WindowedRegressor
-from streamdp.config.job import make_config
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
@@ -133,50 +132,6 @@ def test_a_last_window_with_too_few_users_is_told(tmp_path: Path) -> None:
     assert code == 0
     assert err.startswith("streamdp: warning: the window stays open: 10 users are too few")
     assert json.loads(out.splitlines()[-1])["learned"] == 3000
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"items_per_user": 0}, "items_per_user"),
-        ({"window": 3}, "too few|needs"),
-        ({"method": "agd"}, "expected auto, newton, private-range"),
-        ({"budget": "mu=1"}, "eps=E,delta=D"),
-        ({"horizon": 100}, "has no horizon"),
-        ({"budget": "eps=0.5,delta=1e-06", "seed": 3, "method": "outlier-removal"}, None),
-        ({"spread": 0.3, "strong_convexity": 0.1}, None),
-    ],
-    ids=str,
-)
-def test_settings(change: dict[str, Any], named: str | None) -> None:
-    settings: dict[str, Any] = {
-        "job": "j",
-        "source": {"path": "d.csv"},
-        "schema": {
-            "features": {"delay": [-1, 1]},
-            "target": {"column": "late", "classes": ["no", "yes"]},
-            "subject": "who",
-        },
-        "model": {"estimator": "WindowedClassifier", "items_per_user": 4} | change,
-    }
-    if named is not None:
-        with pytest.raises(ConfigError, match=named):
-            make_config(settings)
-        return
-    built = make_config(settings).build_estimator()
-    assert isinstance(built, WindowedClassifier)
-    assert {name: str(getattr(built, name)) for name in change} == {name: str(value) for name, value in change.items()}
-
-
-def test_a_job_without_subjects_is_refused() -> None:
-    settings = {
-        "job": "j",
-        "source": {"path": "d.csv"},
-        "schema": {"features": {"delay": [-1, 1]}, "target": {"column": "late", "classes": ["no", "yes"]}},
-        "model": {"estimator": "WindowedClassifier"},
-    }
-    with pytest.raises(ConfigError, match=r"needs schema\.subject"):
-        make_config(settings)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,15 @@ def test_units_that_overflow_give_zeros() -> None:
         assert not found.any()
 
 
+@pytest.mark.parametrize("slope", [0.0, -0.0, 1e-308, 1.0, -1e308])
+@pytest.mark.parametrize("loss", [Huber(), Logistic()], ids=repr)
+def test_differences_that_overflow_keep_the_bound(loss: Any, slope: float) -> None:
+    curvature, units = Curvature(loss, 3), np.array([[-1.7e308, 0.0], [slope, 1.0]])
+    theta = np.array([0.0, 0.0, 0.0, 1.0][: curvature.parameters])
+    found = vectors(curvature, theta, units, np.array([[1.7e308, 0.0]]), np.zeros(1))
+    assert np.linalg.norm(found) <= curvature.bound
+
+
 def moments(mean: np.ndarray, spread: np.ndarray, base: float = 0.5) -> np.ndarray:
     """A of columns with these centres and spreads."""
     full = np.append(mean, 1.0)

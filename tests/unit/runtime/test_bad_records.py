@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,9 @@ def test_limits_are_the_last_allowed_numbers() -> None:
     assert limited.count(SHARD, batch(0, [True, False, False, False]), 0) == 3
     with pytest.raises(TooManyBadRecordsError, match=r"t/3: 4 records in a row .* 'not_json'; fix .* max_bad_in_a_row"):
         limited.count(SHARD, batch(4, [False]), 3)
+    lacking = replace(batch(4, []), dead=[DeadLetter(4, "missing", "age")])
+    with pytest.raises(TooManyBadRecordsError, match="the last is 'missing' in column 'age';"):
+        limited.count(SHARD, lacking, 3)
 
 
 def test_the_share_is_of_at_least_a_thousand_records() -> None:

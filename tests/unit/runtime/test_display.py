@@ -122,6 +122,16 @@ def test_a_worker_in_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_worker_ends_with_a_warning_if_many_records_do_not_fit() -> None:
+    with WorkerDisplay(lambda positions: {}) as display:
+        assert display.conclusions() == []
+        display.assigned({A: Counts(95, 9, 5), B: Counts()})
+        assert display.conclusions() == []
+        display.committed({B: Part({}, {"index": 9}, Counts(0, 0, 20))}, 0.01)
+        (said,) = display.conclusions()
+    assert said.startswith("warning: 25 of 120 rows (21 %) were dropped because they do not fit the schema")
+
+
 def test_a_worker_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     file = terminal(monkeypatch)
     with WorkerDisplay(lambda positions: dict.fromkeys(positions, 5000)) as display:

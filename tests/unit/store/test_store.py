@@ -268,6 +268,8 @@ def test_a_cap_cannot_be_added_later(place: str) -> None:
 def test_a_file_of_another_job_is_refused_and_names_no_subject(path: Path) -> None:
     make(path)
     refuses(path, StoreMismatchError, job="other")
+    with pytest.raises(StoreMismatchError, match="belongs to job 'trips', not to 'other'"):
+        Store.snapshots(path, "other")
     assert b"subject-0" not in path.read_bytes()
 
 

@@ -1,0 +1,71 @@
+"""Jobs whose estimators protect users: their settings, and the subject that they need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamdp.config.job import make_config
+from streamdp.errors import ConfigError
+
+KINDS = ["UserLevelLDPClassifier", "WindowedClassifier"]
+
+
+def settings(estimator: str, **model: Any) -> dict[str, Any]:
+    return {
+        "job": "j",
+        "source": {"path": "d.csv"},
+        "schema": {
+            "features": {"delay": [-1, 1]},
+            "target": {"column": "late", "classes": ["no", "yes"]},
+            "subject": "who",
+        },
+        "model": {"estimator": estimator, "items_per_user": 4} | model,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        (KINDS[0], {"items_per_user": 0}, "items_per_user"),
+        (KINDS[0], {"window": 0}, "window"),
+        (KINDS[0], {"mechanism": "gaussian"}, "has no mechanism"),
+        (KINDS[0], {"centre": "guessed"}, "centre"),
+        (KINDS[1], {"items_per_user": 0}, "items_per_user"),
+        (KINDS[1], {"window": 3}, "too few|needs"),
+        (KINDS[1], {"method": "agd"}, "expected auto, newton, private-range"),
+        (KINDS[1], {"budget": "mu=1"}, "eps=E,delta=D"),
+        (KINDS[1], {"horizon": 100}, "has no horizon"),
+        ("PanPrivateClassifier", {}, "has no items_per_user"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused(kind: str, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_config(settings(kind, **change))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (KINDS[0], {"budget": "eps=0.5,delta=1e-06", "seed": 3}),
+        (KINDS[0], {"window_seconds": 2.5, "spread": 0.3, "horizon": 10_000}),
+        (KINDS[0], {"centre": "asked"}),
+        (KINDS[1], {"budget": "eps=0.5,delta=1e-06", "seed": 3, "method": "outlier-removal"}),
+        (KINDS[1], {"spread": 0.3, "strong_convexity": 0.1}),
+    ],
+    ids=str,
+)
+def test_settings_reach_the_estimator(kind: str, change: dict[str, Any]) -> None:
+    built = make_config(settings(kind, **change)).build_estimator()
+    assert (type(built).__name__, built.items_per_user) == (kind, 4)  # type: ignore[attr-defined]
+    assert {name: str(getattr(built, name)) for name in change} == {name: str(value) for name, value in change.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_without_subjects_is_refused(kind: str) -> None:
+    given = settings(kind)
+    del given["schema"]["subject"]
+    with pytest.raises(ConfigError, match=r"needs schema\.subject"):
+        make_config(given)
