@@ -10,7 +10,7 @@ Kept are, with the width 2 h of the bounds, a normal law of m, which begins at t
 both by its likelihood; m and s are then taken for independent again, m for normal. The next batch is taken at b = E m
 and sigma^2 = Var m + exp(2 E ln s). So while m is unknown a batch narrows it by about the factor sqrt(z^2 + n) / n,
 however wide the bounds are, and not by the root of it, as the mean of a^2 alone would. The search ends when the
-deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma, and no target has to be
+deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target has to be
 normal.
 
 Assumption: records are arbitrary; how targets are spread matters for accuracy only. Neighbours, trust: those of the

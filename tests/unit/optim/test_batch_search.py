@@ -61,7 +61,7 @@ def test_a_batch_narrows_the_centre_by_its_noise_and_not_by_the_root_of_it() -> 
 
 
 def test_the_error_of_the_centre_is_as_large_as_it_says() -> None:
-    """First batches for a centre of the prior's law, 600 draws; chi-square at 1e-6 within +- 28 %. Half the noise is seen."""
+    """First batches for a centre of the prior's law, 600 draws: chi-square at 1e-6 is within 28 %."""
     rng, found = np.random.default_rng(5), {}
     for claimed in (1.0, 0.5):
         squares = []

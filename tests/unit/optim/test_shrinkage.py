@@ -33,7 +33,7 @@ def test_the_intercept_moves_with_what_it_shares_with_the_slopes() -> None:
 
 @pytest.mark.parametrize(("size", "noise"), [(0.0, 0.5), (0.1, 0.5), (0.5, 0.5), (1.5, 0.5), (0.5, 3.0), (0.5, 0.02)])
 def test_the_risk_is_at_most_about_that_of_the_better_of_estimate_and_constant(size: float, noise: float) -> None:
-    """Eight slopes, noises of different sizes. With the covariance of a tenth of the noise, most of the gain is lost."""
+    """Eight slopes, noises of different sizes. A tenth of the noise, if assumed, loses most of the gain."""
     rng = np.random.default_rng(1)
     scales = noise * np.geomspace(0.3, 3, 9)
     axes = np.linalg.qr(rng.normal(size=(9, 9)))[0]
