@@ -9,9 +9,10 @@ Kept are, with the width 2 h of the bounds, a normal law of m, which begins at t
 / sqrt3, and independent probabilities of the spreads h 2^(-k/2), k = 0, 1, ..., equal at first. A batch multiplies
 both by its likelihood; m and s are then taken for independent again, m for normal. The next batch is taken at b = E m
 and sigma^2 = Var m + exp(2 E ln s). So while m is unknown a batch narrows it by about the factor sqrt(z^2 + n) / n,
-however wide the bounds are, and not by the root of it, as the mean of a^2 alone would. The search ends when the
-deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target has to be
-normal.
+however wide the bounds are, and not by the root of it, as the mean of a^2 alone would. If nearly all targets are on one
+side, the law of m is widened instead, and no spread is ever excluded: what is wrong is found again. The search ends
+when the deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target has
+to be normal.
 
 Assumption: records are arbitrary; how targets are spread matters for accuracy only. Neighbours, trust: those of the
 estimator. Claim: the search spends nothing beyond its batches. Proof: a batch is the mechanism of `curvature` at a
@@ -25,7 +26,6 @@ approximate Bayesian inference", 2001, section 3).
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import numpy as np
 from scipy.special import ndtr
@@ -37,7 +37,9 @@ SPREADS = 44
 _CLEAR = 0.35
 _NODES = np.linspace(-4, 4, 49)
 _LARGEST = 1e6
-_LEAST_VARIANCE = 1e-4  # of m in units of its last variance: the nodes see no less
+_LEAST_VARIANCE = (_NODES[1] - _NODES[0]) ** 2 / 4  # of m in units of its last variance: the nodes see no less
+_EDGE = 0.9  # the share of c from which on the mean of a says that nearly all targets lie on one side
+_ANY = 1e-3  # the probability that a spread is any of them, so that each may come back
 
 
 class BatchSearch:
@@ -53,7 +55,8 @@ class BatchSearch:
 
     def __init__(self, middle: float, half: float) -> None:
         self._log_spreads = math.log(half) - math.log(2) / 2 * np.arange(SPREADS)
-        self.numbers = np.concatenate([[middle, half / math.sqrt(3)], np.full(SPREADS, 1 / SPREADS)])
+        self._widest = half / math.sqrt(3)
+        self.numbers = np.concatenate([[middle, self._widest], np.full(SPREADS, 1 / SPREADS)])
         """The mean and the deviation of m, and the probabilities of the spreads (SPREADS,)."""
 
     @property
@@ -96,29 +99,27 @@ class BatchSearch:
         joint /= joint.sum()
         along = joint.sum(axis=1)
         shift = float(along @ _NODES)
-        variance = max(float(along @ (_NODES - shift) ** 2), _LEAST_VARIANCE)
-        self.numbers = np.concatenate([[centre + error * shift, error * math.sqrt(variance)], joint.sum(axis=0)])
+        centre += error * shift
+        error *= max(
+            math.sqrt(max(float(along @ (_NODES - shift) ** 2), _LEAST_VARIANCE)), 2 * (abs(found[0]) > _EDGE * c)
+        )
+        weights = (1 - _ANY) * joint.sum(axis=0) + _ANY / SPREADS
+        self.numbers = np.concatenate([[centre, min(error, self._widest)], weights])
 
-    @classmethod
-    def read(cls, middle: float, half: float, numbers: np.ndarray) -> Self:
-        """Return a search with these numbers; with zeros alone, a new one.
+    def read(self, numbers: np.ndarray) -> None:
+        """Take over what `numbers` was.
 
         Parameters
         ----------
-        middle, half
-            As for the class.
         numbers
-            (SPREADS + 2,), as `numbers`.
+            (SPREADS + 2,).
 
         Raises `ConfigError` for numbers out of range.
         """
-        search = cls(middle, half)
-        if numbers.any():
-            sound = numbers[1] > 0 and numbers[2:].min() >= 0 and abs(numbers[2:].sum() - 1) < 1e-6
-            if not (sound and np.abs(numbers[:2] / (abs(middle) + half)).max() < 1e3):
-                raise ConfigError("state: its search for the centre of the target is out of range")
-            search.numbers = numbers.copy()
-        return search
+        sound = numbers[1] > 0 and numbers[2:].min() >= 0 and abs(numbers[2:].sum() - 1) < 1e-6
+        if not (sound and np.isfinite(numbers).all()):
+            raise ConfigError("state: its search for the centre of the target is out of range")
+        self.numbers = numbers.copy()
 
 
 def moments(centre: np.ndarray, spread: np.ndarray, c: float) -> tuple[np.ndarray, np.ndarray]:

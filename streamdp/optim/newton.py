@@ -106,6 +106,8 @@ class Newton(Growing):
         self._wide = wide
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
+        if more:
+            self.state[self._whole :] = BatchSearch(*self._bounds).numbers
 
     @staticmethod
     def size(curvature: Curvature) -> int:
@@ -210,7 +212,8 @@ class Newton(Growing):
         """Find the centre and the scale of the target, from a batch that saw no columns: see the text of the module."""
         loss, d = self.curvature.loss, self.curvature.parameters
         assert isinstance(loss, Huber)
-        search = BatchSearch.read(*self._bounds, self.state[self._whole :])
+        search = BatchSearch(*self._bounds)
+        search.read(self.state[self._whole :])
         gradient, noise = total[d - 2 : d] / size, self._deviation**2
         search.take(
             (float(self.state[d - 2]), float(self.state[d - 1])),
@@ -290,16 +293,19 @@ class Newton(Growing):
     def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
         """See `Walk.read`. A state from before there were units goes on with the columns as they are.
 
-        One from before there were numbers of the search begins it anew, at its query point.
+        One from before there were numbers of the search begins it anew, with its query point as centre and error.
         """
         numbers = np.array(state["state"], dtype=float)
         if self._scaled.size and numbers.shape == (self._size,):
             units = np.array([[0.0], [1.0]]).repeat(len(self._scaled), axis=1) if numbers[-3] else self._first_units
             numbers = np.append(numbers, units)
         if self._whole < len(self.state) and numbers.shape == (self._whole,):
-            if not numbers[self._size :].any():
-                numbers[self.curvature.parameters :] = 0
-            numbers = np.append(numbers, np.zeros(SPREADS + 2))
+            search, d = BatchSearch(*self._bounds).numbers, self.curvature.parameters
+            if numbers[self._size :].any():
+                search[:] = 0
+            else:
+                numbers[d:], search[:2] = 0, numbers[d - 2 : d]
+            numbers = np.append(numbers, search)
         return super().read({**state, "state": numbers}, check)
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
@@ -308,7 +314,8 @@ class Newton(Growing):
         seen = slope.any()
         if not (np.all(np.abs(centre) <= 1) and np.all((seen <= slope) & (slope <= seen / LEAST))):
             raise ConfigError("state: the units of its columns are out of range")
-        BatchSearch.read(*self._bounds, numbers[self._whole :])
+        if len(numbers) > self._whole and not seen:
+            BatchSearch(*self._bounds).read(numbers[self._whole :])
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
         """See `Walk.merge`: their numbers are weighted by information.

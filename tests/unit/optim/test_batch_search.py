@@ -11,6 +11,7 @@ from streamdp import Huber
 from streamdp.errors import ConfigError
 from streamdp.optim.batch_search import BatchSearch, moments
 from streamdp.optim.curvature import Curvature
+from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
 
 C = 1.345
@@ -77,6 +78,20 @@ def test_the_error_of_the_centre_is_as_large_as_it_says() -> None:
     assert found[0.5] > 1.8
 
 
+@pytest.mark.parametrize("deviation", [0.0, 1.0, 26.0])
+def test_a_wrong_centre_is_left_again(deviation: float) -> None:
+    """The law begins 900 of its deviations away from the targets, or with the nodes farther apart than noise sees."""
+    for seed in range(5):
+        for centre, error in ((-9e4, 100.0), (0.0, HALF)):
+            search, rng = BatchSearch(0.0, HALF), np.random.default_rng(seed)
+            search.numbers[:2] = centre, error
+            for _ in range(40):
+                sums(search, 321 + 5 * rng.normal(size=300), deviation, rng)
+            assert search.clear
+            assert abs(search.place[0] - 321) < 5
+            assert 1 / 4 < search.place[1] / 5 < 4
+
+
 def test_without_signal_it_does_not_end() -> None:
     search, rng = BatchSearch(0.0, HALF), np.random.default_rng(2)
     for _ in range(20):
@@ -91,14 +106,14 @@ def test_without_signal_it_does_not_end() -> None:
 def test_numbers_are_read_back_and_bad_ones_refused() -> None:
     search, rng = BatchSearch(3.0, 10.0), np.random.default_rng(3)
     sums(search, rng.normal(size=100), 5.0, rng)
-    again = BatchSearch.read(3.0, 10.0, search.numbers)
+    again = BatchSearch(3.0, 10.0)
+    again.read(search.numbers)
     assert again.place == search.place
-    assert BatchSearch.read(3.0, 10.0, np.zeros_like(search.numbers)).place == BatchSearch(3.0, 10.0).place
-    for at, value in ((0, 1e9), (1, 0.0), (1, -1.0), (2, -0.1), (3, 2.0)):
+    for at, value in ((0, math.inf), (1, 0.0), (1, -1.0), (2, -0.1), (3, 2.0)):
         bad = search.numbers.copy()
         bad[at] = value
         with pytest.raises(ConfigError, match="search"):
-            BatchSearch.read(3.0, 10.0, bad)
+            again.read(bad)
 
 
 # --- in the walk
@@ -121,9 +136,13 @@ def test_a_state_of_the_search_before_begins_it_anew_at_its_query_point() -> Non
     walk.read({"state": state, "place": [0, 0, 500]}, accept)()
     assert walk._searching
     assert walk.estimate.tolist() == [0, 0, 7, 20]
-    assert not walk.state[4:].any()
-    walk.move(np.zeros(walk.curvature.size), 500, 500)
-    assert np.isfinite(walk.state).all()
+    assert not walk.state[4 : walk._whole].any()
+    rng, spec = np.random.default_rng(6), walk.curvature.loss.spec()
+    spec[INTERCEPT] = 1.0
+    for _ in range(9):
+        X, y = rng.uniform(-1, 1, (500, 2)), rng.normal(3, 1.5, 500)
+        walk.move(walk.curvature.vectors(spec, walk.middle, X, y).sum(axis=0), 500, 500)
+    np.testing.assert_allclose(walk.estimate, [0, 0, 3, 1.5], atol=0.3)
 
 
 def test_parts_that_search_do_not_move_a_merged_model() -> None:
