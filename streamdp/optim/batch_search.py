@@ -11,8 +11,8 @@ both by its likelihood; m and s are then taken for independent again, m for norm
 and sigma^2 = Var m + exp(2 E ln s). So while m is unknown a batch narrows it by about the factor sqrt(z^2 + n) / n,
 however wide the bounds are, and not by the root of it, as the mean of a^2 alone would. If nearly all targets are on one
 side, the law of m is widened instead, and no spread is ever excluded: what is wrong is found again. The search ends
-when the deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target has
-to be normal.
+when the deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target
+has to be normal.
 
 Assumption: records are arbitrary; how targets are spread matters for accuracy only. Neighbours, trust: those of the
 estimator. Claim: the search spends nothing beyond its batches. Proof: a batch is the mechanism of `curvature` at a
@@ -35,11 +35,11 @@ from streamdp.errors import ConfigError
 SPREADS = 44
 """The number of spreads: the least one is about 3e-7 of half the width of the bounds."""
 _CLEAR = 0.35
-_NODES = np.linspace(-4, 4, 49)
+_NODES = np.linspace(-4, 4, 97)
 _LARGEST = 1e6
 _LEAST_VARIANCE = (_NODES[1] - _NODES[0]) ** 2 / 4  # of m in units of its last variance: the nodes see no less
 _EDGE = 0.9  # the share of c from which on the mean of a says that nearly all targets lie on one side
-_ANY = 1e-3  # the probability that a spread is any of them, so that each may come back
+_ANY = 1e-5  # the probability that a spread is any of them, so that each may come back
 
 
 class BatchSearch:
