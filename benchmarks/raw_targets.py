@@ -1,5 +1,7 @@
 """Real data as they come: what bounds of the target are worth. Run with `python -m benchmarks.raw_targets [--write]`.
 
+`--only PanPrivateRegressor ShuffleRegressor` measures these learners and keeps the rows of the others.
+
 Columns and targets are in their own units: dollars, minutes, shares. One record a user, delta = 1e-6, all other options
 are the defaults. "Wide" bounds are a hundred times as wide as those of the meaning of the target. Noise comes from
 seeded generators, which are for measuring only. Ten minutes on one core.
@@ -8,6 +10,8 @@ seeded generators, which are for measuring only. Ten minutes on one core.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from benchmarks.real_data import RealData
 from benchmarks.theory import mean_and_error, table
 from streamdp import PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor, WindowedRegressor
 
+Rows = Mapping[tuple[str, ...], list[str]]
 DRAWS, WIDE = 12, 100
 FILE = Path(__file__).with_suffix(".md")
 DATA = ("delay", "delay, raw bounds", "price of a diamond, dollars", "share of food in a household's spending")
@@ -28,6 +33,8 @@ CASES: list[tuple[Any, int, dict[str, Any]]] = [
     (ShuffleRegressor, 30_000, {}),
 ]
 """Learner, the most records, and options."""
+FEW = (1_000, 3_000, 10_000)
+FEW_DATA = (*DATA[1:], "visits to a doctor in a year")
 
 TEXT = """# Targets in their own units
 
@@ -37,6 +44,13 @@ delta = 1e-6. "Wide" bounds of the target are {wide} times as wide as those of i
 [-600, 1800] minutes, those of the other job of the delay [-60, 180].
 
 {table}
+
+## Few records
+
+From how many records on are the learners with batches better than a constant? The constant is the median of the whole
+stream, which no learner knows.
+
+{few}
 """
 HEAD = [
     "target",
@@ -61,33 +75,38 @@ def error(data: Any, kind: Any, records: int, **options: Any) -> tuple[str, floa
     return "{:.4g} ± {:.1g} ({:.4g})".format(*mean_and_error(np.array(found)), max(found)), max(found)
 
 
-def rows() -> list[list[str]]:
-    """One row for each data set, learner and budget."""
-    out = []
-    for name in DATA:
+def rows(names: Sequence[str], records: Sequence[int], learners: Sequence[Any], kept: Rows) -> Iterator[list[str]]:
+    """One row for each data set, learner, budget and number of records; rows in `kept` are not measured."""
+    for name in names:
         data: Any = Flights(name) if name.startswith("delay") else RealData(name)
         low, high = data.target if name.startswith("delay") else data.bounds
         more = (WIDE - 1) * (high - low) / 2
         plain, constant = f"{data.without_privacy():.4g}", f"{data.constant():.4g}"
-        for kind, most, options in CASES:
-            records = min(most, len(data.X))
-            for epsilon in (1, 4):
+        for (kind, most, options), epsilon, count in product(learners, (1, 4), records):
+            size = min(most, count, len(data.X))
+            head = [name, kind.__name__, f"{epsilon}", f"{size:,}"]
+            if (row := kept.get(tuple(head))) is None:
                 given = options | {"budget": f"eps={epsilon},delta=1e-6"}
                 bounds = ((low, high), (low - more, high + more))
-                cells = [error(data, kind, records, target=target, **given)[0] for target in bounds]
-                out.append([name, kind.__name__, f"{epsilon}", f"{records:,}", *cells, plain, constant])
-                print(" | ".join(out[-1]), flush=True)
-    return out
+                cells = [error(data, kind, size, target=target, **given)[0] for target in bounds]
+                row = [*head, *cells, plain, constant]
+                print(" | ".join(row), flush=True)
+            yield row
 
 
 def main() -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.raw_targets", description="Measure raw targets.")
     parser.add_argument("--write", action="store_true", help="write raw_targets.md")
+    parser.add_argument("--only", nargs="+", metavar="LEARNER", help="measure these, and keep the rows of the others")
     given = parser.parse_args()
-    text = TEXT.format(draws=DRAWS, wide=WIDE, table=table(HEAD, rows()))
+    lines = FILE.read_text(encoding="utf-8").splitlines() if given.only else []
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    kept = {tuple(row[:4]): row for row in cells if row[1] not in given.only} if given.only else {}
+    every = table(HEAD, rows(DATA, [10**9], CASES, kept))
+    few = table(HEAD, rows(FEW_DATA, FEW, CASES[2:], kept))
     if given.write:
-        FILE.write_text(text, encoding="utf-8")
+        FILE.write_text(TEXT.format(draws=DRAWS, wide=WIDE, table=every, few=few), encoding="utf-8")
 
 
 if __name__ == "__main__":

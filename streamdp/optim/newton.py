@@ -20,17 +20,16 @@ The next query point, which is also the answer, is thetabar - A^-1 gbar: a Newto
 gbar exceeds sigma (logistic: 1), the step is shortened to that. sigma makes its own step with the curvature max(sbar,
 .05 / sigma, 2 sqrt v), to at most twice and at least half of its last value.
 
+Noise. With Huber's loss, an intercept, and units or bounds, the answer is shrunk towards slopes of 0 by what the noise
+of gbar, f^-2 lambda^2 v on each coordinate, makes of it: its covariance is that times A^-2 (`shrinkage`). Logistic
+models are not shrunk: in measurements it did not lower their loss.
+
 Units. With an intercept, theta is learned for columns in the units of `column_units`, which are in the state. The
 query point is kept for the columns as they are, the averages in the present units.
 
-Search. With bounds of the target, Huber's sigma begins at half their width. While it is far too large, all residuals
-are small beside it, and the gradients tell of the coefficients nothing. So the first batches see no columns, that is
-all slopes are 0: then w = 1, and the mean gradients of intercept and sigma tell the mean u of a and the mean of a^2.
-They are averaged, weighted by the sizes b of the batches, until they are clear. With a2 = mean of a^2 - u^2, the
-variance of a, and its error e, e^2 = (sum of 4 z^2 + b) / (sum of b)^2,
-* each batch moves the intercept by -u sigma, after which u counts as 0 and the mean of a^2 as a2;
-* if a2 + e < kappa / 2, sigma shrinks by sqrt((max(a2, 0) + e) / kappa), and the averages begin anew;
-* if a2 - e > kappa / 4, the search ends: columns are seen from now on.
+Search. With bounds of the target, Huber's sigma would begin at half their width. While it is far too large, all
+residuals are small beside it, and the gradients tell of the coefficients nothing. So the first batches see no columns,
+that is all slopes are 0, and `batch_search` finds where intercept and sigma begin. Then columns are seen.
 
 A batch that is closed early, or of which fewer people answered, has a smaller b and so a smaller weight.
 """
@@ -44,10 +43,12 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.optim.batch_search import SPREADS, BatchSearch
 from streamdp.optim.column_units import LEAST, START, inward, narrowed, outward
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import MOST, Growing
 from streamdp.optim.losses import Huber
+from streamdp.optim.shrinkage import shrunk
 
 # The numbers of the batches and of the weights were found on simulations. They matter for accuracy only.
 _GROWTH, _CALM, _LARGE, _LARGEST = 3, 16, 16, 2**20
@@ -89,9 +90,11 @@ class Newton(Growing):
     ) -> None:
         scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._size = self.size(curvature)
-        super().__init__(np.zeros(self._size + 2 * len(scaled)), batch)
+        self._whole = self._size + 2 * len(scaled)
+        more = SPREADS + 2 if wide and len(scaled) else 0
+        super().__init__(np.zeros(self._whole + more), batch)
         """The query point (d,), the weighted means of query points (d,) and of vectors (size,), T, W and v W^2; then
-        the centres (p,) and slopes (p,) of the columns."""
+        the centres (p,) and slopes (p,) of the columns; then, if `wide`, the numbers of the search, zeros after it."""
         self.curvature = curvature
         self._scaled = scaled
         self._project = project
@@ -101,7 +104,10 @@ class Newton(Growing):
         self._upper = np.triu_indices(q)
         self.state[:d] = start
         self._wide = wide
+        self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         self._units[:] = self._first_units
+        if more:
+            self.state[self._whole :] = BatchSearch(*self._bounds).numbers
 
     @staticmethod
     def size(curvature: Curvature) -> int:
@@ -151,7 +157,7 @@ class Newton(Growing):
     @property
     def _units(self) -> np.ndarray:
         """(2, p) centres and slopes: a view."""
-        return self.state[self._size :].reshape(2, -1)
+        return self.state[self._size : self._whole].reshape(2, -1)
 
     @property
     def _sums(self) -> np.ndarray:
@@ -204,24 +210,24 @@ class Newton(Growing):
 
     def _search(self, total: np.ndarray, size: int) -> None:
         """Find the centre and the scale of the target, from a batch that saw no columns: see the text of the module."""
-        loss, d, end = self.curvature.loss, self.curvature.parameters, self._size
+        loss, d = self.curvature.loss, self.curvature.parameters
         assert isinstance(loss, Huber)
-        here, (_, weight, noise) = slice(2 * d - 2, 2 * d), self._sums
-        weight, noise = weight + size, noise + 4 * self._deviation**2 + size
-        average = self.state[here] + (total[d - 2 : d] - size * self.state[here]) / weight
-        mean, error = float(average[0]), math.sqrt(noise) / weight
-        spread = loss.kappa - 2 * float(average[1]) - mean**2
+        search = BatchSearch(*self._bounds)
+        search.read(self.state[self._whole :])
+        gradient, noise = total[d - 2 : d] / size, self._deviation**2
+        search.take(
+            (float(self.state[d - 2]), float(self.state[d - 1])),
+            loss.c,
+            (-float(gradient[0]), loss.kappa - 2 * float(gradient[1])),
+            (math.sqrt(noise + size) / size, math.sqrt(4 * noise + size) / size),
+        )
         state = np.zeros_like(self.state)
-        state[:d] = self.estimate
-        state[d - 2] -= mean * state[d - 1]
-        if wide := spread + error < loss.kappa / 2:
-            state[d - 1] *= math.sqrt((max(spread, 0.0) + error) / loss.kappa)
+        state[d - 2 : d] = search.place
         state[:d] = self._project(state[:d])
-        if not wide and spread - error > loss.kappa / 4:
-            state[end:] = self._seen_units.ravel()
-        elif not wide:
-            state[d : 2 * d], state[here] = state[:d], (0.0, (loss.kappa - spread) / 2)
-            state[end - 3 : end] = weight, weight, noise
+        if search.clear:
+            state[self._size : self._whole] = self._seen_units.ravel()
+        else:
+            state[self._whole :] = search.numbers
         self.state[:] = state
 
     def learn(self, total: np.ndarray, size: int, information: float, weight: float, deviation: float) -> None:
@@ -265,6 +271,9 @@ class Newton(Growing):
         along = vectors.T @ gradient[:q]
         decrement = float(np.sum(along**2 / values))
         found[:q] -= min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ (along / values))
+        if huber and self._scaled.size:
+            inverse = (vectors / values) @ vectors.T
+            found[:q] = sigma * shrunk(found[:q] / sigma, variance * self.curvature.factor**2 * inverse @ inverse)
         if huber:
             bend = max(float(means[-1]), 0.05 / sigma, 2 * math.sqrt(variance))
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 2), 2 * sigma)
@@ -282,36 +291,54 @@ class Newton(Growing):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
-        """See `Walk.read`. A state from before there were units goes on with the columns as they are."""
+        """See `Walk.read`. A state from before there were units goes on with the columns as they are.
+
+        One from before there were numbers of the search begins it anew, with its query point as centre and error.
+        """
         numbers = np.array(state["state"], dtype=float)
         if self._scaled.size and numbers.shape == (self._size,):
             units = np.array([[0.0], [1.0]]).repeat(len(self._scaled), axis=1) if numbers[-3] else self._first_units
-            state = {**state, "state": np.append(numbers, units)}
-        return super().read(state, check)
+            numbers = np.append(numbers, units)
+        if self._whole < len(self.state) and numbers.shape == (self._whole,):
+            search, d = BatchSearch(*self._bounds).numbers, self.curvature.parameters
+            if numbers[self._size :].any():
+                search[:] = 0
+            else:
+                numbers[d:], search[:2] = 0, numbers[d - 2 : d]
+            numbers = np.append(numbers, search)
+        return super().read({**state, "state": numbers}, check)
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        d, sums = self.curvature.parameters, numbers[: self._size].copy()
-        centre, slope = numbers[self._size :].reshape(2, -1)
+        self.check(self.curvature, numbers[: self._size], check)
+        centre, slope = numbers[self._size : self._whole].reshape(2, -1)
         seen = slope.any()
-        if slope.size and not seen and sums[-2] > 0:  # a search has averages of gradients in place of query points
-            sums[d : 2 * d] = sums[:d]
-        self.check(self.curvature, sums, check)
         if not (np.all(np.abs(centre) <= 1) and np.all((seen <= slope) & (slope <= seen / LEAST))):
             raise ConfigError("state: the units of its columns are out of range")
+        if len(numbers) > self._whole and not seen:
+            BatchSearch(*self._bounds).read(numbers[self._whole :])
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
         """See `Walk.merge`: their numbers are weighted by information.
 
-        If their units differ, the averages begin anew, in the units of the part that knows most.
+        If their units differ, the averages begin anew, in the units of the part that knows most. Parts that still
+        search for the target count only if all do; then the one with the most records goes on.
         """
         d, end = self.curvature.parameters, self._size
         self.records = min(MOST, sum(part.records for part in parts))
+        found = [part for part in parts if not part._searching]  # noqa: SLF001 - the same class
+        if not found:
+            self.state[:] = max(parts, key=lambda part: part.records).state
+            return
+        if len(found) < len(parts):
+            average = np.average([part.estimate for part in found], axis=0, weights=[part.records for part in found])
+            parts = found
+        self.state[self._whole :] = 0
         self._begin_anew()
         self.state[:d] = average
         self._units[:] = max(parts, key=lambda part: float(part._sums[0]))._units  # noqa: SLF001 - the same class
         sums = np.sum([part._sums for part in parts], axis=0)  # noqa: SLF001
         same = all(np.array_equal(part._units, self._units) for part in parts)  # noqa: SLF001
-        if sums[1] > 0 and same and not self._searching:
+        if sums[1] > 0 and same:
             state = self.state[:end].copy()
             state[d:-3] = sum(part.state[d : end - 3] * (part._sums[1] / sums[1]) for part in parts)  # noqa: SLF001
             state[-3:] = sums

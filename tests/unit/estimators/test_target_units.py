@@ -137,12 +137,12 @@ def test_a_device_reports_as_the_learner_would() -> None:
 @pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
 def test_newton_begins_within_the_bounds_and_then_units_do_not_matter(kind: Any) -> None:
     X, y, _ = data(3000)
-    learner, other, raw = (kind(features=["a", "b"], seed=3, target=t) for t in (BOUNDS, (-1.0, 1.0), None))
+    learner, other, raw = (kind(features=["a", "b"], seed=3, target=t) for t in (BOUNDS, (-100.0, 100.0), None))
     np.testing.assert_array_equal(learner.theta, [0, 0, CENTRE, SCALE])
     np.testing.assert_array_equal(raw.theta, [0, 0, 0, 1])
     learner.learn_arrays(X, y)
-    other.learn_arrays(X, (y - CENTRE) / SCALE)
-    np.testing.assert_allclose(learner.theta, other.theta * SCALE + CENTRE * (np.arange(4) == 2), rtol=1e-6)
+    other.learn_arrays(X, (y - CENTRE) / SCALE * 100)
+    np.testing.assert_allclose(learner.theta, other.theta * SCALE / 100 + CENTRE * (np.arange(4) == 2), rtol=1e-6)
     learner.load_state_dict(raw.state_dict())  # from before there were bounds
     np.testing.assert_array_equal(learner.theta, raw.theta)
     for options in ({"intercept": False}, {"domain": L2Ball(3.0)}, {"method": "ac-sa"}, {"loss": "quantile"}):

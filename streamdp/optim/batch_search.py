@@ -1,0 +1,144 @@
+"""The centre and the spread of a target within declared bounds, from noisy sums of batches that see no columns.
+
+While all slopes are 0, the gradients of Huber's loss at the intercept b and the scale sigma tell the means of a and of
+a^2, a = clip((y - b) / sigma, -c, c). For a normal target with centre m and spread s both have closed forms in (m - b)
+/ sigma and s / sigma (`moments`). With n records and z the deviation of the noise of a sum, they are known to
+sqrt(z^2 + n) / n and sqrt(4 z^2 + n) / n.
+
+Kept are, with the width 2 h of the bounds, a normal law of m, which begins at the middle of the bounds with deviation h
+/ sqrt3, and independent probabilities of the spreads h 2^(-k/2), k = 0, 1, ..., equal at first. A batch multiplies
+both by its likelihood; m and s are then taken for independent again, m for normal. The next batch is taken at b = E m
+and sigma^2 = Var m + exp(2 E ln s). So while m is unknown a batch narrows it by about the factor sqrt(z^2 + n) / n,
+however wide the bounds are, and not by the root of it, as the mean of a^2 alone would. If nearly all targets are on one
+side, the law of m is widened instead, and no spread is ever excluded: what is wrong is found again. The search ends
+when the deviation of m is below .35 sigma and that of ln s below .35. Newton's steps begin at b and sigma; no target
+has to be normal.
+
+Assumption: records are arbitrary; how targets are spread matters for accuracy only. Neighbours, trust: those of the
+estimator. Claim: the search spends nothing beyond its batches. Proof: a batch is the mechanism of `curvature` at a
+query point and in units that are fixed before its first record, by noisy sums of earlier, disjoint batches and public
+numbers; the proof of `column_units` holds with slopes of 0.
+
+Source: streamdp; the step back to independent laws is assumed-density filtering (Minka, "A family of algorithms for
+approximate Bayesian inference", 2001, section 3).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtr
+
+from streamdp.errors import ConfigError
+
+SPREADS = 44
+"""The number of spreads: the least one is about 3e-7 of half the width of the bounds."""
+_CLEAR = 0.35
+_NODES = np.linspace(-4, 4, 97)
+_LARGEST = 1e6
+_LEAST_VARIANCE = (_NODES[1] - _NODES[0]) ** 2 / 4  # of m in units of its last variance: the nodes see no less
+_EDGE = 0.9  # the share of c from which on the mean of a says that nearly all targets lie on one side
+_ANY = 1e-5  # the probability that a spread is any of them, so that each may come back
+
+
+class BatchSearch:
+    """What is known of the centre and the spread.
+
+    Parameters
+    ----------
+    middle
+        The middle of the bounds.
+    half
+        h > 0, half of their width.
+    """
+
+    def __init__(self, middle: float, half: float) -> None:
+        self._log_spreads = math.log(half) - math.log(2) / 2 * np.arange(SPREADS)
+        self._widest = half / math.sqrt(3)
+        self.numbers = np.concatenate([[middle, self._widest], np.full(SPREADS, 1 / SPREADS)])
+        """The mean and the deviation of m, and the probabilities of the spreads (SPREADS,)."""
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """b and sigma of the next batch."""
+        centre, error = self.numbers[:2].tolist()
+        return centre, math.hypot(error, math.exp(self._log_spreads @ self.numbers[2:]))
+
+    @property
+    def clear(self) -> bool:
+        """Whether the search ends."""
+        weights = self.numbers[2:]
+        unclear = weights @ (self._log_spreads - weights @ self._log_spreads) ** 2
+        return bool(self.numbers[1] < _CLEAR * self.place[1] and unclear < _CLEAR**2)
+
+    def take(
+        self, place: tuple[float, float], c: float, found: tuple[float, float], errors: tuple[float, float]
+    ) -> None:
+        """Take in a batch.
+
+        Parameters
+        ----------
+        place
+            b and sigma at which its gradients were taken.
+        c
+            That of Huber's loss.
+        found
+            The noisy means of a and a^2.
+        errors
+            Their deviations.
+        """
+        centre, error = self.numbers[:2].tolist()
+        (b, sigma), spreads = place, np.exp(self._log_spreads)
+        expected = moments((centre + error * _NODES[:, None] - b) / sigma, spreads / sigma, c)
+        with np.errstate(divide="ignore"):
+            logarithms = np.log(self.numbers[2:]) - _NODES[:, None] ** 2 / 2
+        for value, mean, deviation in zip(found, expected, errors, strict=True):
+            logarithms -= ((min(max(value, -_LARGEST), _LARGEST) - mean) / deviation) ** 2 / 2
+        joint = np.exp(logarithms - logarithms.max())
+        joint /= joint.sum()
+        along = joint.sum(axis=1)
+        shift = float(along @ _NODES)
+        centre += error * shift
+        error *= max(
+            math.sqrt(max(float(along @ (_NODES - shift) ** 2), _LEAST_VARIANCE)), 2 * (abs(found[0]) > _EDGE * c)
+        )
+        weights = (1 - _ANY) * joint.sum(axis=0) + _ANY / SPREADS
+        self.numbers = np.concatenate([[centre, min(error, self._widest)], weights])
+
+    def read(self, numbers: np.ndarray) -> None:
+        """Take over what `numbers` was.
+
+        Parameters
+        ----------
+        numbers
+            (SPREADS + 2,).
+
+        Raises `ConfigError` for numbers out of range.
+        """
+        sound = numbers[1] > 0 and numbers[2:].min() >= 0 and abs(numbers[2:].sum() - 1) < 1e-6
+        if not (sound and np.isfinite(numbers).all()):
+            raise ConfigError("state: its search for the centre of the target is out of range")
+        self.numbers = numbers.copy()
+
+
+def moments(centre: np.ndarray, spread: np.ndarray, c: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means of a = clip(Z, -c, c) and of a^2 for a normal Z.
+
+    Parameters
+    ----------
+    centre, spread
+        The mean and the deviation of Z; their shapes are broadcast.
+    c
+        Above 0.
+    """
+    low, high = (-c - centre) / spread, (c - centre) / spread
+    below, above = ndtr(low), ndtr(-high)
+    inside = ndtr(high) - below
+    at_low, at_high = (np.exp(-(np.minimum(edge**2, 1400.0)) / 2) / math.sqrt(2 * math.pi) for edge in (low, high))
+    rest = spread * (at_low - at_high)
+    mean = c * (above - below) + centre * inside + rest
+    # low = -(c + centre) / spread and high = (c - centre) / spread in the mean of Z^2 inside
+    square = c**2 * (above + below) + (centre**2 + spread**2) * inside
+    square += centre * rest - c * spread * (at_low + at_high)
+    return mean, square

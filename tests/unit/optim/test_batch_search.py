@@ -1,0 +1,167 @@
+"""The search for a target's centre and spread from noisy sums of batches: moments, search, states, and merges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from streamdp import Huber
+from streamdp.errors import ConfigError
+from streamdp.optim.batch_search import BatchSearch, moments
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.loops import INTERCEPT
+from streamdp.optim.newton import Newton
+
+C = 1.345
+HALF = 1e5
+
+
+@pytest.mark.parametrize(("centre", "spread"), [(0.0, 1.0), (0.7, 0.2), (-1.4, 0.01), (2.0, 30.0), (-40.0, 3.0)])
+def test_moments_are_those_of_a_clipped_normal(centre: float, spread: float) -> None:
+    """Beside a sum over 200,001 quantiles; ends between two of them cost at most 1 / 200,001 times the range."""
+    nodes, step = np.linspace(-9, 9, 200_001, retstep=True)
+    density = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi) * step
+    clipped = np.clip(centre + spread * nodes, -C, C)
+    mean, square = moments(np.array(centre), np.array(spread), C)
+    np.testing.assert_allclose([mean, square], [density @ clipped, density @ clipped**2], atol=1e-6)
+
+
+def sums(search: BatchSearch, y: np.ndarray, deviation: float, rng: np.random.Generator) -> None:
+    (b, sigma), n = search.place, len(y)
+    a = np.clip((y - b) / sigma, -C, C)
+    found = a.mean() + deviation / n * rng.normal(), (a**2).mean() + 2 * deviation / n * rng.normal()
+    search.take((b, sigma), C, found, (math.hypot(deviation, n**0.5) / n, math.hypot(2 * deviation, n**0.5) / n))
+
+
+@pytest.mark.parametrize("tails", [False, True])
+@pytest.mark.parametrize(("centre", "spread"), [(5.0, 25.0), (-4e4, 25.0), (9e4, 1000.0), (0.0, 4e4)])
+def test_targets_in_far_too_wide_bounds_are_found(centre: float, spread: float, tails: bool) -> None:
+    """Noise of about epsilon = 1. The worst of 40 draws of all cases: 8 batches, 1.1 spreads, a factor of 4.0."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        search, batches = BatchSearch(0.0, HALF), 0
+        while not search.clear:
+            noise = rng.standard_t(2, 300) if tails else rng.normal(size=300)
+            sums(search, np.clip(centre + spread * noise, -HALF, HALF), 26.0, rng)
+            batches += 1
+            assert batches <= 14
+        b, sigma = search.place
+        assert abs(b - centre) < 1.5 * spread
+        assert 1 / 5 < sigma / spread < 5
+
+
+def test_a_batch_narrows_the_centre_by_its_noise_and_not_by_the_root_of_it() -> None:
+    """All targets are the same: a search by the mean of a^2 alone would keep sqrt(2 * 26 / 300) = .42 of it."""
+    search, rng = BatchSearch(0.0, HALF), np.random.default_rng(1)
+    for batches in range(1, 6):
+        sums(search, np.full(300, 12_345.0), 26.0, rng)
+        assert search.numbers[1] < HALF * 0.3**batches
+        assert abs(search.numbers[0] - 12_345) < 5 * search.numbers[1]
+
+
+def test_the_error_of_the_centre_is_as_large_as_it_says() -> None:
+    """First batches for a centre of the prior's law, 600 draws: chi-square at 1e-6 is within 28 %."""
+    rng, found = np.random.default_rng(5), {}
+    for claimed in (1.0, 0.5):
+        squares = []
+        for _ in range(600):
+            search = BatchSearch(0.0, HALF)
+            centre = HALF / math.sqrt(3) * rng.normal()
+            a = np.clip(centre / HALF, -C, C)
+            noise, error = rng.normal(size=2) * 0.1, 0.1 * claimed
+            search.take((0.0, HALF), C, (a + noise[0], a**2 + 2 * noise[1]), (error, 2 * error))
+            squares.append(((search.numbers[0] - centre) / search.numbers[1]) ** 2)
+        found[claimed] = np.mean(squares)
+    assert 0.72 < found[1.0] < 1.28
+    assert found[0.5] > 1.8
+
+
+@pytest.mark.parametrize("deviation", [0.0, 1.0, 26.0])
+def test_a_wrong_centre_is_left_again(deviation: float) -> None:
+    """The law begins 900 of its deviations away from the targets, or with the nodes farther apart than noise sees."""
+    for seed in range(5):
+        for centre, error in ((-9e4, 100.0), (0.0, HALF)):
+            search, rng = BatchSearch(0.0, HALF), np.random.default_rng(seed)
+            search.numbers[:2] = centre, error
+            for _ in range(40):
+                sums(search, 321 + 5 * rng.normal(size=300), deviation, rng)
+            assert search.clear
+            assert abs(search.place[0] - 321) < 5
+            assert 1 / 4 < search.place[1] / 5 < 4
+
+
+def test_without_signal_it_does_not_end() -> None:
+    search, rng = BatchSearch(0.0, HALF), np.random.default_rng(2)
+    for _ in range(20):
+        sums(search, np.zeros(2), 1e4, rng)
+        assert not search.clear
+    for found in ((1e300, -1e300), (-1e300, 1e300), (0.0, 0.0)):
+        search.take(search.place, C, found, (1e-3, 1e-3))
+        assert np.isfinite(search.numbers).all()
+        assert np.isfinite(search.place).all()
+
+
+def test_numbers_are_read_back_and_bad_ones_refused() -> None:
+    search, rng = BatchSearch(3.0, 10.0), np.random.default_rng(3)
+    sums(search, rng.normal(size=100), 5.0, rng)
+    again = BatchSearch(3.0, 10.0)
+    again.read(search.numbers)
+    assert again.place == search.place
+    for at, value in ((0, math.inf), (1, 0.0), (1, -1.0), (2, -0.1), (3, 2.0)):
+        bad = search.numbers.copy()
+        bad[at] = value
+        with pytest.raises(ConfigError, match="search"):
+            again.read(bad)
+
+
+# --- in the walk
+
+
+def newton(deviation: float = 2.0) -> Newton:
+    curvature = Curvature(Huber(), 3)
+    return Newton(curvature, np.array([0, 0, 0, 100.0]), lambda t: t, deviation, 500, True, np.ones(2, dtype=bool))
+
+
+def accept(theta: np.ndarray) -> None:
+    assert theta[-1] >= 0.1
+
+
+def test_a_state_of_the_search_before_begins_it_anew_at_its_query_point() -> None:
+    """Also one with the averages of before, which were no query point."""
+    walk, old = newton(), newton()
+    state = np.zeros(old._whole)
+    state[:4], state[4:8], state[old._size - 3 : old._size] = (0, 0, 7, 20), (0, 0, 0, -0.1), (500, 500, 3)
+    walk.read({"state": state, "place": [0, 0, 500]}, accept)()
+    assert walk._searching
+    assert walk.estimate.tolist() == [0, 0, 7, 20]
+    assert not walk.state[4 : walk._whole].any()
+    rng, spec = np.random.default_rng(6), walk.curvature.loss.spec()
+    spec[INTERCEPT] = 1.0
+    for _ in range(9):
+        X, y = rng.uniform(-1, 1, (500, 2)), rng.normal(3, 1.5, 500)
+        walk.move(walk.curvature.vectors(spec, walk.middle, X, y).sum(axis=0), 500, 500)
+    np.testing.assert_allclose(walk.estimate, [0, 0, 3, 1.5], atol=0.3)
+
+
+def test_parts_that_search_do_not_move_a_merged_model() -> None:
+    """Sums of no person: only the gradients of intercept and scale are above 0, as of targets at the intercept."""
+    total = np.zeros(newton().curvature.size)
+    total[3] = 250.0
+    found, searching, least = newton(), newton(60.0), newton(60.0)
+    while found._searching:
+        found.move(total, 500, 500)
+    for _ in range(2):
+        searching.move(total + 100.0, 500, 500)
+    least.move(total, 500, 500)
+    merged = newton()
+    merged.merge([searching, found], np.array([0, 0, 999.0, 999.0]))
+    np.testing.assert_allclose(merged.estimate, found.estimate)
+    np.testing.assert_array_equal(merged._units, found._units)
+    assert merged.records == found.records + searching.records
+    assert not merged.state[merged._whole :].any()
+    both = newton(60.0)
+    both.merge([least, searching], np.array([0, 0, 999.0, 999.0]))
+    np.testing.assert_array_equal(both.state, searching.state)
+    assert both.records == least.records + searching.records

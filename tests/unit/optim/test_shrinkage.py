@@ -1,0 +1,85 @@
+"""Shrinkage by a known noise: its limits, its covariance, and its risk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import Huber, PanPrivateRegressor, ShuffleRegressor
+from streamdp.optim.curvature import Curvature
+from streamdp.optim.newton import Newton
+from streamdp.optim.shrinkage import shrunk
+
+FOUND = np.array([0.8, -0.5, 0.3, 2.0])
+
+
+def test_little_noise_changes_nothing_and_much_leaves_the_constant() -> None:
+    np.testing.assert_allclose(shrunk(FOUND, np.eye(4) * 1e-8), FOUND, atol=1e-5)
+    np.testing.assert_allclose(shrunk(FOUND, np.zeros((4, 4))), FOUND, atol=1e-12)
+    loud = shrunk(FOUND, np.eye(4) * 1e4)
+    assert np.abs(loud[:3]).max() < 0.001
+    assert loud[3] == 2.0
+
+
+def test_the_intercept_moves_with_what_it_shares_with_the_slopes() -> None:
+    """The noise of the intercept is the negative sum of that of the slopes, as for columns with a mean of 1."""
+    change = np.vstack([np.eye(3), -np.ones(3)])
+    found = shrunk(FOUND, change @ change.T * 100)
+    assert found.sum() == pytest.approx(FOUND.sum())
+    assert np.abs(found[:3]).max() < 0.05
+
+
+@pytest.mark.parametrize(("size", "noise"), [(0.0, 0.5), (0.1, 0.5), (0.5, 0.5), (1.5, 0.5), (0.5, 3.0), (0.5, 0.02)])
+def test_the_risk_is_at_most_about_that_of_the_better_of_estimate_and_constant(size: float, noise: float) -> None:
+    """Eight slopes, noises of different sizes. A tenth of the noise, if assumed, loses most of the gain."""
+    rng = np.random.default_rng(1)
+    scales = noise * np.geomspace(0.3, 3, 9)
+    axes = np.linalg.qr(rng.normal(size=(9, 9)))[0]
+    covariance = (axes * scales**2) @ axes.T
+    risks, blind = [], []
+    for _ in range(400):
+        truth = np.append(size * rng.normal(size=8), 1.0)
+        found = truth + axes @ (scales * rng.normal(size=9))
+        risks.append(float(np.sum((shrunk(found, covariance) - truth)[:8] ** 2)))
+        blind.append(float(np.sum((shrunk(found, covariance / 100) - truth)[:8] ** 2)))
+    own = float(np.trace(covariance[:8, :8]))
+    best = min(own, 8 * size**2)
+    assert np.mean(risks) < 1.1 * best + 0.05 * own
+    if size < noise / 2:
+        assert np.mean(blind) > 2 * np.mean(risks)
+
+
+def test_the_walk_knows_the_noise_of_its_slopes() -> None:
+    """Sums of no person, in which the slopes are noise alone: with the right deviation they nearly vanish."""
+    lengths = {}
+    for claimed in (1.0, 0.01):
+        walk = Newton(
+            Curvature(Huber(), 6), np.append(np.zeros(6), 1.0), lambda t: t, 20.0 * claimed, 500, False, np.ones(5) > 0
+        )
+        found = []
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            walk.state[:] = 0
+            walk.state[6], walk._units[1] = 1.0, 1.0
+            total = 20.0 * rng.normal(size=walk.curvature.size)
+            total[7 + np.cumsum([0, 6, 5, 4, 3, 2])] += 100.0 * walk.curvature.factor
+            walk.move(total, 500, 500)
+            found.append(float(np.linalg.norm(walk.estimate[:5])))
+        lengths[claimed] = np.mean(found)
+    assert lengths[1.0] < lengths[0.01] / 2
+
+
+@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
+def test_a_few_records_with_far_too_wide_bounds_give_about_the_constant(kind: Any) -> None:
+    """The constant has an error of .8 spreads; no record tells of the columns. Bounds are 400 spreads wide."""
+    rng = np.random.default_rng(4)
+    X, y = rng.uniform(-1, 1, (2000, 3)), 70 + 5 * rng.normal(size=2000)
+    errors = []
+    for seed in range(6):
+        model = kind(features=dict.fromkeys("abc", (-1, 1)), target=(-1000, 1000), budget="eps=2,delta=1e-6", seed=seed)
+        model.learn_arrays(X, y)
+        model.close_batch()
+        errors.append(float(np.mean(np.abs(y - model.predict_arrays(X)))))
+    assert np.mean(errors) < 1.1 * np.mean(np.abs(y - 70))
