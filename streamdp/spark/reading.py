@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from streamdp.config.job import JobConfig
 
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Without `spark.authenticate`, Spark gives its blocks, which hold records, to every process that reaches its ports."""
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 """Spark's connector for Kafka, which has the version of PySpark. Spark fetches it from Maven, unless jars are given."""
 
@@ -33,7 +35,8 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
     config
         The job.
     master
-        The address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit.
+        The address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit. A local one
+        listens on the loopback address only.
     settings
         Further settings of Spark.
 
@@ -45,7 +48,10 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
     builder = SparkSession.builder.appName(f"streamdp {config.job}")
     if master is not None:
         builder = builder.master(master)
-    given = {"spark.ui.showConsoleProgress": "false", **settings}
+    given = {"spark.ui.showConsoleProgress": "false"}
+    if master is not None and master.startswith("local"):
+        given |= LOOPBACK
+    given |= settings
     if getattr(config.source, "format", None) == "kafka" and not given.keys() & {"spark.jars", "spark.jars.packages"}:
         given["spark.jars.packages"] = f"{KAFKA}:{pyspark.__version__}"
     for name, value in given.items():
