@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Without `spark.authenticate`, Spark gives its blocks, which hold records, to every process that reaches its ports."""
+"""Spark gives its blocks, which hold records, to every process that reaches its ports (unless spark.authenticate)."""
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 """Spark's connector for Kafka, which has the version of PySpark. Spark fetches it from Maven, unless jars are given."""
 

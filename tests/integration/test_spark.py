@@ -145,7 +145,8 @@ def test_batches_on_executors_are_those_of_one_process(
 ) -> None:
     """With a cap, dead letters, tasks that fail and workers that are killed: all numbers are the file runner's.
 
-    First the driver's call ends in the middle of a batch of Spark: nothing of it is kept.
+    First the driver's call ends in the middle of a batch of Spark: nothing of it is kept. The batch is repeated with
+    another number of partitions.
     """
     records = rows(1500)
     settings = batched(tmp_path / "spark.db", "PanPrivateClassifier", 1, batch_size=60) | {"cap": "eps=3,delta=1e-4"}
@@ -154,7 +155,7 @@ def test_batches_on_executors_are_those_of_one_process(
         real = Seal.open
         broken.setattr(Seal, "open", lambda self, sealed: real(self, sealed if next(opened) < 2 else sealed[1:]))
         with pytest.raises(SourceError, match="was changed on its way"):
-            learn(frame(spark, records), settings)
+            learn(frame(spark, records, 3), settings)
     assert not Store.snapshots(settings["store"])
     monkeypatch.setattr(driver_module, "Gather", GatherFailsOnce)
     asked = questions(monkeypatch)
