@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from streamdp.config.job import JobConfig
 
-LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Spark gives its blocks, which hold records, to every process that reaches its ports (unless spark.authenticate)."""
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 """Spark's connector for Kafka, which has the version of PySpark. Spark fetches it from Maven, unless jars are given."""
 
@@ -48,10 +46,9 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
     builder = SparkSession.builder.appName(f"streamdp {config.job}")
     if master is not None:
         builder = builder.master(master)
-    given = {"spark.ui.showConsoleProgress": "false"}
-    if master is not None and master.startswith("local"):
-        given |= LOOPBACK
-    given |= settings
+        if master.startswith("local"):  # Spark gives blocks with records to every process that reaches its ports
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    given = {"spark.ui.showConsoleProgress": "false", **settings}
     if getattr(config.source, "format", None) == "kafka" and not given.keys() & {"spark.jars", "spark.jars.packages"}:
         given["spark.jars.packages"] = f"{KAFKA}:{pyspark.__version__}"
     for name, value in given.items():

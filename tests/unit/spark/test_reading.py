@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +15,6 @@ from tests.support.spark import job
 class Builder:
     """As much of Spark's builder as `session` needs."""
 
-    def __init__(self) -> None:
-        self.settings: dict[str, str] = {}
-
     def appName(self, name: str) -> Builder:
         return self
 
@@ -24,7 +22,6 @@ class Builder:
         return self
 
     def config(self, name: str, value: str) -> Builder:
-        self.settings[name] = value
         return self
 
     def getOrCreate(self) -> Builder:
@@ -32,22 +29,21 @@ class Builder:
 
 
 @pytest.mark.parametrize(
-    ("master", "settings", "host"),
+    ("master", "own", "address"),
     [
-        ("local[2]", {}, "127.0.0.1"),
-        ("local-cluster[2,1,1024]", {}, "127.0.0.1"),
-        ("local[2]", {"spark.driver.host": "192.0.2.7"}, "192.0.2.7"),
-        ("spark://cluster:7077", {}, None),
-        (None, {}, None),
+        ("local[2]", None, "127.0.0.1"),
+        ("local-cluster[2,1,1024]", None, "127.0.0.1"),
+        ("local[2]", "192.0.2.7", "192.0.2.7"),
+        ("spark://cluster:7077", None, None),
+        (None, None, None),
     ],
 )
 def test_spark_of_one_machine_is_closed_to_others(
-    monkeypatch: pytest.MonkeyPatch, master: str | None, settings: dict[str, str], host: str | None
+    monkeypatch: pytest.MonkeyPatch, master: str | None, own: str | None, address: str | None
 ) -> None:
+    environment = {"PYSPARK_PYTHON": "python"} | ({} if own is None else {"SPARK_LOCAL_IP": own})
+    monkeypatch.setattr(os, "environ", environment)
     builder = Builder()
-    monkeypatch.setenv("PYSPARK_PYTHON", "python")
     monkeypatch.setattr(reading, "SparkSession", SimpleNamespace(getActiveSession=lambda: None, builder=builder))
-    found, ours = reading.session(make_config(job("a.db")), master, settings)
-    assert (found, ours) == (builder, True)
-    assert builder.settings.get("spark.driver.host") == host
-    assert builder.settings.get("spark.driver.bindAddress") == (host and "127.0.0.1")
+    assert reading.session(make_config(job("a.db")), master, {}) == (builder, True)
+    assert environment.get("SPARK_LOCAL_IP") == address
