@@ -3,8 +3,7 @@
 Parquet files of simulated people are learned by the runner of `streamdp run`, by Spark on `local[1]`, and on
 `local-cluster[2,1,2048]`, each in a process of its own: by an LDP estimator, and as one window of users with ten
 records each. Before the measurement, a session learns a small frame, so that the start of the JVM and of the Python
-workers is not counted as learning; it is named apart. `--rows N` is 10^7 by default. Windows have a fifth of the rows,
-because each of their rounds reads all of them.
+workers is not counted as learning; it is named apart. `--rows N` is 10^7 by default.
 
 A tenth of the rows, in one session on `local[1]`, says where the time goes. Stages are measured one by one, each with
 all stages before it: Spark reads the files; it also divides and sorts the records by shard; it also copies them to a
@@ -43,8 +42,6 @@ from streamdp.datasets import insurance
 
 PAGE = Path(__file__).with_suffix(".md")
 ROWS = 10_000_000
-OF_A_WINDOW = 5
-"""A window has this part of the rows."""
 SMALL = 20_000
 """Rows of the frame that is learned first, and of the windows that are almost empty."""
 BLOCK = 1_000_000
@@ -329,35 +326,31 @@ def main() -> None:
         from benchmarks.speed import machine
 
         about = machine()
-        part = folder / "part"
-        sizes = {"LDP": asked.rows, "window": asked.rows // OF_A_WINDOW}
-        make(part, asked.rows // 10)
+        rows, whole, part = asked.rows, folder / "whole", folder / "part"
+        make(whole, rows)
+        make(part, rows // 10)
         found: dict[tuple[str, str], dict[str, float]] = {}
-        for kind, rows in sizes.items():
-            make(folder / kind, rows)
+        for kind in ("LDP", "window"):
             for by, master in MASTERS.items():
-                found[kind, by] = one = measure(str(folder / kind), kind, master, str(rows))
+                found[kind, by] = one = measure(str(whole), kind, master, str(rows))
                 assert one["learned"] == rows
                 print(f"{rows:,} rows, {kind}, {by}: {one}", flush=True)
-        parts = measure(str(part), "stages", "local[1]", str(asked.rows // 10))
+        parts = measure(str(part), "stages", "local[1]", str(rows // 10))
         parts["pan_run"] = measure(str(part), "pan-private", "", "")["seconds"]
         print(parts, flush=True)
-    page = text(about, found, parts, sizes)
+    page = text(about, found, parts, rows)
     if asked.write:
         PAGE.write_text(page)
     else:
         print(page)
 
 
-def text(
-    about: str, found: dict[tuple[str, str], dict[str, float]], parts: dict[str, float], sizes: dict[str, int]
-) -> str:
+def text(about: str, found: dict[tuple[str, str], dict[str, float]], parts: dict[str, float], rows: int) -> str:
     lines = [
-        f"| {sizes[kind]:,} | {kind} | {by} | {one['seconds']:.1f} | {sizes[kind] / one['seconds']:,.0f} "
+        f"| {rows:,} | {kind} | {by} | {one['seconds']:.1f} | {rows / one['seconds']:,.0f} "
         f"| {one['memory'] / 1e6:,.0f} MB |"
         for (kind, by), one in found.items()
     ]
-    rows = sizes["LDP"]
     few = rows // 10
     each = {name: (parts[name] - parts[before]) / few for name, before in (("sort", "read"), ("copy", "sort"))}
     each["read"] = parts["read"] / few
@@ -373,10 +366,7 @@ def text(
         def scheduling(n: float, executors: int) -> float:
             return (rounds + 1) * (a_round + task * (max(executors, n / SHARD) - 1))
 
-        return (
-            scheduling(n, executors)
-            + max(0.0, window - scheduling(sizes["window"], 1)) / sizes["window"] * n / executors
-        )
+        return scheduling(n, executors) + max(0.0, window - scheduling(rows, 1)) / rows * n / executors
 
     model = [
         f"| {e} | {fixed + record * 1e7 / e:,.0f} s | {fixed + record * 1e8 / e:,.0f} s "

@@ -7,12 +7,9 @@ skipped. The model predicts December.
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import time
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +21,7 @@ from streamdp.errors import SourceError
 from streamdp.serving.publish import committed, weights
 from streamdp.serving.snapshots import combined
 from streamdp.spark import learn_stream, predict
-from streamdp.spark.reading import read
+from streamdp.spark.reading import read, session
 from streamdp.store.snapshot import Snapshot
 
 JOB = HERE / "late-spark.yaml"
@@ -43,11 +40,9 @@ def main() -> None:
     )
     datasets.write_flights_csv(OUTPUT / "holdout.csv", months=datasets.HOLDOUT_MONTHS)
     config = load_config(JOB)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     began = time.perf_counter()
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.sql.shuffle.partitions", "2").config("spark.log.level", "OFF").getOrCreate()
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}
+    spark, _ = session(config, "local[2]", settings)
     console.print(f"Spark {spark.version} is up after {time.perf_counter() - began:.0f} s. {rows:,} departures.")
     commits = 0
 

@@ -61,7 +61,7 @@ def _on_spark(snapshot: Snapshot, estimator: StreamEstimator) -> list[str]:
         return []
     trusted = (
         "it was learned on Spark: people must trust the machines of the cluster and their disks, where Spark keeps raw "
-        "records until a batch ends, whatever the estimator protects"
+        "records until a batch ends, and longer if it fails, whatever the estimator protects"
     )
     repeated = "if a batch failed and was repeated, noisy query points of both attempts were on these disks"
     if isinstance(estimator, WindowLearner):

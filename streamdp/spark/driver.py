@@ -13,12 +13,15 @@ Who sees what of an attempt
 ---------------------------
 * An executor's process: the raw records of its shards, their noise and its results. It forgets them with the task.
 * The disks of executors: the raw records, in Spark's shuffle files, in its cache and in what it spills, until the batch
-  ends; states and spends that are committed; results as ciphertexts; with one model, the query points of the attempt.
-  Spark can encrypt all of it (spark.io.encryption.enabled).
+  ends, when the driver has them removed; states and spends that are committed; results as ciphertexts; with one model,
+  the query points of the attempt. Spark can encrypt all of it (spark.io.encryption.enabled). An attempt that fails may
+  leave shuffle files until the driver's JVM collects garbage; a killed process leaves files to the cluster's manager.
+* The memory of executors: Spark does not overwrite what it frees, so raw records may be there until a process ends.
 * The driver: the names of the people in a batch, in memory, with a cap; the opened results, in memory, and with one
   model the opened partial sums, each of which it adds and forgets.
-* The driver's disks: the store, which has what any store has; Spark's checkpoint, which has positions in the source;
-  event logs and plans, which have names of columns, the job's public settings and counts of rows.
+* The driver's disks: the store, which has what any store has; in temporary files of Spark, committed states, hashed
+  spends and the query points of a large model; Spark's checkpoint, which has positions in the source; event logs and
+  plans, which have names of columns, the job's public settings and counts of rows.
 * A second attempt, a speculative copy of a task, or a task whose answer was lost: a ciphertext that nobody can open.
 
 So of all attempts to learn a record, the one that is committed is the one that is seen: one draw of noise, one spend.
@@ -58,6 +61,7 @@ from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot
 from streamdp.store.store import Store
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import DataFrame
 
     from streamdp.config.job import Accepted, JobConfig
@@ -198,7 +202,9 @@ class Driver:
             if self._one_model:
                 return {self.shards[0]: self._learned(batch, mark)}
             task = ShardTask(self._config.text(), batch.seal.public, batch.key)
-            results = self._results(batch, batch.rows.mapInArrow(task, RESULT))
+            returned = batch.rows.mapInArrow(task, RESULT)
+            results = self._results(batch, returned)
+            _remove_shuffle_files(returned.rdd)
         _settle(batch, results)
         return {shard: self._part(shard, results[shard.partition], mark) for shard in self.shards}
 
@@ -231,7 +237,9 @@ class Driver:
     def _people(self, records: DataFrame, schema: Any) -> tuple[list[str], np.ndarray]:
         """The subjects of the records, and the shard of each."""
         column = f"c{schema.columns.index(schema.subject)}"
-        table = records.select(column, SHARD).distinct().toArrow()
+        people = records.select(column, SHARD).distinct()
+        table = people.toArrow()
+        _remove_shuffle_files(people.rdd)
         texts = canonical(pl.Series(pl.from_arrow(table.column(column))), schema.subject_type)
         present = np.array([text is not None for text in texts], dtype=np.bool_)
         return [text for text in texts if text is not None], table.column(SHARD).to_numpy()[present]
@@ -249,8 +257,10 @@ class Driver:
         shard, text = self.shards[0], self._config.text()
         task = Gather.of(self._config, batch.seal.public, batch.key, self._lanes)
         gathered = batch.rows.mapInArrow(task, BLOCKS).persist(StorageLevel.MEMORY_AND_DISK)
+        computed = None
         try:
             results = self._results(batch, gathered.where(f"{SEALED} is not null").select(SHARD, SEALED))
+            computed = gathered.rdd
             learner: Any = self._config.build_estimator(self._store.ledger)
             if (last := self._last[shard]) is not None:
                 learner.load_state_dict(last.state)
@@ -268,6 +278,8 @@ class Driver:
                 learner.n_refused += counts.refused
         finally:
             gathered.unpersist(blocking=True)
+            if computed is not None:
+                _remove_shuffle_files(computed)
         dead = sum((Counter(result.dead) for result in results), Counter[str]())
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         return self._part(shard, Result(learner.state_dict(), counts, dead, *nobody), mark)
@@ -305,6 +317,11 @@ def _settle(batch: _Batch, results: Sequence[Result]) -> None:
     if batch.loan is not None:
         keys, rows = (np.concatenate([getattr(result, name) for result in results]) for name in ("keys", "rows"))
         batch.loan.settle(keys, rows)
+
+
+def _remove_shuffle_files(computed: RDD[Any]) -> None:
+    """Remove shuffle files, which hold raw records. Spark itself waits until its JVM collects garbage."""
+    computed.cleanShuffleDependencies(blocking=True)
 
 
 @contextlib.contextmanager

@@ -186,7 +186,13 @@ class StreamLearner:
             raise ConfigError(
                 "this store has learned a stream with another checkpoint: continue with that one, or use another store"
             )
-        if known is None or batch > before["batch"]:
+        last = -1 if known is None else before["batch"]
+        if batch not in (last, last + 1):
+            raise ConfigError(
+                f"expected batch {last + 1} of the stream, which follows the last commit of the store, but the "
+                f"checkpoint is at batch {batch}: restore a store and a checkpoint of one time, or use new ones"
+            )
+        if batch > last:
             self._driver.learn(frame, {"frames": [], **before, "query": query, "batch": batch})
 
     def wait(self, timeout_s: int | None = None) -> bool:

@@ -33,7 +33,8 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
     config
         The job.
     master
-        The address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit.
+        The address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit. A local one
+        listens on the loopback address only.
     settings
         Further settings of Spark.
 
@@ -45,6 +46,8 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
     builder = SparkSession.builder.appName(f"streamdp {config.job}")
     if master is not None:
         builder = builder.master(master)
+        if master.startswith("local"):  # Spark gives blocks with records to every process that reaches its ports
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     given = {"spark.ui.showConsoleProgress": "false", **settings}
     if getattr(config.source, "format", None) == "kafka" and not given.keys() & {"spark.jars", "spark.jars.packages"}:
         given["spark.jars.packages"] = f"{KAFKA}:{pyspark.__version__}"

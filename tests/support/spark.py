@@ -43,6 +43,8 @@ def start(folder: Path, master: str = "local[2,3]", **more: str) -> SparkSession
         "spark.local.dir": str(folder / "local"),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",  # tests search the files of Spark for values of records
+        "spark.shuffle.compress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "ERROR",
