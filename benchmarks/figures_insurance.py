@@ -101,7 +101,10 @@ class Line(Study):
     d: int = len(NUMBERS) + len(LEVELS)
 
     def estimator(self, seed: int) -> Any:
-        """See `Case.estimator`; the paper's walk starts at a point that is uniform on (0, 1)."""
+        """See `Case.estimator`; the paper's walk starts at a point that is uniform on (0, 1).
+
+        The scale of Huber's loss starts at its least value if it would be below that.
+        """
         noise: dict[str, Any] = {"budget": self.budget} if self.budget else {"mechanism": "none"}
         names = [*NUMBERS, *LEVELS]
         walk: dict[str, Any] = {} if self.ours else {"clock": "records", "eta": self.eta, "alpha": self.alpha}
@@ -114,7 +117,10 @@ class Line(Study):
             model = LDPASGDClassifier(loss=loss, features=names, classes=[0, 1, 2], seed=seed, **noise, **walk)
         if not self.ours:
             state = model.state_dict()
-            state["state"] = np.tile(np.random.default_rng(seed).uniform(size=state["state"].shape[1]), (2, 1))
+            start = np.random.default_rng(seed).uniform(size=state["state"].shape[1])
+            if self.loss == "huber":
+                start[-1] = max(start[-1], model.loss.sigma_min)
+            state["state"] = np.tile(start, (2, 1))
             model.load_state_dict(state)
         return model
 

@@ -114,7 +114,7 @@ class NoisySGD:
         noise = noise_multiplier(task.budget, rate, steps)
         square = cls.square(task, rate, noise)
         bound = task.distance * math.sqrt(square / steps)
-        run = Run(0, task.users, rate, steps, steps, noise, 0.0, 0.0, 0.0, False, bound)
+        run = Run(0, task.users, rate, steps, steps, noise, 0.0, 0.0, 0.0, 0.0, bound)
         return cls(run, task.distance / math.sqrt(square * steps))
 
     @classmethod

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.pages import mean_and_error, pm, table
 from benchmarks.subquadratic import COLUMNS, CONVEXITY, WIDE, D, Row, Window, measured, slope, task, theory
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.windows.regularisers import ElasticNet
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from streamdp.windows.smoothed_plan import Plan
 
@@ -25,6 +26,7 @@ FILE = Path(__file__).with_suffix(".md")
 REPETITIONS = 4
 MIDDLE = 2_000
 """The number of users where both methods run against d."""
+LASSO = ElasticNet(l1=0.1)
 STRONG, NEW = (1_000, 2_000, 4_000, 8_000), (3_162, 10_000, 31_622)
 
 
@@ -38,16 +40,38 @@ class Learned:
     excess: np.ndarray
 
 
-def learned(objective: str, n: int, d: int = D, convexity: float = 0.0) -> Learned:
-    """Run it; the excess of the expected loss for "sco", of the window's for "erm"."""
-    public, method = task(n, d, convexity), ConvolutionSmoothing(objective)
+def learned(objective: str, n: int, d: int = D, convexity: float = 0.0, net: ElasticNet | None = None) -> Learned:
+    """Run it; the excess of the expected loss for "sco", of the window's objective for "erm".
+
+    `convexity` is of a regulariser in each user's loss, `net` is one that the method adds. Below 0.8, the slope of the
+    loss, neither moves the optimum, which is e_1.
+    """
+    public, method = task(n, d, convexity), ConvolutionSmoothing(objective, regulariser=net)
     longest = public.bound + convexity  # with the regulariser's gradient
     plan, found = method.plan(replace(public, bound=longest, spread=longest)), []
     for seed in range(REPETITIONS):
         window = Window(n, d, seed, convexity)
         theta = method.run(plan, window, np.zeros(d), SeededEntropy(seed, 1 << 16)).theta
-        found.append(window.expected(theta) if objective == "sco" else window.excess(theta))
+        if objective == "sco":
+            found.append(window.expected(theta))
+        else:
+            found.append(window.excess(theta) + (added(net, theta) - added(net, np.eye(d)[0]) if net else 0.0))
     return Learned(n, d, plan, np.array(found))
+
+
+def added(net: ElasticNet, theta: np.ndarray) -> float:
+    """What the regulariser adds to the loss."""
+    return net.l1 * float(np.abs(theta).sum()) + net.l2 / 2 * float(theta @ theta)
+
+
+def sparse_table(rows: Sequence[tuple[Learned, Learned]]) -> str:
+    """A row a d: excess without and with the regulariser."""
+    cells = []
+    for plain, sparse in rows:
+        pairs = [mean_and_error(row.excess) for row in (plain, sparse)]
+        shown = ["{:.2e} ± {:.0e}".format(*pair) for pair in pairs]
+        cells.append([f"{plain.d:,}", *shown, f"{sparse.plan.queries / plain.plan.queries:.2f}"])
+    return table(["d", "excess without", "excess with it", "queries, with it over without"], cells)
 
 
 def wide_table(rows: Sequence[tuple[int, Row]]) -> str:
@@ -99,6 +123,11 @@ paper's excess is d / (n eps)^2.
 
 {strong}
 
+The same regulariser given to the method (`ElasticNet(l2={convexity:g})`), which adds it to noisy sums: gradients of
+users are as long as without it.
+
+{given}
+
 ## New users (SCO)
 
 The excess is that of the expected loss; the paper's is n^-1/2 + d^1/2 / (n eps).
@@ -108,6 +137,11 @@ The excess is that of the expected loss; the paper's is n^-1/2 + d^1/2 / (n eps)
 {users:,} users, against d:
 
 {across}
+
+The same with {lasso!r} given to the method. The best theta has one entry that is not 0. The excess is that of
+the loss alone:
+
+{sparse}
 
 Took {seconds:.0f} s of processor time.
 """
@@ -130,10 +164,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = [learned("erm", n, convexity=CONVEXITY) for n in STRONG]
     strong = learned_table(runs, "n", [queries("erm", n, D) for n in STRONG], [D / n**2 for n in STRONG])
     print(strong, flush=True)
+    runs = [learned("erm", n, net=ElasticNet(l2=CONVEXITY)) for n in STRONG]
+    given = learned_table(runs, "n", [queries("erm", n, D) for n in STRONG], [D / n**2 for n in STRONG])
+    print(given, flush=True)
     runs = [learned("sco", n) for n in NEW]
     new = learned_table(runs, "n", [queries("sco", n, D) for n in NEW], [expected(n, D) for n in NEW])
     print(new, flush=True)
     runs = [learned("sco", WIDE, d) for d in COLUMNS]
+    sparse = sparse_table([(run, learned("sco", WIDE, run.d, net=LASSO)) for run in runs])
     across = learned_table(runs, "d", [queries("sco", WIDE, d) for d in COLUMNS], [expected(WIDE, d) for d in COLUMNS])
     page = TEXT.format(
         repetitions=REPETITIONS,
@@ -142,9 +180,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         wide=wide,
         convexity=CONVEXITY,
         strong=strong,
+        given=given,
         new=new,
         users=WIDE,
         across=across,
+        lasso=LASSO,
+        sparse=sparse,
         seconds=time.process_time() - started,
     )
     print(page)

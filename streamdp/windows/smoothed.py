@@ -11,22 +11,26 @@ rates in linear time", 2020.
 **Proof.** In a step every user of the run is drawn with probability q. The sum of the drawn users' average gradients,
 of norm at most L, gets noise N(0, (m L)^2 I). `privacy.subsampling` gives m for all steps of all runs that share users;
 runs on disjoint users have the whole budget each. Everything else is post-processing of the noisy sums. A sum is
-divided by q n, which is public. The number of drawn users would tell who was drawn, so it is neither used nor released
-(`Release.queries` is its expectation). Rows are rounded to the grid of the noise one by one, so that their sum is
-exact.
+divided by q n, which is public. A regulariser is a function of theta alone, so it is added to the noisy sums, and
+changes neither L nor m; a wrong one cannot harm privacy. The number of drawn users would tell who was drawn, so it is
+neither used nor released (`Release.queries` is its expectation). Rows are rounded to the grid of the noise one by one,
+so that their sum is exact.
 
-**One run** is T steps on Phi(x) = F(x) + (lambda/2) ||x - x_0||^2, or on F itself where it is lambda-strongly convex;
-lambda may be 0. Phi is beta-smooth. The steps have the weights w_t = min(t, tau), tau <= T; W_t is the sum of the first
-t, alpha = w_t / W_t, gamma = 2 psi / W_t, psi > beta. (Ghadimi and Lan have tau = T: alpha = 2 / (t+1).) From x_0 =
-ag_0, for t = 1, ..., T:
+**One run** is T steps on Phi = f + s. The user's regulariser is g + s (`windows.regularisers`; 0 without one), and f(x)
+= F(x) + g(x) + (pull/2) ||x - x_0||^2; pull is 0 or that of the localisation below. f is lambda-strongly convex, lambda
+may be 0, and beta-smooth. The steps have the weights w_t = min(t, tau), tau <= T; W_t is the sum of the first t, alpha
+= w_t / W_t, gamma = 2 psi / W_t, psi > beta. (Ghadimi and Lan have tau = T: alpha = 2 / (t+1).) From x_0 = ag_0, for t
+= 1, ..., T:
 
     md = ((1 - alpha)(lambda + gamma) ag + alpha ((1 - alpha) lambda + gamma) x) / (gamma + (1 - alpha^2) lambda)
-    x  = Proj((alpha lambda md + ((1 - alpha) lambda + gamma) x - alpha G) / (lambda + gamma)),  G a gradient at md
+    x  = Prox((alpha lambda md + ((1 - alpha) lambda + gamma) x - alpha G) / (lambda + gamma)),  G a gradient at md
     ag = alpha x + (1 - alpha) ag
 
-Let G = grad Phi(md) + e, E e = 0, E||e||^2 <= sigma^2, x* any point, D_t = ||x_t - x*||, and x+ the point that is
-projected for G = 0; then ag_t - md = alpha (x_t - x+). Smoothness at ag_t, convexity, the step's optimality (what it
-minimises is (lambda + gamma)-strongly convex) and strong convexity at md give
+Prox(z) is the minimiser of alpha / (lambda + gamma) s(v) + ||v - z||^2 / 2 in the domain; without s, the projection.
+Let G = grad f(md) + e, E e = 0, E||e||^2 <= sigma^2, x* any point, D_t = ||x_t - x*||, and x+ the point that Prox gets
+for G = 0; then ag_t - md = alpha (x_t - x+). Smoothness of f at ag_t, convexity, s(ag_t) <= alpha s(x_t) + (1 - alpha)
+s(ag_{t-1}), the step's optimality (what it minimises is (lambda + gamma)-strongly convex) and strong convexity at md
+give
 
     Phi(ag_t) - Phi(x*) <= (1 - alpha)(Phi(ag_{t-1}) - Phi(x*)) + ((1 - alpha) lambda + gamma)/2 D_{t-1}^2
         - (lambda + gamma)/2 D_t^2 + alpha <e, x* - x+> + alpha ||e|| ||x_t - x+|| - c/2 ||x_t - x+||^2
@@ -58,34 +62,40 @@ n sqrt(T) + n^2 / d gradient queries, n^(3/2) / d^(1/8) + n^2 / d, are n^(3/2) /
 
 **objective="erm"**: the average loss of the window's users; every run is on all of them. A convex loss takes one run,
 with lambda = 0. The paper adds (lambda/2) ||x - x_0||^2: with the best lambda the noise costs 2 D sigma / sqrt(T),
-without it, with the best kappa, 1 to 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss there are several runs;
-each starts at the output of the run before, at a distance of D^2 = 2 excess / lambda. (Lemma 4.7 gives run i of k a
-share 2^-(k+1-i) of the budget; here one m serves all of their steps, and run i has that share of the steps: the last
-one has the noise of all of epsilon for half of the steps, and not half of epsilon.) The expected loss of a linear model
-is close: within 2 L R / sqrt(n) in the mean for all theta of a ball of radius R (Rademacher averages and contraction,
-Ledoux and Talagrand 1991), which is why this is the default.
+without it, with the best kappa, 1 to 1.16 D sigma / sqrt(T). For a lambda-strongly convex loss, or with a strongly
+convex regulariser, there are several runs; each starts at the output of the run before, at a distance of D^2 = 2 excess
+/ lambda. (Lemma 4.7 gives run i of k a share 2^-(k+1-i) of the budget; here one m serves all of their steps, and run i
+has that share of the steps: the last one has the noise of all of epsilon for half of the steps, and not half of
+epsilon.) The expected loss of a linear model is close: within 2 L R / sqrt(n) in the mean for all theta of a ball of
+radius R (Rademacher averages and contraction, Ledoux and Talagrand 1991), which is why this is the default.
 
 **objective="sco"**: the expected loss F of any convex loss by localisation. Run i = 1, ..., k, on n_i of about n 2^-i
-users of its own, minimises their average loss plus lambda_i/2 times the squared distance from the last output, x_{i-1}.
-Let x_i* be the exact minimiser, x_0* the optimum of F, Delta_0 = D, Delta_i^2 >= E||x_i - x_i*||^2. A replaced user
-moves x_i* by at most 2 L / (lambda_i n_i), so the loss at x_i* of the users it was learned from is lower
-than the expected one by at most 2 L^2 / (lambda_i n_i) in the mean. Therefore
+users of its own, minimises their average loss F_i plus h plus pull/2 times the squared distance from the last output,
+x_{i-1}; h is the user's regulariser or 0, kappa_h its strong convexity. Let x_i* be the exact minimiser, x_0* the
+optimum of Phi = F + h, Delta_0 = D, Delta_i^2 >= E||x_i - x_i*||^2. A replaced user moves x_i* by at most 2 L /
+(lambda_i n_i), lambda_i = pull + kappa_h, so the loss at x_i* of the users it was learned from is lower than the
+expected one by at most 2 L^2 / (lambda_i n_i) in the mean. Therefore
 
-    E F(x_i*) - F(x_{i-1}*) <= lambda_i Delta_{i-1}^2 / 2 + 2 L^2 / (lambda_i n_i).
+    E Phi(x_i*) - Phi(x_{i-1}*) <= pull Delta_{i-1}^2 / 2 + 2 L^2 / (lambda_i n_i).
 
-The sum over i, the price of each smoothing and L Delta_k bound the excess. By strong convexity Delta_i^2 is 2 /
-lambda_i times the bound of the run. Its start is at most L / lambda_i from x_i*, and in the root mean square at most
+By strong convexity Delta_i^2 is 2 / lambda_i times the bound of the run, and in the root mean square the start of the
+run is at most
 
-    sqrt(Delta_{i-1}^2 + 2 / lambda_i (excess before i + 2 L^2 / (lambda_i n_i) + price of smoothing)),
+    D_i = sqrt(Delta_{i-1}^2 + 2 / pull (excess before i + 2 L^2 / (lambda_i n_i) + price of smoothing))
 
-since x_i* has no higher regularised loss than x_{i-1}*. lambda_i is 2 L / (Delta_{i-1} sqrt(n_i)), where the two terms
-are equal, or a multiple of it, since noise moves x_i the less the larger lambda_i is; the price of smoothing is a tenth
-of L Delta_{i-1} / sqrt(n_i); k, the multiple and the accuracy of each run follow from the bound. A strongly convex
-expected loss is learned in blocks of users, the last one half of them, each localising around the last one's output.
+from x_i*, since x_i* has no higher regularised loss than x_{i-1}*; without h at most L / pull, too. The excess is the
+sum over i, the price of each smoothing, and what Phi(x_k) is above Phi(x_k*). That is L Delta_k without h. With it, the
+losses F and F_k change by L Delta_k each, the squared distances from x_{k-1} by 2 D_k Delta_k, and the objective of the
+run by its bound, so h(x_k) - h(x_k*) is at most the bound of the run plus (L + pull D_k) Delta_k. No Lipschitz constant
+of h is needed. pull is 2 L / (Delta_{i-1} sqrt(n_i)), where the two terms are equal for kappa_h = 0, or a multiple of
+it, since noise moves x_i the less the larger lambda_i is; the price of smoothing is a tenth of L Delta_{i-1} /
+sqrt(n_i); k, the multiple and the accuracy of each run follow from the bound. A strongly convex expected loss is
+learned in blocks of users, the last one half of them, each localising around the last one's output.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,6 +108,7 @@ from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
 from streamdp.privacy.samplers import GRID
 from streamdp.privacy.subsampling import noise_multiplier, sample
+from streamdp.windows.regularisers import Regulariser
 from streamdp.windows.smoothed_plan import Plan, Run, builders, rough_noise
 from streamdp.windows.task import Method, Release, Rng, Task, Users
 
@@ -118,6 +129,8 @@ class ConvolutionSmoothing(Method):
         "erm": the average loss of the window's users. "sco": the expected loss, by localisation over disjoint users.
     most_queries
         The largest expected number of gradients of single users, at least 1; None for no limit.
+    regulariser
+        h, which is added to the loss, such as `ElasticNet`; None: nothing is added.
 
     Raises `ConfigError` for anything else.
 
@@ -128,6 +141,7 @@ class ConvolutionSmoothing(Method):
 
     objective: str = "erm"
     most_queries: int | None = None
+    regulariser: Regulariser | None = None
 
     name: ClassVar[str] = "smoothed"
 
@@ -136,6 +150,16 @@ class ConvolutionSmoothing(Method):
             raise ConfigError(f"objective: expected {' or '.join(OBJECTIVES)}, got {self.objective!r}")
         if self.most_queries is not None and self.most_queries < 1:
             raise ConfigError(f"most_queries must be at least 1, got {self.most_queries}")
+        if (h := self.regulariser) is not None and not 0 <= h.convexity <= h.smoothness < math.inf:
+            raise ConfigError(
+                "regulariser: expected constants 0 <= convexity <= smoothness, both finite, "
+                f"got {h.convexity} and {h.smoothness}"
+            )
+
+    def __repr__(self) -> str:
+        """States from before there were regularisers have it as without one."""
+        rest = "" if self.regulariser is None else f", regulariser={self.regulariser!r}"
+        return f"{type(self).__name__}(objective={self.objective!r}, most_queries={self.most_queries!r}{rest})"
 
     def plan(self, task: Task) -> Plan:
         """As `Method.plan`: of all runs whose bound is within 10 % of the least, those with the fewest gradients.
@@ -172,9 +196,20 @@ class ConvolutionSmoothing(Method):
 
     def run(self, plan: Plan, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """As `Method.run`. `queries` is the expected number, because the true number would tell who was drawn."""
-        theta = np.array(start, dtype=float)
+        theta, h = np.array(start, dtype=float), self.regulariser
+
+        def gradient(run: Run, theta: np.ndarray) -> np.ndarray:
+            noisy = noisy_gradient(run, plan.bound, users, rng, theta)
+            return noisy if h is None else noisy + h.gradient(theta)
+
+        def prox(theta: np.ndarray, size: float) -> np.ndarray:
+            found = users.project(theta if h is None else h.prox(theta, size))
+            if not np.all(np.isfinite(found)):
+                raise ConfigError("regulariser: gradient and prox must return finite numbers")
+            return found
+
         for run in plan.runs:
-            theta = accelerate(run, theta, partial(noisy_gradient, run, plan.bound, users, rng), users.project)
+            theta = accelerate(run, theta, partial(gradient, run), prox)
         return Release(theta, plan.queries)
 
     def _search(self, task: Task) -> partial[Plan] | None:
@@ -182,7 +217,8 @@ class ConvolutionSmoothing(Method):
         if not isinstance(task.budget, ApproxDP):
             raise BudgetError(f"expected an (epsilon, delta) budget, got {type(task.budget).__name__}")
         rough = rough_noise(task)
-        found = [(build(noise=rough), build) for build in builders(task, self.objective == "sco", self.most_queries)]
+        every = builders(task, self.regulariser, self.objective == "sco", self.most_queries)
+        found = [(build(noise=rough), build) for build in every]
         best = min(plan.excess for plan, _ in found)
         if best >= task.bound * task.distance:
             return None
@@ -231,7 +267,7 @@ def accelerate(
     run: Run,
     start: np.ndarray,
     gradient: Callable[[np.ndarray], np.ndarray],
-    project: Callable[[np.ndarray], np.ndarray],
+    prox: Callable[[np.ndarray, float], np.ndarray],
 ) -> np.ndarray:
     """The output (d,) of one run; see the head of this module.
 
@@ -242,9 +278,9 @@ def accelerate(
     start
         (d,), x_0.
     gradient
-        Estimates the gradient of F at a point.
-    project
-        Projects a point onto the domain.
+        Estimates the gradient of F + g at a point.
+    prox
+        The minimiser (d,) of size s(v) + ||v - z||^2 / 2 in the domain, of z (d,) and the size.
     """
     x = ag = start
     convexity, total = run.convexity, 0
@@ -252,11 +288,9 @@ def accelerate(
         weight = min(t, run.ramp)
         total += weight
         alpha, gamma = weight / total, 2 * run.modulus / total
-        pull = (1 - alpha) * convexity + gamma
-        md = ((1 - alpha) * (convexity + gamma) * ag + alpha * pull * x) / (gamma + (1 - alpha**2) * convexity)
-        slope = gradient(md)
-        if run.regularised:
-            slope = slope + convexity * (md - start)
-        x = project((alpha * convexity * md + pull * x - alpha * slope) / (convexity + gamma))
+        rest = (1 - alpha) * convexity + gamma
+        md = ((1 - alpha) * (convexity + gamma) * ag + alpha * rest * x) / (gamma + (1 - alpha**2) * convexity)
+        slope = gradient(md) + run.pull * (md - start)
+        x = prox((alpha * convexity * md + rest * x - alpha * slope) / (convexity + gamma), alpha / (convexity + gamma))
         ag = alpha * x + (1 - alpha) * ag
     return ag

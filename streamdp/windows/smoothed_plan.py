@@ -18,6 +18,7 @@ import numpy as np
 from streamdp.optim.smoothing import constants
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.subsampling import nearly_normal
+from streamdp.windows.regularisers import Regulariser
 from streamdp.windows.task import Task
 
 Noise = Callable[[Any, Any], Any]
@@ -94,8 +95,8 @@ class Run:
         The radius of the smoothing; 0 for a smooth loss.
     modulus
         psi.
-    convexity, regularised
-        lambda, and whether it comes from a regulariser around the start of the run.
+    convexity, pull
+        lambda, and how much of it is that of the squared distance from the start of the run.
     excess
         The bound on E Phi(output) - Phi*.
     """
@@ -109,7 +110,7 @@ class Run:
     radius: float
     modulus: float
     convexity: float
-    regularised: bool
+    pull: float
     excess: float
 
     @property
@@ -202,14 +203,16 @@ def rough_noise(task: Task) -> Noise:
 class _Goal:
     """What runs on the users from `first` to `last` - 1 have to reach.
 
-    If `radius` is None the search chooses it, and what smoothing costs counts.
+    `convexity` is lambda, and `curved` what the pull and the regulariser add to beta. If `radius` is None the search
+    chooses it, and what smoothing costs counts.
     """
 
     first: int
     last: int
     distance: float
     convexity: float
-    regularised: bool = False
+    curved: float
+    pull: float = 0.0
     radius: float | None = None
     repeats: int = 1
     enough: float = 0.0
@@ -231,9 +234,7 @@ class _Goal:
                 if self.radius is not None:
                     radius, price = np.full(steps.shape, self.radius), 0.0
                 smoothness = task.bound * smooth / radius
-            if self.regularised:
-                smoothness = smoothness + self.convexity
-            excess, modulus = run_bound(length, ramp, distance, self.convexity, smoothness, sigma)
+            excess, modulus = run_bound(length, ramp, distance, self.convexity, smoothness + self.curved, sigma)
             excess = excess + task.bound * price * radius
             found.append(
                 {"steps": length, "ramp": ramp, "noise": m, "radius": radius, "modulus": modulus, "excess": excess}
@@ -266,7 +267,7 @@ class _Goal:
                 self.last,
                 float(rate[at]),
                 convexity=self.convexity,
-                regularised=self.regularised,
+                pull=self.pull,
                 steps=int(run.pop("steps")[0]),
                 ramp=int(run.pop("ramp")[0]),
                 **{name: float(value[0]) for name, value in run.items()},
@@ -275,13 +276,13 @@ class _Goal:
         ]
 
 
-def repeated(task: Task, repeats: int, most_queries: float, noise: Noise) -> Plan:
+def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: float, noise: Noise) -> Plan:
     """Runs on all users; each starts at the output of the run before.
 
     Parameters
     ----------
-    task
-        The public numbers of the window.
+    task, h
+        The public numbers of the window, and what is added to the loss.
     repeats
         The number of runs.
     most_queries
@@ -289,18 +290,21 @@ def repeated(task: Task, repeats: int, most_queries: float, noise: Noise) -> Pla
     noise
         The noise multiplier for a rate and a number of steps.
     """
-    goal = _Goal(0, task.users, task.distance, task.convexity, repeats=repeats)
+    convexity, smoothness = _constants(h)
+    goal = _Goal(0, task.users, task.distance, task.convexity + convexity, smoothness, repeats=repeats)
     runs = goal.best(task, noise, most_queries)
     return Plan(task.bound, tuple(runs), runs[-1].excess)
 
 
-def localised(task: Task, blocks: int, count: int, multiple: float, most_queries: float, noise: Noise) -> Plan:
+def localised(
+    task: Task, h: Regulariser | None, blocks: int, count: int, multiple: float, most_queries: float, noise: Noise
+) -> Plan:
     """Blocks of runs, all on disjoint users, by localisation.
 
     Parameters
     ----------
-    task
-        The public numbers of the window.
+    task, h
+        The public numbers of the window, and what is added to the loss.
     blocks, count
         The number of blocks, and of runs in a block.
     multiple
@@ -311,6 +315,7 @@ def localised(task: Task, blocks: int, count: int, multiple: float, most_queries
         The noise multiplier for a rate and a number of steps.
     """
     runs: list[Run] = []
+    known, smoothness = _constants(h)
     distance, excess, first = task.distance, math.inf, 0
     for block in range(blocks):
         end = task.users >> (blocks - 1 - block)
@@ -318,50 +323,61 @@ def localised(task: Task, blocks: int, count: int, multiple: float, most_queries
         for i in range(1, count + 1):
             last = end if i == count else first + (size >> i)
             n = last - first
-            convexity = multiple * 2 * task.bound / (near * math.sqrt(n))
+            pull = multiple * 2 * task.bound / (near * math.sqrt(n))
+            convexity = pull + known
             radius, price = 0.0, 2 * task.bound**2 / (convexity * n)
             if math.isinf(task.smoothness):
                 radius = _SHARE * near / (math.sqrt(n) * constants(task.d)[0])
                 price += _SHARE * task.bound * near / math.sqrt(n)
-            start = near**2 + 2 / convexity * (excess + price)
-            excess += convexity * near**2 / 2 + price
-            target = near / _SHRINK if i < count else _SHARE * excess / task.bound
+            start = math.sqrt(near**2 + 2 / pull * (excess + price))
+            excess += pull * near**2 / 2 + price
+            slope = task.bound
+            if h is None:
+                start = min(task.bound / pull, start)
+            else:
+                slope += task.bound + pull * start
+            target = near / _SHRINK if i < count else _SHARE * excess / slope
             goal = _Goal(
                 first,
                 last,
-                min(task.bound / convexity, math.sqrt(start)),
+                start,
                 convexity,
-                regularised=True,
+                pull + smoothness,
+                pull,
                 radius=radius,
                 enough=convexity / 2 * target**2,
             )
             [run] = goal.best(task, noise, most_queries * n / task.users)
             runs.append(run)
             near, first = math.sqrt(2 * run.excess / convexity), last
-        excess += task.bound * near
-        if task.convexity:
-            distance = min(distance, math.sqrt(2 * excess / task.convexity))
+        excess += slope * near + (0.0 if h is None else run.excess)
+        if task.convexity + known:
+            distance = min(distance, math.sqrt(2 * excess / (task.convexity + known)))
     return Plan(task.bound, tuple(runs), excess)
 
 
-def builders(task: Task, expected: bool, most_queries: int | None) -> list[partial[Plan]]:
+def _constants(h: Regulariser | None) -> tuple[float, float]:
+    return (0.0, 0.0) if h is None else (float(h.convexity), float(h.smoothness))
+
+
+def builders(task: Task, h: Regulariser | None, expected: bool, most_queries: int | None) -> list[partial[Plan]]:
     """Plans to choose from; each is called with `noise`.
 
     Parameters
     ----------
-    task
-        The public numbers of the window.
+    task, h
+        The public numbers of the window, and what is added to the loss.
     expected
         Whether the expected loss is minimised. If not, the average loss of the window's users is.
     most_queries
         The largest expected number of gradients of single users; None for no limit.
     """
     most = math.inf if most_queries is None else float(most_queries)
-    repeats = range(1, _MOST_REPEATS + 1 if task.convexity else 2)
+    repeats = range(1, _MOST_REPEATS + 1 if task.convexity + _constants(h)[0] else 2)
     if not expected:
-        return [partial(repeated, task, k, most) for k in repeats]
+        return [partial(repeated, task, h, k, most) for k in repeats]
     return [
-        partial(localised, task, blocks, count, multiple, most)
+        partial(localised, task, h, blocks, count, multiple, most)
         for blocks in repeats
         for multiple in _REGULARISERS
         for count in range(1, _MOST_RUNS + 1)

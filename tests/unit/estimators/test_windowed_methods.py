@@ -15,6 +15,7 @@ from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
 from streamdp.windows.methods import METHODS
+from streamdp.windows.regularisers import ElasticNet
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.commands import streamdp
 from tests.support.people import FLAGS, rows
@@ -88,6 +89,37 @@ def test_every_method_learns(method: str) -> None:
     X, y, _ = people(3000, 1, 9)
     assert np.mean(model.predict_arrays(X) == y) > 0.78
     assert model.theta[0] > 2 * np.abs(model.theta[1:]).max()
+
+
+def test_a_regulariser_shrinks_weights_and_is_part_of_the_state() -> None:
+    """The weights of two columns that say nothing are halved; the intercept is free."""
+
+    def build(net: ElasticNet | None) -> WindowedClassifier:
+        return WindowedClassifier(
+            loss="hinge",
+            features=["a", "b", "c"],
+            method=ConvolutionSmoothing(most_queries=6000, regulariser=net),
+            items_per_user=1,
+            window=3000,
+            budget=ApproxDP(8, 1e-6),
+            domain=L2Ball(3),
+            seed=1,
+        )
+
+    X, _, subjects = people(3000, 1, 0)
+    y = (X[:, 0] > -1).astype(float)  # 84 % ones: the intercept matters
+    plain, lasso = build(None), build(ElasticNet(l1=0.02, free=1))
+    for model in (plain, lasso):
+        model.learn_arrays(X, y, subjects=subjects)
+        assert model.n_windows == 1
+    assert np.abs(lasso.theta[1:3]).sum() < 0.5 * np.abs(plain.theta[1:3]).sum()
+    assert np.all(lasso.theta[[0, 3]] > 1)
+    assert np.mean(lasso.predict_arrays(X) == y) > 0.9
+    again = build(ElasticNet(l1=0.02, free=1))
+    again.load_state_dict(lasso.state_dict())
+    np.testing.assert_array_equal(again.theta, lasso.theta)
+    with pytest.raises(ConfigError, match="window"):
+        plain.load_state_dict(lasso.state_dict())
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -93,12 +93,12 @@ class Classified:
 # --- one run
 
 
-def run_with(steps: int, ramp: int, modulus: float, convexity: float, regularised: bool = False) -> Run:
-    return Run(0, 1, 1.0, steps, ramp, 1.0, 0.0, modulus, convexity, regularised, 0.0)
+def run_with(steps: int, ramp: int, modulus: float, convexity: float, pull: float = 0.0) -> Run:
+    return Run(0, 1, 1.0, steps, ramp, 1.0, 0.0, modulus, convexity, pull, 0.0)
 
 
 def sampled(first: int, last: int, rate: float, noise: float) -> Run:
-    return Run(first, last, rate, 1, 1, noise, 0.0, 1.0, 0.0, False, 0.0)
+    return Run(first, last, rate, 1, 1, noise, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def bound_of(steps: int, ramp: int, distance: float, convexity: float, smoothness: float, sigma: float) -> list[float]:
@@ -125,7 +125,7 @@ def test_no_run_is_worse_than_its_bound(convexity: float, sigma: float, steps: i
         ramp = math.ceil(share * steps)
         excess, modulus = bound_of(steps, ramp, distance, convexity, smoothness, sigma)
         run = run_with(steps, ramp, modulus, convexity)
-        found = accelerate(run, np.zeros((runs, d)), gradient, lambda theta: theta)
+        found = accelerate(run, np.zeros((runs, d)), gradient, lambda theta, _: theta)
         losses = 0.5 * np.sum(eigenvalues * (found - optimum) ** 2, axis=1)
         upper = losses.mean() + 5 * losses.std() / math.sqrt(runs)
         assert upper <= excess
@@ -136,8 +136,8 @@ def test_no_run_is_worse_than_its_bound(convexity: float, sigma: float, steps: i
 def test_a_regulariser_pulls_to_the_start() -> None:
     """Phi(x) = ||x - 1||^2 / 2 + lambda/2 ||x - x_0||^2 has its optimum at (1 + lambda x_0) / (1 + lambda)."""
     start = np.full(3, -2.0)
-    run = run_with(400, 200, 1.5, 0.5, regularised=True)
-    found = accelerate(run, start, lambda theta: theta - 1, lambda theta: theta)
+    run = run_with(400, 200, 1.5, 0.5, pull=0.5)
+    found = accelerate(run, start, lambda theta: theta - 1, lambda theta, _: theta)
     np.testing.assert_allclose(found, (1 + 0.5 * start) / 1.5, atol=1e-3)
 
 

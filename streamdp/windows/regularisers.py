@@ -1,0 +1,114 @@
+"""Regularisers: a convex function h of theta that a user adds to the loss, for `windows.smoothed`.
+
+h = g + s: g is smooth and has a gradient, s has a proximal map. Either may be 0. h depends on theta only, and not on
+records, so it is public: it changes no gradient that a user is asked for, no sensitivity and no noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from streamdp.aggregation.vector_sum import whole
+from streamdp.errors import ConfigError
+
+
+class Regulariser(Protocol):
+    """h = g + s, a hashable object (a frozen dataclass) that is identified by its `repr`.
+
+    It must not be computed from records. Then privacy does not depend on it. If a declared constant is wrong, the bound
+    on the excess loss does not hold.
+    """
+
+    @property
+    def convexity(self) -> float:
+        """The modulus of strong convexity of g, at least 0 and finite; 0 if g is convex only."""
+
+    @property
+    def smoothness(self) -> float:
+        """A Lipschitz constant of the gradient of g, at least `convexity` and finite."""
+
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
+        """The gradient of g, (d,).
+
+        Parameters
+        ----------
+        theta
+            (d,).
+        """
+
+    def prox(self, theta: np.ndarray, size: float) -> np.ndarray:
+        """The minimiser of size s(v) + ||v - theta||^2 / 2 over v in R^d, a new array (d,).
+
+        Its projection onto the domain has to be the minimiser within the domain. It is if s is a sum of functions of
+        one entry each and the domain is a `Box`, and if s is a seminorm and the domain is an `L2Ball`.
+
+        Parameters
+        ----------
+        theta
+            (d,).
+        size
+            Positive.
+        """
+
+
+@dataclass(frozen=True)
+class ElasticNet:
+    """l1 ||theta||_1 + (l2 / 2) ||theta||^2 without the last entries of theta.
+
+    Theta is in the units in which the window is learned. A release averages the steps of a run, so small weights are
+    near 0 but not exactly 0.
+
+    Parameters
+    ----------
+    l1, l2
+        At least 0 and finite.
+    free
+        How many of the last entries are left out: 1 for an intercept, 2 for an intercept and the scale of Huber's loss.
+        Then h is not strongly convex.
+
+    Raises `ConfigError` for parameters out of range.
+
+    Source: Zou, Hastie, "Regularization and variable selection via the elastic net", 2005.
+
+    >>> ElasticNet(l1=0.5, free=1).prox(np.array([3.0, -1.5, 2.0]), 1.0)
+    array([ 2.5, -1. ,  2. ])
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    free: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("l1", "l2"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name}: expected a finite number of at least 0, got {getattr(self, name)!r}")
+        whole("free", self.free, 0, 1 << 31)
+
+    @property
+    def convexity(self) -> float:
+        """See `Regulariser.convexity`."""
+        return 0.0 if self.free else float(self.l2)
+
+    @property
+    def smoothness(self) -> float:
+        """See `Regulariser.smoothness`."""
+        return float(self.l2)
+
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
+        """See `Regulariser.gradient`."""
+        return self.l2 * self._without_free(theta)
+
+    def prox(self, theta: np.ndarray, size: float) -> np.ndarray:
+        """See `Regulariser.prox`."""
+        out: np.ndarray = theta - np.clip(self._without_free(theta), -size * self.l1, size * self.l1)
+        return out
+
+    def _without_free(self, theta: np.ndarray) -> np.ndarray:
+        """A copy of theta (..., d), 0 in its free entries."""
+        out = np.array(theta, dtype=float)
+        out[..., max(out.shape[-1] - self.free, 0) :] = 0
+        return out
