@@ -56,7 +56,7 @@ cdef struct Model:
     double* segments
     double* clock
     double* frame
-    double* posterior
+    float* posterior
     double* summary
     Py_ssize_t d
     Py_ssize_t p

@@ -47,7 +47,7 @@ cdef int model_of(arrays, Model* out) except -1:
     spec, box, state, segments, clock, frame, posterior, summary = arrays
     out.spec, out.box, out.clock, out.theta = vector(spec), matrix(box), vector(clock), matrix(state)
     out.segments, out.frame, out.summary = matrix(segments), matrix(frame), matrix(summary)
-    out.posterior = <double*> cnp.PyArray_DATA(posterior)
+    out.posterior = <float*> cnp.PyArray_DATA(posterior)
     out.d, out.p, out.c, out.many = state.shape[1], frame.shape[0] - 1, summary.shape[0], segments.shape[0]
     out.average = out.theta + out.d
     if (
@@ -61,7 +61,7 @@ cdef int model_of(arrays, Model* out) except -1:
         or summary.shape[1] != SUMMARY
         or cnp.PyArray_SIZE(posterior) != out.c * ls.CELLS
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
-        or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT64
+        or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT32
         or out.d < out.p + <Py_ssize_t> out.spec[INTERCEPT] + (out.spec[LOSS] == HUBER)
     ):
         raise TypeError("expected the arrays of one learner")
@@ -152,7 +152,7 @@ cdef void _to_units(const Model* m, const double* original, double* out) noexcep
         out[m.d - 1] = original[m.d - 1] / scale
 
 
-cdef double _due(const double* w, double mean, double scale) noexcept nogil:
+cdef double _due(const float* w, double mean, double scale) noexcept nogil:
     """The scale that a column with this posterior and this scale gets when columns are scaled (see `_rescale`)."""
     cdef double new = scale
     if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
@@ -164,7 +164,7 @@ cdef double _due(const double* w, double mean, double scale) noexcept nogil:
 
 cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     """Compute a row of `summary` anew from its posterior."""
-    cdef double w[ls.CELLS]
+    cdef float w[ls.CELLS]
     cdef double* row = m.summary + slot * SUMMARY
     ls.weigh(m.posterior + slot * ls.CELLS, w)
     ls.summarise_into(w, row)
@@ -185,7 +185,7 @@ cdef void _rescale(Model* m) noexcept nogil:
     With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
     the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
     """
-    cdef double w[ls.CELLS]
+    cdef float w[ls.CELLS]
     cdef double* row
     cdef double* column
     cdef double mean, scale, new
