@@ -20,7 +20,7 @@ Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scal
 so that no average changes its meaning when a scale does.
 """
 
-from libc.math cimport ceil, exp, fabs, log, sqrt
+from libc.math cimport INFINITY, ceil, exp, fabs, sqrt
 
 cimport numpy as cnp
 
@@ -68,36 +68,32 @@ cdef int model_of(arrays, Model* out) except -1:
     return 0
 
 
-cdef double _allowance(double u, double k) noexcept nogil:
-    """A(k): how much information the bits about columns may have."""
-    cdef double share = _SHARE * u
-    return min(share, k * (1.0 + log(max(1.0, share / k))))
+cdef double _needed(double asked, double k) noexcept nogil:
+    """The u above which `asked` < A(k)."""
+    return (asked if asked < k else k * exp(asked / k - 1.0)) / _SHARE
 
 
-cdef Py_ssize_t question(
+cdef Questions questions_of(
     const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
 ) noexcept nogil:
-    """As `next_question`."""
-    cdef double u = clock[REACHED], asked = clock[ASKED], most
+    """What decides about questions until the next answer, and until columns are scaled anew."""
+    cdef Questions out = Questions(INFINITY, GRADIENT, INFINITY, GRADIENT)
     cdef Py_ssize_t best = 0, k
-    if c == 0:
-        return GRADIENT
-    if frame[p * FRAME + SLOT] >= 0.0:
+    cdef double most
+    if c > 0 and frame[p * FRAME + SLOT] >= 0.0:
         c -= 1
         if clock[TARGET] < HUGE:
-            return p
-    if c == 0 or not asked < _SHARE * u:
-        return GRADIENT
-    if asked < _allowance(u, _FEW * c):
-        return <Py_ssize_t> summary[(<Py_ssize_t> clock[TURN] % c) * SUMMARY + COLUMN]
-    if asked < _allowance(u, _MANY * c):
+            return Questions(-1.0, p, INFINITY, GRADIENT)
+    if c > 0:
         for k in range(1, c):
             if summary[k * SUMMARY + GAIN] > summary[best * SUMMARY + GAIN]:
                 best = k
         most = summary[best * SUMMARY + GAIN]
-        if most > 0.03 * min(1.0, _MANY * c / u):
-            return <Py_ssize_t> summary[best * SUMMARY + COLUMN]
-    return GRADIENT
+        out.in_turn = <Py_ssize_t> summary[(<Py_ssize_t> clock[TURN] % c) * SUMMARY + COLUMN]
+        out.turn_above = _needed(clock[ASKED], _FEW * c)
+        out.best = <Py_ssize_t> summary[best * SUMMARY + COLUMN]
+        out.best_above = max(_needed(clock[ASKED], _MANY * c), 0.0 if most > 0.03 else 0.03 * _MANY * c / most)
+    return out
 
 
 cdef void _fit(Model* m) noexcept nogil:
@@ -221,17 +217,19 @@ cdef void _rescale(Model* m) noexcept nogil:
             m.frame[j * FRAME + LOWEST] = m.frame[j * FRAME + SCALE]
 
 
-cdef void count_one(Model* m, double keep) noexcept nogil:
-    """Count a record after the bits about the target, and scale the columns anew when it is time.
+cdef bint count_one(Model* m, double keep) noexcept nogil:
+    """Count a record after the bits about the target, and scale the columns anew when it is time: True then.
 
     `keep` is the probability of a true answer that its budget would have allowed.
     """
     cdef double* clock = m.clock
     clock[REACHED] += (2 * keep - 1) * (2 * keep - 1)
     clock[COUNT] += 1
-    if clock[COUNT] >= clock[NEXT]:
-        _rescale(m)
-        clock[NEXT] = ceil(max(_FIRST, clock[COUNT] * _GROWTH))
+    if clock[COUNT] < clock[NEXT]:
+        return False
+    _rescale(m)
+    clock[NEXT] = ceil(max(_FIRST, clock[COUNT] * _GROWTH))
+    return True
 
 
 cdef void _scale_target(Model* m, const double* row) noexcept nogil:
@@ -275,7 +273,8 @@ def next_question(arrays):
     """
     cdef Model m
     model_of(arrays, &m)
-    return question(m.clock, m.frame, m.p, m.summary, m.c)
+    cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
+    return question(&due, m.clock[REACHED])
 
 
 def outward(arrays, theta, out):

@@ -13,7 +13,9 @@ of weights, so the posteriors of disjoint records add up.
 Question. With V = Var m, v = exp(2 E ln s) and med the posterior median of m: if V/v >= Var ln s, "x < med", which
 tells about the centre; otherwise "|x - med| < 1.15 sqrt(v + V)", which tells about the spread.
 
-Nothing here is exact for data that are no bell; it serves to scale columns, and privacy does not depend on it.
+Nothing here is exact for data that are no bell; it serves to scale columns, and privacy does not depend on it. Weights
+are floats of 32 bits: they round the logarithm of a probability by about 1e-7, and a noisy bit changes it by about
+2 keep - 1.
 """
 
 import numpy as np

@@ -46,7 +46,7 @@ from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
 from streamdp.store import tables
 from streamdp.store.snapshot import Counts, Part, Snapshot
-from streamdp.store.state_codec import decode_state, encode_state
+from streamdp.store.state_codec import StoredState, decode_state, encode_state
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
@@ -154,6 +154,17 @@ def test_states_round_trip_bit_for_bit(array: np.ndarray, number: float, text: s
     state = {"array": array, "reversed": array.T, "number": number, text: [text, other, True, {"deep": array}]}
     state.pop("__array__", None)
     assert equal(decode_state(encode_state(state)), state)
+
+
+def test_a_stored_state_is_decoded_when_it_is_read() -> None:
+    text = encode_state(STATE)
+    stored = StoredState(text)
+    assert encode_state(stored) is text
+    assert equal(stored, STATE)
+    assert stored["theta"] is stored["theta"]
+    damaged = StoredState("{")
+    with pytest.raises(ValueError, match="Expecting"):
+        len(damaged)
 
 
 def test_states_of_anything_else_are_refused_before_writing(place: str) -> None:
