@@ -126,6 +126,25 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
     assert model._arrays.clock[k.CHANGES] > 1
 
 
+def test_the_next_question_is_that_of_the_schedule() -> None:
+    """Against the rule as the head of `frame` states it, at states that reach every branch."""
+    p, rng = 4, np.random.default_rng(0)
+    arrays = LDPASGDRegressor(features={f"x{j}": (-1, 1) for j in range(p)}, target=(-1, 1))._arrays
+    arrays.clock[k.TARGET] = k.DONE
+    met = set()
+    for _ in range(3000):
+        u, turn, gains = 10 ** rng.uniform(0, 7), int(rng.integers(100)), 10 ** rng.uniform(-6, 0, p)
+        asked = 0.15 * u * 10 ** rng.uniform(-5, 0.2)
+        arrays.clock[[k.REACHED, k.ASKED, k.TURN]] = u, asked, turn
+        arrays.summary[:p, k.GAIN] = gains
+        few, many = (min(0.15 * u, n * (1 + math.log(max(1, 0.15 * u / n)))) for n in (5 * p, 60 * p))
+        gain = asked < many and gains.max() > 0.03 * min(1, 60 * p / u)
+        expected = turn % p if asked < few else int(gains.argmax()) if gain else k.GRADIENT
+        assert k.next_question(arrays) == expected
+        met.add((asked < few, gain))
+    assert len(met) == 4
+
+
 def test_the_schedule_counts_public_numbers_only() -> None:
     """Which records answer with bits depends on budgets and answers, not on the order in which arrays come."""
     one, other = regressor(seed=3), regressor(seed=3)
