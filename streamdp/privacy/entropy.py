@@ -55,7 +55,7 @@ LARGEST = 32_768
 """The words of a buffer after some refills."""
 
 _ZEROS = memoryview(bytes(8 * LARGEST))
-"""What is encrypted to a keystream. To allocate it for each buffer takes a third of the time of the encryption."""
+"""What is encrypted to a keystream. To allocate it anew for each buffer may take longer than to encrypt it."""
 
 _LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
 _forks = 0
