@@ -133,13 +133,22 @@ cdef int _add_counts(
     be protected. `counts` (d,) is scratch.
     """
     cdef Py_ssize_t each = 1 + (noise + 63) // 64, start = words[0], j
-    cdef double square = 0.0, half = places / 2.0
+    cdef double half = places / 2.0
+    cdef double squares[4]  # added up apart, because each sum waits for its last addition
     if start + d * each > end:
         return EMPTY
     for j in range(d):
         g[j] /= bound
-        square += g[j] * g[j]
-    if not square <= 1 + 2e-9:
+    for j in range(4):
+        squares[j] = 0.0
+    for j in range(0, d - 3, 4):
+        squares[0] += g[j] * g[j]
+        squares[1] += g[j + 1] * g[j + 1]
+        squares[2] += g[j + 2] * g[j + 2]
+        squares[3] += g[j + 3] * g[j + 3]
+    for j in range(d - d % 4, d):
+        squares[0] += g[j] * g[j]
+    if not squares[0] + squares[1] + squares[2] + squares[3] <= 1 + 2e-9:
         return TOO_LONG
     sdp_ones_after_first(words + start, d, noise, counts)
     for j in range(d):

@@ -23,7 +23,7 @@ class Arrays(NamedTuple):
     frame
         (p + 1, `frame.FRAME`) the columns and, in the last row, the target.
     posterior
-        (c, ...) what is known about the c columns that are scaled; the target is the last one if it is scaled.
+        (c, ...) float32, what is known about the c columns that are scaled; the target is the last one if it is scaled.
     summary
         (c, `frame.SUMMARY`) what follows from the posteriors.
     """

@@ -20,7 +20,7 @@ Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scal
 so that no average changes its meaning when a scale does.
 """
 
-from libc.math cimport ceil, exp, fabs, log, sqrt
+from libc.math cimport INFINITY, ceil, exp, fabs, sqrt
 
 cimport numpy as cnp
 
@@ -47,7 +47,7 @@ cdef int model_of(arrays, Model* out) except -1:
     spec, box, state, segments, clock, frame, posterior, summary = arrays
     out.spec, out.box, out.clock, out.theta = vector(spec), matrix(box), vector(clock), matrix(state)
     out.segments, out.frame, out.summary = matrix(segments), matrix(frame), matrix(summary)
-    out.posterior = <double*> cnp.PyArray_DATA(posterior)
+    out.posterior = <float*> cnp.PyArray_DATA(posterior)
     out.d, out.p, out.c, out.many = state.shape[1], frame.shape[0] - 1, summary.shape[0], segments.shape[0]
     out.average = out.theta + out.d
     if (
@@ -61,43 +61,39 @@ cdef int model_of(arrays, Model* out) except -1:
         or summary.shape[1] != SUMMARY
         or cnp.PyArray_SIZE(posterior) != out.c * ls.CELLS
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
-        or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT64
+        or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT32
         or out.d < out.p + <Py_ssize_t> out.spec[INTERCEPT] + (out.spec[LOSS] == HUBER)
     ):
         raise TypeError("expected the arrays of one learner")
     return 0
 
 
-cdef double _allowance(double u, double k) noexcept nogil:
-    """A(k): how much information the bits about columns may have."""
-    cdef double share = _SHARE * u
-    return min(share, k * (1.0 + log(max(1.0, share / k))))
+cdef double _needed(double asked, double k) noexcept nogil:
+    """The u above which `asked` < A(k)."""
+    return (asked if asked < k else k * exp(asked / k - 1.0)) / _SHARE
 
 
-cdef Py_ssize_t question(
+cdef Questions questions_of(
     const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
 ) noexcept nogil:
-    """As `next_question`."""
-    cdef double u = clock[REACHED], asked = clock[ASKED], most
+    """What decides about questions until the next answer, and until columns are scaled anew."""
+    cdef Questions out = Questions(INFINITY, GRADIENT, INFINITY, GRADIENT)
     cdef Py_ssize_t best = 0, k
-    if c == 0:
-        return GRADIENT
-    if frame[p * FRAME + SLOT] >= 0.0:
+    cdef double most
+    if c > 0 and frame[p * FRAME + SLOT] >= 0.0:
         c -= 1
         if clock[TARGET] < HUGE:
-            return p
-    if c == 0 or not asked < _SHARE * u:
-        return GRADIENT
-    if asked < _allowance(u, _FEW * c):
-        return <Py_ssize_t> summary[(<Py_ssize_t> clock[TURN] % c) * SUMMARY + COLUMN]
-    if asked < _allowance(u, _MANY * c):
+            return Questions(-1.0, p, INFINITY, GRADIENT)
+    if c > 0:
         for k in range(1, c):
             if summary[k * SUMMARY + GAIN] > summary[best * SUMMARY + GAIN]:
                 best = k
         most = summary[best * SUMMARY + GAIN]
-        if most > 0.03 * min(1.0, _MANY * c / u):
-            return <Py_ssize_t> summary[best * SUMMARY + COLUMN]
-    return GRADIENT
+        out.in_turn = <Py_ssize_t> summary[(<Py_ssize_t> clock[TURN] % c) * SUMMARY + COLUMN]
+        out.turn_above = _needed(clock[ASKED], _FEW * c)
+        out.best = <Py_ssize_t> summary[best * SUMMARY + COLUMN]
+        out.best_above = max(_needed(clock[ASKED], _MANY * c), 0.0 if most > 0.03 else 0.03 * _MANY * c / most)
+    return out
 
 
 cdef void _fit(Model* m) noexcept nogil:
@@ -152,7 +148,7 @@ cdef void _to_units(const Model* m, const double* original, double* out) noexcep
         out[m.d - 1] = original[m.d - 1] / scale
 
 
-cdef double _due(const double* w, double mean, double scale) noexcept nogil:
+cdef double _due(const float* w, double mean, double scale) noexcept nogil:
     """The scale that a column with this posterior and this scale gets when columns are scaled (see `_rescale`)."""
     cdef double new = scale
     if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
@@ -164,7 +160,7 @@ cdef double _due(const double* w, double mean, double scale) noexcept nogil:
 
 cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     """Compute a row of `summary` anew from its posterior."""
-    cdef double w[ls.CELLS]
+    cdef float w[ls.CELLS]
     cdef double* row = m.summary + slot * SUMMARY
     ls.weigh(m.posterior + slot * ls.CELLS, w)
     ls.summarise_into(w, row)
@@ -185,7 +181,7 @@ cdef void _rescale(Model* m) noexcept nogil:
     With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
     the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
     """
-    cdef double w[ls.CELLS]
+    cdef float w[ls.CELLS]
     cdef double* row
     cdef double* column
     cdef double mean, scale, new
@@ -221,17 +217,19 @@ cdef void _rescale(Model* m) noexcept nogil:
             m.frame[j * FRAME + LOWEST] = m.frame[j * FRAME + SCALE]
 
 
-cdef void count_one(Model* m, double keep) noexcept nogil:
-    """Count a record after the bits about the target, and scale the columns anew when it is time.
+cdef bint count_one(Model* m, double keep) noexcept nogil:
+    """Count a record after the bits about the target, and scale the columns anew when it is time: True then.
 
     `keep` is the probability of a true answer that its budget would have allowed.
     """
     cdef double* clock = m.clock
     clock[REACHED] += (2 * keep - 1) * (2 * keep - 1)
     clock[COUNT] += 1
-    if clock[COUNT] >= clock[NEXT]:
-        _rescale(m)
-        clock[NEXT] = ceil(max(_FIRST, clock[COUNT] * _GROWTH))
+    if clock[COUNT] < clock[NEXT]:
+        return False
+    _rescale(m)
+    clock[NEXT] = ceil(max(_FIRST, clock[COUNT] * _GROWTH))
+    return True
 
 
 cdef void _scale_target(Model* m, const double* row) noexcept nogil:
@@ -275,7 +273,8 @@ def next_question(arrays):
     """
     cdef Model m
     model_of(arrays, &m)
-    return question(m.clock, m.frame, m.p, m.summary, m.c)
+    cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
+    return question(&due, m.clock[REACHED])
 
 
 def outward(arrays, theta, out):

@@ -17,6 +17,7 @@ from streamdp.optim.frame cimport (
     FRAME,
     GRADIENT,
     ORIGIN,
+    REACHED,
     SCALE,
     SEGMENT,
     SHRUNK,
@@ -27,9 +28,11 @@ from streamdp.optim.frame cimport (
     WEIGHT,
     WIDTH,
     Model,
+    Questions,
     count_one,
     model_of,
     question,
+    questions_of,
     settle,
     take_answer,
     to_original,
@@ -150,11 +153,12 @@ cdef Py_ssize_t _learn(
     cdef const double* numbers
     cdef double lowest = target[ORIGIN] - target[UNIT], highest = target[ORIGIN] + target[UNIT], value, low, high
     cdef Point point = Point(m.spec, m.theta, d, p)
+    cdef Questions due = questions_of(m.clock, m.frame, p, m.summary, m.c)
     cdef int told
     for done in range(X.n):
         start, numbers = at, calibration + done * each
         value = min(max(entry(y, done, 0), lowest), highest)
-        column = question(m.clock, m.frame, p, m.summary, m.c)
+        column = question(&due, m.clock[REACHED])
         if column != GRADIENT:
             value = entry(X, done, column) if column < p else (value - target[ORIGIN]) / target[UNIT]
             slot = <Py_ssize_t> m.frame[column * FRAME + SLOT]
@@ -165,6 +169,7 @@ cdef Py_ssize_t _learn(
             at = words[0]
             seen[0] += 1
             take_answer(m, column, low, high, told == 1, numbers[KEEP])
+            due = questions_of(m.clock, m.frame, p, m.summary, m.c)
             continue
         for j in range(p):
             row[j] = (entry(X, done, j) - m.frame[j * FRAME + CENTRE]) / m.frame[j * FRAME + SCALE]
@@ -174,8 +179,8 @@ cdef Py_ssize_t _learn(
             return done
         seen[0] += 1
         _step(m, g, numbers[INFORMATION], side)
-        if m.c > 0:
-            count_one(m, numbers[KEEP])
+        if m.c > 0 and count_one(m, numbers[KEEP]):
+            due = questions_of(m.clock, m.frame, p, m.summary, m.c)
     return X.n
 
 

@@ -13,7 +13,9 @@ of weights, so the posteriors of disjoint records add up.
 Question. With V = Var m, v = exp(2 E ln s) and med the posterior median of m: if V/v >= Var ln s, "x < med", which
 tells about the centre; otherwise "|x - med| < 1.15 sqrt(v + V)", which tells about the spread.
 
-Nothing here is exact for data that are no bell; it serves to scale columns, and privacy does not depend on it.
+Nothing here is exact for data that are no bell; it serves to scale columns, and privacy does not depend on it. Weights
+are floats of 32 bits: they round the logarithm of a probability by about 1e-7, and a noisy bit changes it by about
+2 keep - 1.
 """
 
 import numpy as np
@@ -22,125 +24,126 @@ from libc.math cimport INFINITY, exp, exp2, log, sqrt
 
 cimport numpy as cnp
 
-from streamdp.privacy.arrays cimport matrix, vector
+from streamdp.privacy.arrays cimport vector
 
 cnp.import_array()
 
 
-cdef double _grid[CELLS]  # exp(1.7 m/s) of all cells
+cdef float _steps[(2 * CENTRES - 1) * SPREADS]  # exp(1.7 h/s) of all distances h of two centres
 cdef double _rates[SPREADS]  # 1.7/s
 cdef double _logs[SPREADS]  # ln s
-cdef double _squares[SPREADS]  # s^2
+cdef float _squares[SPREADS]  # s^2
 
 cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-    #define SDP_NOTHING -40.0  /* a weight below exp(-40) of the largest one counts as 0 in a summary */
+    #define SDP_LEAST -40.0f  /* the logarithm of the least weight beside the largest one: all together have 1e-14 of it */
     #define SDP_CENTRES 193
     #define SDP_SPREADS 13
     #define SDP_CELLS (SDP_CENTRES * SDP_SPREADS)
-    /* Four cells at once where the processor can. */
+    #define SDP_BLOCK (8 * SDP_SPREADS)  /* whole vectors */
+    /* Eight cells at once where the processor can. */
     #if defined(__x86_64__) && defined(__gnu_linux__)
     #define SDP_CLONES __attribute__((target_clones("avx2", "default")))
     #else
     #define SDP_CLONES
     #endif
 
-    /* ln x for 2^-1000 < x < 2^1000, to some units in the last place. The library's log is not vectorised. With
-       x = 2^e m and m from sqrt(1/2) to sqrt(2), ln m = 2 (s + s^3/3 + ... + s^19/19), s = (m - 1)/(m + 1). */
-    static inline double sdp_log(double x) {
-        const uint64_t bias = (uint64_t) 1024 << 52, whole = (uint64_t) 0x433 << 52;
-        uint64_t bits, e, number;
-        double m, s, z, exponent, series;
+    /* ln x of a normal float, to some units in the last place. The library's log is not vectorised. With x = 2^e m and m
+       from sqrt(1/2) to sqrt(2), ln m = 2 (s + s^3/3 + ... + s^9/9), s = (m - 1)/(m + 1). */
+    static inline float sdp_log(float x) {
+        int32_t bits, e;
+        float m, s, z;
         memcpy(&bits, &x, sizeof x);
-        e = (bits + bias - 0x3FE6A09E667F3BCDu) >> 52;
-        number = e | whole;
-        memcpy(&exponent, &number, sizeof x);
-        number = bits + bias - (e << 52);
-        memcpy(&m, &number, sizeof x);
-        s = (m - 1.0) / (m + 1.0);
+        e = (bits - 0x3F3504F3) >> 23;
+        bits -= e * (1 << 23);
+        memcpy(&m, &bits, sizeof x);
+        s = (m - 1.0f) / (m + 1.0f);
         z = s * s;
-        series = z * (1 / 13.0 + z * (1 / 15.0 + z * (1 / 17.0 + z * (1 / 19.0))));
-        series = z * (1 / 3.0 + z * (1 / 5.0 + z * (1 / 7.0 + z * (1 / 9.0 + z * (1 / 11.0 + series)))));
-        return (exponent - (4503599627370496.0 + 1024.0)) * 0.69314718055994530942 + 2.0 * (s + s * series);
+        return e * 0.693147181f + 2.0f * (s + s * (z * (1 / 3.0f + z * (1 / 5.0f + z * (1 / 7.0f + z / 9.0f)))));
     }
 
-    /* exp(x) for -700 < x <= 0, to 1e-14 of it for x > -50. The library's exp is not vectorised. With n the whole number
-       nearest to x/ln 2 and r = x - n ln 2, exp x = 2^n (1 + r + r^2/2 + ... + r^12/12!). Adding 1.5 2^52 rounds x/ln 2
-       and leaves n in the low bits; n is read from there, because the compiler may reorder sums. */
-    static inline double sdp_exp(double x) {
-        const uint64_t whole = (uint64_t) 0x433 << 52;
-        double sum = x * 1.44269504088896340736 + 6755399441055744.0, n, r, power, series;
-        uint64_t bits, number;
-        memcpy(&bits, &sum, sizeof x);
-        bits = (bits + 1023) & 2047;
-        number = bits | whole;
-        memcpy(&n, &number, sizeof x);
-        bits <<= 52;
+    /* exp(x) for -80 < x <= 0, to some units in the last place. The library's exp is not vectorised. With n the whole
+       number next to x/ln 2 and r = x - n ln 2, exp x = 2^n (1 + r + r^2/2 + ... + r^7/7!). ln 2 is the sum of two
+       numbers, of which the first has few bits, so that n times it is exact. */
+    static inline float sdp_exp(float x) {
+        int32_t n = (int32_t) (x * 1.44269504f - 0.5f), bits = (n + 127) * (1 << 23);
+        float r = (x - n * 0.693359375f) + n * 2.12194440e-4f, power, series;
         memcpy(&power, &bits, sizeof x);
-        r = x - (n - (4503599627370496.0 + 1023.0)) * 0.69314718055994530942;
-        series = 1 / 40320.0 + r * (1 / 362880.0 + r * (1 / 3628800.0 + r * (1 / 39916800.0 + r / 479001600.0)));
-        series = 1 / 24.0 + r * (1 / 120.0 + r * (1 / 720.0 + r * (1 / 5040.0 + r * series)));
-        return power * (1.0 + r * (1.0 + r * (0.5 + r * (1 / 6.0 + r * series))));
+        series = 1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f + r / 5040.0f));
+        return power * (1.0f + r * (1.0f + r * (0.5f + r * (1 / 6.0f + r * series))));
     }
 
-    /* The largest logarithm, by spread first: then several are compared at once. */
-    static inline double sdp_top(const double *cells) {
-        double tops[SDP_SPREADS], top;
+    /* The largest logarithm, by blocks: then several are compared at once. */
+    static inline float sdp_top(const float *cells) {
+        float tops[SDP_BLOCK], top;
         memcpy(tops, cells, sizeof tops);
-        for (int i = SDP_SPREADS; i < SDP_CELLS; i += SDP_SPREADS)
-            for (int k = 0; k < SDP_SPREADS; k++) tops[k] = cells[i + k] > tops[k] ? cells[i + k] : tops[k];
+        for (int i = SDP_BLOCK; i + SDP_BLOCK <= SDP_CELLS; i += SDP_BLOCK)
+            for (int k = 0; k < SDP_BLOCK; k++) tops[k] = cells[i + k] > tops[k] ? cells[i + k] : tops[k];
         top = tops[0];
-        for (int k = 1; k < SDP_SPREADS; k++) top = tops[k] > top ? tops[k] : top;
+        for (int k = 1; k < SDP_BLOCK; k++) top = tops[k] > top ? tops[k] : top;
+        for (int i = SDP_CELLS - SDP_CELLS % SDP_BLOCK; i < SDP_CELLS; i++) top = cells[i] > top ? cells[i] : top;
         return top;
     }
 
     /* As `weights`, for one column. */
-    SDP_CLONES static void sdp_weigh(const double *cells, double *w) {
-        double top = sdp_top(cells), total = 0.0;
-        for (int i = 0; i < SDP_CELLS; i++) {
-            double x = cells[i] - top, weight = sdp_exp(x > SDP_NOTHING ? x : SDP_NOTHING);
-            w[i] = x > SDP_NOTHING ? weight : 0.0;
-            total += w[i];
-        }
-        total = 1.0 / total;
+    SDP_CLONES static void sdp_weigh(const float *cells, float *w) {
+        float top = sdp_top(cells), total = 0.0f;
+        for (int i = 0; i < SDP_CELLS; i++) w[i] = cells[i] - top > SDP_LEAST ? cells[i] - top : SDP_LEAST;
+        for (int i = 0; i < SDP_CELLS; i++) total += w[i] = sdp_exp(w[i]);
+        total = 1.0f / total;
         for (int i = 0; i < SDP_CELLS; i++) w[i] *= total;
     }
 
-    /* As `gain`. A spread that is too wide has the logarithm of 1. */
-    SDP_CLONES static double sdp_gain(const double *w, const double *squares, double mean, double limit) {
-        double out = 0.0;
+    /* s^2 + (m - mean)^2 of all cells. */
+    static inline void sdp_distances(const float *squares, float mean, float *out) {
         for (int i = 0; i < SDP_CENTRES; i++) {
-            double m = -1.0 + 2.0 * i / (SDP_CENTRES - 1), away = (m - mean) * (m - mean);
-            if (squares[0] + away >= limit) continue;
-            for (int k = 0; k < SDP_SPREADS; k++) {
-                double ratio = limit / (squares[k] + away);
-                out += w[i * SDP_SPREADS + k] * sdp_log(ratio > 1.0 ? ratio : 1.0);
-            }
+            float m = -1.0f + 2.0f * i / (SDP_CENTRES - 1), away = (m - mean) * (m - mean);
+            for (int k = 0; k < SDP_SPREADS; k++) out[i * SDP_SPREADS + k] = squares[k] + away;
         }
+    }
+
+    /* As `gain`. A spread that is too wide has the logarithm of 1. */
+    SDP_CLONES static double sdp_gain(const float *w, const float *squares, float mean, float limit) {
+        float r[SDP_CELLS], out = 0.0f;
+        sdp_distances(squares, mean, r);
+        for (int i = 0; i < SDP_CELLS; i++) r[i] = r[i] < limit ? r[i] : limit;
+        for (int i = 0; i < SDP_CELLS; i++) out += w[i] * sdp_log(limit / r[i]);
         return 0.5 * out;
     }
 
-    /* Adds ln(start + slope (1/(1 + above grid) - 1/(1 + below grid))) to all cells; without `below`, it is infinite. */
+    /* As `exceeding`, of limit^2. */
+    SDP_CLONES static double sdp_beyond(const float *w, const float *squares, float mean, float limit) {
+        float r[SDP_CELLS], out = 0.0f;
+        sdp_distances(squares, mean, r);
+        for (int i = 0; i < SDP_CELLS; i++) out += r[i] > limit ? w[i] : 0.0f;
+        return out;
+    }
+
+    /* Adds ln(start + slope (1/(1 + above high) - 1/(1 + below low))) to all cells; without `low`, it is infinite.
+       `above` and `below` have a number for each spread, `high` and `low` one for each cell. */
     SDP_CLONES static void sdp_take_in(
-        double *cells, const double *grid, const double *above, const double *below, double start, double slope
+        float *cells, const float *high, const float *low, const float *above, const float *below, float start, float slope
     ) {
-        double top;
-        for (int i = 0; i < SDP_CELLS; i += SDP_SPREADS) {
-            double chance[SDP_SPREADS];
-            for (int k = 0; k < SDP_SPREADS; k++) chance[k] = 1.0 / (1.0 + above[k] * grid[i + k]);
-            if (below) for (int k = 0; k < SDP_SPREADS; k++) chance[k] -= 1.0 / (1.0 + below[k] * grid[i + k]);
-            for (int k = 0; k < SDP_SPREADS; k++) cells[i + k] += sdp_log(start + slope * chance[k]);
+        float rise[SDP_BLOCK], fall[SDP_BLOCK], top;
+        for (int i = 0; i < SDP_BLOCK; i++) rise[i] = above[i % SDP_SPREADS], fall[i] = below[i % SDP_SPREADS];
+        for (int i = 0; i < SDP_CELLS; i += SDP_BLOCK) {
+            int n = SDP_CELLS - i < SDP_BLOCK ? SDP_CELLS - i : SDP_BLOCK;
+            float chance[SDP_BLOCK];
+            for (int k = 0; k < n; k++) chance[k] = 1.0f / (1.0f + rise[k] * high[i + k]);
+            if (low) for (int k = 0; k < n; k++) chance[k] -= 1.0f / (1.0f + fall[k] * low[i + k]);
+            for (int k = 0; k < n; k++) cells[i + k] += sdp_log(start + slope * chance[k]);
         }
         top = sdp_top(cells);
         for (int i = 0; i < SDP_CELLS; i++) cells[i] -= top;
     }
     """
-    void sdp_weigh(const double* cells, double* w) noexcept nogil
-    double sdp_gain(const double* w, const double* squares, double mean, double limit) noexcept nogil
+    void sdp_weigh(const float* cells, float* w) noexcept nogil
+    double sdp_gain(const float* w, const float* squares, float mean, float limit) noexcept nogil
+    double sdp_beyond(const float* w, const float* squares, float mean, float limit) noexcept nogil
     void sdp_take_in(
-        double* cells, const double* grid, const double* above, const double* below, double start, double slope
+        float* cells, const float* high, const float* low, const float* above, const float* below, float start, float slope
     ) noexcept nogil
 
 cdef inline double _centre(int i) noexcept nogil:
@@ -151,44 +154,60 @@ cdef inline double _spread(int k) noexcept nogil:
     return exp2(-6.0 + 0.5 * k)
 
 
+cdef inline float _power(double x) noexcept nogil:
+    """exp(x) within the floats, so that no product of two is 0 times infinity."""
+    return <float> exp(min(max(x, -80.0), 80.0))
+
+
 cdef void _fill() noexcept nogil:
     cdef int i, k
     for k in range(SPREADS):
         _rates[k], _logs[k], _squares[k] = 1.7 / _spread(k), log(_spread(k)), _spread(k) * _spread(k)
-    for i in range(CENTRES):
+    for i in range(2 * CENTRES - 1):
         for k in range(SPREADS):
-            _grid[i * SPREADS + k] = exp(_rates[k] * _centre(i))
+            _steps[i * SPREADS + k] = _power(_rates[k] * 2.0 * (i - CENTRES + 1) / (CENTRES - 1))
 
 
 _fill()
 
 
-cdef void take_in(double* cells, double low, double high, bint answer, double keep) noexcept nogil:
+cdef const float* _split(double x, float* factors) noexcept nogil:
+    """exp(1.7 (m - x)/s) of all cells: the product of what is returned and of the factor of the spread."""
+    cdef int near = <int> ((min(max(x, -1.0), 1.0) + 1.0) * 0.5 * (CENTRES - 1) + 0.5), k
+    for k in range(SPREADS):
+        factors[k] = _power(_rates[k] * (_centre(near) - x))
+    return _steps + (CENTRES - 1 - near) * SPREADS
+
+
+cdef void take_in(float* cells, double low, double high, bint answer, double keep) noexcept nogil:
     """As `update`, for the `CELLS` logarithms of one column.
 
-    F((x - m)/s) = 1/(1 + exp(-1.7 x/s) exp(1.7 m/s)), so a bit takes two exponentials a spread and not two a cell.
+    F((x - m)/s) = 1/(1 + exp(1.7 (m - x)/s)). With c the centre next to x this is exp(1.7 (m - c)/s), which is in a
+    table, times exp(1.7 (c - x)/s): a bit takes two exponentials a spread and not two a cell.
     """
-    cdef double above[SPREADS]
-    cdef double below[SPREADS]
+    cdef float above[SPREADS]
+    cdef float below[SPREADS]
     cdef double slope = 0.95 * (2.0 * keep - 1.0), start = 0.025 * (2.0 * keep - 1.0) + 1.0 - keep
-    cdef int k
+    cdef const float* high_cells = _split(high, above)
+    cdef const float* low_cells = _split(low, below)
     if not answer:
         slope, start = -slope, 1.0 - start
-    for k in range(SPREADS):
-        above[k], below[k] = exp(-_rates[k] * high), exp(-_rates[k] * low)
-    sdp_take_in(cells, _grid, above, NULL if low == -INFINITY else below, start, slope)
+    if low == -INFINITY:
+        low_cells = NULL
+    sdp_take_in(cells, high_cells, low_cells, above, below, start, slope)
 
 
-cdef void weigh(const double* cells, double* w) noexcept nogil:
+cdef void weigh(const float* cells, float* w) noexcept nogil:
     """As `weights`, for one column."""
     sdp_weigh(cells, w)
 
 
-cdef void summarise_into(const double* w, double* out) noexcept nogil:
+cdef void summarise_into(const float* w, double* out) noexcept nogil:
     """As `summarise`."""
     cdef double mean = 0.0, square = 0.0, logs = 0.0, log_square = 0.0, below = 0.0, median = 1.0
-    cdef double spreads[SPREADS]
-    cdef double m, row, variance, log_variance, typical, reach
+    cdef float spreads[SPREADS]
+    cdef float row
+    cdef double m, variance, log_variance, typical, reach
     cdef bint found = False
     cdef int i, k
     for k in range(SPREADS):
@@ -216,43 +235,36 @@ cdef void summarise_into(const double* w, double* out) noexcept nogil:
         out[LOW], out[HIGH] = median - reach, median + reach
 
 
-cdef double gain_of(const double* w, double mean, double scale) noexcept nogil:
+cdef double gain_of(const float* w, double mean, double scale) noexcept nogil:
     """As `gain`."""
     return sdp_gain(w, _squares, mean, (scale / 1.5) * (scale / 1.5))
 
 
-cdef double chance_beyond(const double* w, double mean, double limit) noexcept nogil:
+cdef double chance_beyond(const float* w, double mean, double limit) noexcept nogil:
     """As `exceeding`."""
-    cdef double above = 0.0, away
-    cdef int i, k
-    for i in range(CENTRES):
-        away = (_centre(i) - mean) * (_centre(i) - mean)
-        for k in range(SPREADS):
-            if _squares[k] + away > limit * limit:
-                above += w[i * SPREADS + k]
-    return above
+    return sdp_beyond(w, _squares, mean, limit * limit)
 
 
-cdef double* _cells(cnp.ndarray posterior, Py_ssize_t column) except NULL:
+cdef float* _cells(cnp.ndarray posterior, Py_ssize_t column) except NULL:
     if (
-        cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT64
+        cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT32
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
-        or cnp.PyArray_SIZE(posterior) != len(posterior) * CELLS
-        or not 0 <= column < len(posterior)
+        or not 0 <= column < cnp.PyArray_SIZE(posterior) // CELLS
+        or cnp.PyArray_SIZE(posterior) % CELLS
     ):
         raise TypeError("expected posteriors of columns, and one of the columns")
-    return <double*> cnp.PyArray_DATA(posterior) + column * CELLS
+    return <float*> cnp.PyArray_DATA(posterior) + column * CELLS
 
 
 def flat(columns):
-    """The prior (columns, `CENTRES`, `SPREADS`).
+    """The prior (columns, `CENTRES`, `SPREADS`), float32.
 
     Parameters
     ----------
     columns
         The number of columns.
     """
-    return np.zeros((columns, CENTRES, SPREADS))
+    return np.zeros((columns, CENTRES, SPREADS), np.float32)
 
 
 def update(cnp.ndarray posterior not None, Py_ssize_t column, double low, double high, answer, double keep):
@@ -282,8 +294,8 @@ def weights(cnp.ndarray posterior not None, Py_ssize_t column):
     posterior, column
         As for `update`.
     """
-    out = np.empty((CENTRES, SPREADS))
-    weigh(_cells(posterior, column), matrix(out))
+    out = np.empty((CENTRES, SPREADS), np.float32)
+    weigh(_cells(posterior, column), _cells(out, 0))
     return out
 
 
@@ -297,7 +309,7 @@ def summarise(cnp.ndarray w not None, cnp.ndarray out not None):
     out
         (`SUMMARY`,): E m, Var m, the median of m, E ln s, Var ln s, and the next question [low, high).
     """
-    summarise_into(matrix(w), vector(out))
+    summarise_into(_cells(w, 0), vector(out))
 
 
 def gain(cnp.ndarray w not None, double mean, double scale):
@@ -312,7 +324,7 @@ def gain(cnp.ndarray w not None, double mean, double scale):
     scale
         The present scale of the column.
     """
-    return gain_of(matrix(w), mean, scale)
+    return gain_of(_cells(w, 0), mean, scale)
 
 
 def exceeding(cnp.ndarray w not None, double mean, double limit):
@@ -325,4 +337,4 @@ def exceeding(cnp.ndarray w not None, double mean, double limit):
     limit
         Positive.
     """
-    return chance_beyond(matrix(w), mean, limit)
+    return chance_beyond(_cells(w, 0), mean, limit)

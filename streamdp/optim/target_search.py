@@ -36,7 +36,7 @@ from streamdp.optim.states import finite_array
 _NARROW, _REACH, _LEAST = 1 / 16, 6.0, 2.0**-30
 _SHARE, _DELAY, _ENOUGH = 0.85, 4.0, 60.0
 _UNIT, _FIT, _PLAIN_FIT = 1.5, 1 / 4, 1 / 8
-_LARGEST_POSTERIOR = 1e300
+_LARGEST_POSTERIOR = 1e30  # they are floats of 32 bits
 _PLACE = [k.ORIGIN, k.UNIT, k.CENTRE, k.SCALE]
 
 

@@ -54,6 +54,9 @@ from streamdp.errors import ConfigError
 LARGEST = 32_768
 """The words of a buffer after some refills."""
 
+_ZEROS = memoryview(bytes(8 * LARGEST))
+"""What is encrypted to a keystream. To allocate it anew for each buffer may take longer than to encrypt it."""
+
 _LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
 _forks = 0
 
@@ -152,7 +155,8 @@ class Entropy(_Words):
     def _fill(self, out: np.ndarray) -> None:
         key = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16)))
         view = out.data.cast("B")
-        key.encryptor().update_into(bytes(len(view)), view)
+        zeros = _ZEROS[: len(view)] if len(view) <= len(_ZEROS) else bytes(len(view))
+        key.encryptor().update_into(zeros, view)
 
     def __copy__(self) -> Entropy:
         return Entropy()

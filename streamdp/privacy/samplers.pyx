@@ -117,13 +117,14 @@ cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_
     Returns False if one of them was zero. It may have been used before, so its noise may be known: the caller must not
     use the noise. Then the position moves to the end of the words.
     """
-    cdef bint fresh = True
+    cdef uint64_t zeros = 0, word
     cdef Py_ssize_t k
     for k in range(start, at):
-        fresh &= words[k] != 0
+        word = words[k]
+        zeros |= (word - 1) & ~word  # its highest bit is set by the word 0 alone
         words[k] = 0
-    words[0] = at if fresh else end
-    return fresh
+    words[0] = end if zeros >> 63 else at
+    return not zeros >> 63
 
 
 cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexcept nogil:

@@ -106,7 +106,7 @@ class Snapshot:
     committed_at: float
     counts: Counts
     position: Position
-    state: dict[str, Any]
+    state: Mapping[str, Any]
     shard: Shard = WHOLE
     epoch: int = 0
     letters: Any = None

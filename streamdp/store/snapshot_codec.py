@@ -13,7 +13,7 @@ from streamdp.data.records import Position, Shard
 from streamdp.database.interface import Header
 from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
-from streamdp.store.state_codec import decode_state, encode_state
+from streamdp.store.state_codec import StoredState, encode_state
 
 STORE_HEADER = Header("store", 0x73445073, 6)
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "position")
@@ -59,7 +59,7 @@ def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, 
 
     Raises `StoreError` for a state that cannot be encoded.
     """
-    state = encode_state(dict(part.state))
+    state = encode_state(part.state)
     return {"state": state, "checksum": _checksum(job, fingerprint, columns, state), "waiting": part.waiting}
 
 
@@ -125,7 +125,7 @@ def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
         committed_at=row.committed_at,
         counts=Counts(row.learned, row.refused, row.dead),
         position=position,
-        state=decode_state(row.state),
+        state=StoredState(row.state),
         shard=Shard(row.topic, row.partition),
         epoch=row.epoch,
         letters=letters,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,46 @@ import orjson
 from streamdp.errors import StoreError
 
 _ARRAY = "__array__"
-_DTYPES = ("<f8", "<i8")
+_DTYPES = ("<f4", "<f8", "<i8")
 
 
-def encode_state(state: dict[str, Any]) -> str:
+class StoredState(Mapping[str, Any]):
+    """A state as it is stored. It is decoded when it is first read: many listeners of a commit read the counts only.
+
+    Parameters
+    ----------
+    text
+        What `encode_state` returned.
+
+    Attributes
+    ----------
+    text
+        As given.
+
+    Its reading raises the errors of `decode_state`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def _state(self) -> dict[str, Any]:
+        return decode_state(self.text)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._state[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state)
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    def __repr__(self) -> str:
+        return repr(self._state)
+
+
+def encode_state(state: Mapping[str, Any]) -> str:
     """Return a state as JSON text.
 
     Every float and every array is decoded bit for bit. numpy scalars are decoded as Python's numbers, tuples as lists.
@@ -29,11 +67,13 @@ def encode_state(state: dict[str, Any]) -> str:
     Parameters
     ----------
     state
-        Nested dicts (with str keys) and lists of str, bool, int, float, None, and float64 and int64 arrays.
+        Nested dicts (with str keys) and lists of str, bool, int, float, None, and float32, float64 and int64 arrays.
 
     Raises `StoreError` for any other value; the message names its place.
     """
-    plain = _encode(state, "state")
+    if isinstance(state, StoredState):
+        return state.text
+    plain = _encode(dict(state), "state")
     try:
         text = orjson.dumps(plain).decode()  # a state with private scaling has 300 kB
     except TypeError:  # a whole number of more than 64 bits, or text that is not valid Unicode
@@ -72,7 +112,7 @@ def _encode(value: Any, place: str) -> Any:
             if code in _DTYPES:
                 data = base64.b64encode(value.astype(code).tobytes()).decode("ascii")
                 return {_ARRAY: code, "shape": list(value.shape), "data": data}
-            raise StoreError(f"{place}: expected an array of float64 or int64, got {value.dtype}")
+            raise StoreError(f"{place}: expected an array of float32, float64 or int64, got {value.dtype}")
     raise StoreError(f"{place}: expected plain values and arrays, got {type(value).__name__}")
 
 
@@ -80,6 +120,6 @@ def _decode(item: dict[str, Any]) -> Any:
     if _ARRAY not in item:
         return item
     if item[_ARRAY] not in _DTYPES:
-        raise StoreError(f"expected an array of float64 or int64, got {item[_ARRAY]!r}")
+        raise StoreError(f"expected an array of float32, float64 or int64, got {item[_ARRAY]!r}")
     flat = np.frombuffer(base64.b64decode(item["data"]), dtype=item[_ARRAY])
     return flat.reshape(item["shape"]).astype(flat.dtype.newbyteorder("="))

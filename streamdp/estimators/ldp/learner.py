@@ -32,7 +32,7 @@ from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
-_LARGEST_POSTERIOR = 1e300
+_LARGEST_POSTERIOR = 1e30  # they are floats of 32 bits
 _SCALINGS = ("private", "declared", "none")
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
 

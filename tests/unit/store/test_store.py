@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
 from streamdp.store import tables
 from streamdp.store.snapshot import Counts, Part, Snapshot
-from streamdp.store.state_codec import decode_state, encode_state
+from streamdp.store.state_codec import StoredState, decode_state, encode_state
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
@@ -111,7 +111,7 @@ def refuses(
 def equal(one: Any, two: Any) -> bool:
     if isinstance(one, np.ndarray):
         return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
-    if isinstance(one, dict):
+    if isinstance(one, Mapping):
         return list(one) == list(two) and all(equal(one[key], two[key]) for key in one)
     if isinstance(one, list):
         return len(one) == len(two) and all(map(equal, one, two))
@@ -143,7 +143,7 @@ def test_what_is_committed_is_loaded(place: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     array=hnp.arrays(
-        st.sampled_from([np.float64, np.int64]),
+        st.sampled_from([np.float32, np.float64, np.int64]),
         hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
     ),
     number=st.floats(),
@@ -156,13 +156,24 @@ def test_states_round_trip_bit_for_bit(array: np.ndarray, number: float, text: s
     assert equal(decode_state(encode_state(state)), state)
 
 
+def test_a_stored_state_is_decoded_when_it_is_read() -> None:
+    text = encode_state(STATE)
+    stored = StoredState(text)
+    assert encode_state(stored) is text
+    assert equal(stored, STATE)
+    assert stored["theta"] is stored["theta"]
+    damaged = StoredState("{")
+    with pytest.raises(ValueError, match="Expecting"):
+        len(damaged)
+
+
 def test_states_of_anything_else_are_refused_before_writing(place: str) -> None:
     with Store(place, "trips", "print") as store:
         for value in (
             object(),
             b"bytes",
             np.array(["text"]),
-            np.zeros(2, np.float32),
+            np.zeros(2, np.float16),
             {1: 2},
             {"__array__": "<f8"},
         ):
