@@ -16,18 +16,24 @@ what remains is known (restricted likelihood).
 
 All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
 that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
-model are drawn from one law: ln k is normal, with an unknown mean and spread, and one in ten is from anywhere in the
-grid. A priori the shared relaxation time 1/k is uniform: a sceptical choice. The noise is known up to one factor of the
+model are drawn from one law: ln k less what the loss expects of it (below) is normal, with an unknown mean and spread,
+and one in thirty is from anywhere in the grid. A priori the square root of the shared relaxation time 1/k is uniform,
+which is sceptical: slow is likelier than the likelihood alone says. The noise is known up to one factor of the
 model, which is 1 with a prior probability of a half: it is unknown for records with budgets of their own if the clock
 counts records, and smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of
 the mixture over k, which is wide if k may be small.
 
-Slow directions. If the paths of parameters are correlated by more than chance, they share directions of small
-curvature, of which each path shows a little. Let G be the covariance of the paths. The variance of the average is
-proportional to the diagonal of G^2 and not to the squared diagonal of G, so that the limits of parameter i are moved
-apart by the square root of 1 + sum over j of G_ij^2/G_ii^2, less `_CHANCE` times what independent paths would have.
-With the whole of it intervals of models with slow directions are too short: such paths seem to have more memory than
-most of their directions have, and so chance is overrated.
+Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_hessian`): Huber's scale has less
+than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
+stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of parameter
+i has a k proportional to 1/(H^-1)_ii, and it understates the variance of the average by (H^-2)_ii/(H^-1)_ii^2, which is
+1 if H is diagonal.
+
+Slow directions of the records, as with correlated columns, show in the paths: if these are correlated by more than
+chance, they share directions of small curvature. Let G be the covariance of the paths. The same ratio is 1 + sum over j
+of G_ij^2/G_ii^2. From it is taken what independent paths would have by chance, and the rest is averaged over all
+parameters, because that of one parameter is mostly chance. The limits of parameter i are moved apart by the square root
+of the larger of both ratios.
 
 Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
 one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if this is so
@@ -56,17 +62,16 @@ from streamdp.errors import ConfigError
 
 SEGMENTS = 32
 LEAST_TIMES, MOST_DOUBT, MOST_DOUBTFUL = 2.0, 0.2, 0.5
-SETTLED_TIMES = 6.0
+SETTLED_TIMES = 4.0
 _FEWEST, _SHORTEST = 12, 200.0
 _TIMES = np.geomspace(0.3, 300, 40)
-_SPREADS = (0.1, 0.3, 0.6, 1.2)
+_SPREADS = (0.1, 0.3, 0.6)
 _FACTORS = 2.0 ** np.arange(-8, 7)
-_ELSEWHERE = 0.1
-_CHANCE = 0.4
+_ELSEWHERE = 1 / 30
 
 
 def path_intervals(
-    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, level: float
+    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, hessian: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The confidence limits of theta*, NaN where not settled, and for how many relaxation times each parameter moved.
 
@@ -80,6 +85,8 @@ def path_intervals(
         alpha.
     noise
         (d,) positive: theta's variance by noise in a short time dT is noise T^(-2 alpha) dT.
+    hessian
+        (d, d) positive definite: the shape of the Hessian that is expected, up to a factor.
     level
         The confidence, above 0 and below 1.
 
@@ -102,9 +109,12 @@ def path_intervals(
     centres, errors, squares, constants = (
         np.stack([fit.numbers[i] for fit in fits])[which, :, columns].T for i in range(4)
     )
-    weights, factors = _posterior(squares, constants, len(lengths))
+    inverse = np.linalg.inv(hessian)
+    slowness = np.diagonal(inverse)[moving]
+    weights, factors = _posterior(squares, constants, len(lengths), -np.log(slowness))
     centre = np.sum(weights * centres, axis=0)
-    slow = np.sqrt(1 + _shared_variance(paths, lengths, [fits[i] for i in which], weights))
+    shared = 1 + _shared_variance(paths, lengths, [fits[i] for i in which], weights)
+    slow = np.sqrt(np.maximum(shared, np.sum(inverse**2, axis=0)[moving] / slowness**2))
     ends_of = [_quantile(weights, centres, errors * np.sqrt(factors), p) for p in ((1 - level) / 2, (1 + level) / 2)]
     found = (centre + slow * (np.column_stack(ends_of).T - centre)).T * np.sqrt(noise[moving])[:, None]
     doubtful = weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT
@@ -166,31 +176,43 @@ def _covariance(edges: np.ndarray, decay: float) -> np.ndarray:
     return out
 
 
-def _posterior(squares: np.ndarray, constants: np.ndarray, count: int) -> tuple[np.ndarray, float]:
-    """The posterior (grid, d) of k of each parameter, and the likeliest factor of the noise."""
+def _posterior(
+    squares: np.ndarray, constants: np.ndarray, count: int, expected: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """The posterior (grid, d) of k of each parameter, and the likeliest factor of the noise.
+
+    `expected` (d,) are the expected differences of ln k, which are rounded to steps of the grid.
+    """
     grid = np.log(_TIMES)
-    laws = np.concatenate([np.exp(-(((grid - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
-    laws /= laws.sum(axis=1, keepdims=True)
-    laws = (1 - _ELSEWHERE) * laws + _ELSEWHERE / len(grid)
-    prior = -np.tile(grid, len(_SPREADS))
+    steps, kind = np.unique(np.rint(expected / (grid[1] - grid[0])), return_inverse=True)
+    laws = np.stack([_laws(grid - step * (grid[1] - grid[0])) for step in steps])
+    prior = -np.tile(grid / 2, len(_SPREADS))
     evidences, likelihoods = [], []
     for factor in _FACTORS:
         logs = constants - squares / (2 * factor) - (count - 1) / 2 * math.log(factor)
         top = logs.max(axis=0)
         likelihood = np.exp(logs - top)
-        evidence = laws @ likelihood
+        evidence = np.einsum("dlg,gd->ld", laws[kind], likelihood)
         believed = 0.5 if factor == 1 else 0.5 / (len(_FACTORS) - 1)
         evidences.append(np.log(evidence).sum(axis=1) + prior + top.sum() + math.log(believed))
         likelihoods.append((likelihood, evidence))
     best = int(np.argmax([np.logaddexp.reduce(e) for e in evidences]))
     (likelihood, evidence), shared = likelihoods[best], evidences[best]
     shared = np.exp(shared - shared.max())
-    weights = likelihood * (laws.T @ (shared[:, None] / evidence))
+    weights = likelihood * np.einsum("dlg,ld->gd", laws[kind], shared[:, None] / evidence)
     return weights / weights.sum(axis=0), float(_FACTORS[best])
 
 
-def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], weights: np.ndarray) -> np.ndarray:
-    """The sum over j of G_ij^2/G_ii^2, less a share of what independent paths would have: (d,), at least 0."""
+def _laws(place: np.ndarray) -> np.ndarray:
+    """The laws of ln k (laws, grid): a mean for each point of the grid and a spread, for the places of the grid's ln k."""
+    grid = np.log(_TIMES)
+    laws = np.concatenate([np.exp(-(((place - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
+    laws /= np.maximum(laws.sum(axis=1, keepdims=True), 1e-9)
+    return (1 - _ELSEWHERE) * laws + _ELSEWHERE / len(grid)
+
+
+def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], weights: np.ndarray) -> float:
+    """The sum over j of G_ij^2/G_ii^2, less that of independent paths, in the mean over i: at least 0."""
     places = np.rint(np.arange(len(_TIMES)) @ weights).astype(int)
     kinds, kind = np.unique(np.column_stack([[fit.end for fit in fits], places]), axis=0, return_inverse=True)
     first = [int(np.flatnonzero(kind == i)[0]) for i in range(len(kinds))]
@@ -203,12 +225,9 @@ def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], w
     chance = flat @ flat.T
     moved = centred @ paths * roots.T
     own = np.sum(moved**2, axis=0)
-    out = np.empty(len(own))
-    for i, path in enumerate(moved.T):
-        excess = (path @ moved / own[i]) ** 2 - _CHANCE * chance[kind[i], kind] * own / own[i]
-        excess[i] = 0.0
-        out[i] = max(excess.sum(), 0.0)
-    return out
+    excess = (moved.T @ moved / own) ** 2 - chance[kind][:, kind] * own[:, None] / own
+    np.fill_diagonal(excess, 0.0)
+    return max(float(excess.sum()) / len(own), 0.0)
 
 
 def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:

@@ -137,6 +137,18 @@ class Loss:
         """
         return np.zeros(d)
 
+    def expected_hessian(self, theta: np.ndarray, columns: int) -> np.ndarray:
+        """The shape (d, d) of the Hessian at theta, up to a factor, for columns that are normal and independent.
+
+        Parameters
+        ----------
+        theta
+            (d,) in units in which the columns have a spread of 1.
+        columns
+            The number of columns, without the intercept.
+        """
+        return np.eye(len(theta))
+
     def spec(self) -> np.ndarray:
         """The description of this loss for the compiled loops: (`loops.SPEC`,) float."""
         from streamdp.optim import loops as k

@@ -11,6 +11,7 @@ import scipy
 from streamdp.errors import ConfigError
 from streamdp.optim.losses.base import Loss, check_classes
 
+_LONGEST = 10.0  # longer coefficients separate the classes, and most of their length is noise
 
 @dataclass(frozen=True, kw_only=True)
 class Logistic(Loss):
@@ -37,6 +38,23 @@ class Logistic(Loss):
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
         """See `Loss.check_targets`."""
         check_classes(y, 2)
+
+    def expected_hessian(self, theta: np.ndarray, columns: int) -> np.ndarray:
+        """See `Loss.expected_hessian`.
+
+        With Z standard normal, h the slope of the sigmoid and l the length of the coefficients b, the curvature is
+        E[h(lZ) Z^2] along b and E h(lZ) across: the ratio falls from 1 to .35 at l = sqrt(5) and .02 at `_LONGEST`.
+        """
+        hessian = super().expected_hessian(theta, columns)
+        b = theta[:columns]
+        length = float(np.linalg.norm(b))
+        if length > 0:
+            z = np.linspace(-8, 8, 1601)
+            p = scipy.special.expit(min(length, _LONGEST) * z)
+            slopes = p * (1 - p) * np.exp(-(z**2) / 2)
+            ratio = np.sum(slopes * z**2) / np.sum(slopes)
+            hessian[:columns, :columns] -= (1 - ratio) * np.outer(b / length, b / length)
+        return hessian
 
     def _bound(self) -> float:
         return math.sqrt(2)
