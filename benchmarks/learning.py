@@ -157,14 +157,14 @@ def worse_than_constant(share: float) -> str:
 # --- simulations --------------------------------------------------------------------------------------------
 
 
-def learner(loss: str, d: int, budget: str, bounds: float | None) -> Any:
+def learner(loss: str, d: int, budget: str, bounds: float | None, seed: int | None = None) -> Any:
     """An estimator of plain columns, or with private scaling of columns in [-bounds, bounds]."""
     names = [f"x{j}" for j in range(d)]
     features: Any = names if bounds is None else dict.fromkeys(names, (-bounds, bounds))
     if loss == "logistic":
-        return LDPASGDClassifier(features=features, budget=budget)
+        return LDPASGDClassifier(features=features, budget=budget, seed=seed)
     target = None if bounds is None else (-4 * bounds, 4 * bounds)
-    return LDPASGDRegressor(features=features, target=target, budget=budget)
+    return LDPASGDRegressor(features=features, target=target, budget=budget, seed=seed)
 
 
 def information_bound(d: int, epsilon: float) -> float:
@@ -268,18 +268,20 @@ def errors(share: float) -> Iterator[list[str]]:
         yield [loss, str(d), budget, said, *measured]
 
 
-def covered(loss: str, d: int, budget: str, bounds: float | None, n: int, draws: int) -> tuple[float, float, float]:
+def covered(
+    loss: str, d: int, budget: str, bounds: float | None, n: int, draws: int, seeded: bool = False
+) -> tuple[float, float, float]:
     """The share of the settled 95 % intervals that cover theta*, its standard error, and the share that are settled.
 
     The first two are NaN if none is settled. Intervals of one draw of n records are not independent: the error is that
     of the mean over draws. "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or
-    not at all.
+    not at all. If `seeded`, the noise is the same in every run.
     """
     simulation = Simulation(loss, d)
     hits, counts = np.zeros((2, draws))
     for draw in range(draws):
         X, y = simulation.draw(n, 500 + draw)
-        model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds)
+        model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds, draw if seeded else None)
         amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
         model.learn_arrays(X if bounds is None else np.clip(X / bounds, -1, 1), y, amounts)
         low, high = model.interval().T

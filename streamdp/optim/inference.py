@@ -25,9 +25,9 @@ the mixture over k, which is wide if k may be small.
 
 Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_hessian`): Huber's scale has less
 than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
-stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of parameter
-i has a k proportional to 1/(H^-1)_ii, and it understates the variance of the average by (H^-2)_ii/(H^-1)_ii^2, which is
-1 if H is diagonal.
+stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of
+parameter i has a k proportional to 1/(H^-1)_ii, and it understates the variance of the average by the factor
+(H^-2)_ii/(H^-1)_ii^2, which is 1 if H is diagonal.
 
 Slow directions of the records, as with correlated columns, show in the paths: if these are correlated by more than
 chance, they share directions of small curvature. Let G be the covariance of the paths. The same ratio is 1 + sum over j
@@ -204,7 +204,7 @@ def _posterior(
 
 
 def _laws(place: np.ndarray) -> np.ndarray:
-    """The laws of ln k (laws, grid): a mean for each point of the grid and a spread, for the places of the grid's ln k."""
+    """The laws of ln k (laws, grid): each has a mean on the grid and a spread. `place` is where the points are for them."""
     grid = np.log(_TIMES)
     laws = np.concatenate([np.exp(-(((place - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
     laws /= np.maximum(laws.sum(axis=1, keepdims=True), 1e-9)

@@ -66,7 +66,7 @@ class AveragedLearner(LDPLearner):
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
         units = np.stack([self._original(unit) - zero for unit in np.eye(d)])
         noise = np.sum(units**2, axis=0) * (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
-        hessian = self._loss.expected_hessian((arrays.state[1] - zero) / np.diagonal(units), p)
+        hessian = self._loss.expected_hessian(np.linalg.solve(units.T, arrays.state[1] - zero), p)
         limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, hessian, level)
         if not np.isnan(times).all():
             times = np.minimum(times, np.nanmedian(times))  # no interval before half of the parameters have one

@@ -13,6 +13,7 @@ from streamdp.optim.losses.base import Loss, check_classes
 
 _LONGEST = 10.0  # longer coefficients separate the classes, and most of their length is noise
 
+
 @dataclass(frozen=True, kw_only=True)
 class Logistic(Loss):
     """l(u) = log(1 + e^u) - y u, y in {0, 1}.
@@ -42,18 +43,20 @@ class Logistic(Loss):
     def expected_hessian(self, theta: np.ndarray, columns: int) -> np.ndarray:
         """See `Loss.expected_hessian`.
 
-        With Z standard normal, h the slope of the sigmoid and l the length of the coefficients b, the curvature is
-        E[h(lZ) Z^2] along b and E h(lZ) across: the ratio falls from 1 to .35 at l = sqrt(5) and .02 at `_LONGEST`.
+        With Z standard normal, l the length of the coefficients b, b_0 the intercept and h the slope of the sigmoid at
+        l Z + b_0, it is E h across b, E[h Z^2] along b, and E[h Z] between this direction and the intercept.
         """
         hessian = super().expected_hessian(theta, columns)
-        b = theta[:columns]
+        b, intercept = theta[:columns], theta[columns:].sum()  # 0 if there is none
         length = float(np.linalg.norm(b))
         if length > 0:
-            z = np.linspace(-8, 8, 1601)
-            p = scipy.special.expit(min(length, _LONGEST) * z)
+            z, along = np.linspace(-8, 8, 1601), b / length
+            p = scipy.special.expit(min(length, _LONGEST) * z + np.clip(intercept, -_LONGEST, _LONGEST))
             slopes = p * (1 - p) * np.exp(-(z**2) / 2)
-            ratio = np.sum(slopes * z**2) / np.sum(slopes)
-            hessian[:columns, :columns] -= (1 - ratio) * np.outer(b / length, b / length)
+            slopes /= slopes.sum()
+            hessian[:columns, :columns] += (slopes @ z**2 - 1) * np.outer(along, along)
+            hessian[:columns, columns:] += slopes @ z * along[:, None]
+            hessian[columns:, :columns] += slopes @ z * along
         return hessian
 
     def _bound(self) -> float:
