@@ -23,7 +23,7 @@ model, which is 1 with a prior probability of a half: it is unknown for records 
 counts records, and smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of
 the mixture over k, which is wide if k may be small.
 
-Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_hessian`): Huber's scale has less
+Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_inverses`): Huber's scale has less
 than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
 stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of
 parameter i has a k proportional to 1/(H^-1)_ii, and it understates the variance of the average by the factor
@@ -71,7 +71,7 @@ _ELSEWHERE = 1 / 30
 
 
 def path_intervals(
-    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, hessian: np.ndarray, level: float
+    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, inverses: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The confidence limits of theta*, NaN where not settled, and for how many relaxation times each parameter moved.
 
@@ -85,8 +85,8 @@ def path_intervals(
         alpha.
     noise
         (d,) positive: theta's variance by noise in a short time dT is noise T^(-2 alpha) dT.
-    hessian
-        (d, d) positive definite: the shape of the Hessian that is expected, up to a factor.
+    inverses
+        (2, d) positive: the diagonals of H^-1 and H^-2 that are expected, H the Hessian up to a factor.
     level
         The confidence, above 0 and below 1.
 
@@ -109,12 +109,11 @@ def path_intervals(
     centres, errors, squares, constants = (
         np.stack([fit.numbers[i] for fit in fits])[which, :, columns].T for i in range(4)
     )
-    inverse = np.linalg.inv(hessian)
-    slowness = np.diagonal(inverse)[moving]
-    weights, factors = _posterior(squares, constants, len(lengths), -np.log(slowness))
+    first, second = inverses[:, moving]
+    weights, factors = _posterior(squares, constants, len(lengths), -np.log(first))
     centre = np.sum(weights * centres, axis=0)
     shared = 1 + _shared_variance(paths, lengths, [fits[i] for i in which], weights)
-    slow = np.sqrt(np.maximum(shared, np.sum(inverse**2, axis=0)[moving] / slowness**2))
+    slow = np.sqrt(np.maximum(shared, second / first**2))
     ends_of = [_quantile(weights, centres, errors * np.sqrt(factors), p) for p in ((1 - level) / 2, (1 + level) / 2)]
     found = (centre + slow * (np.column_stack(ends_of).T - centre)).T * np.sqrt(noise[moving])[:, None]
     doubtful = weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT
@@ -204,7 +203,7 @@ def _posterior(
 
 
 def _laws(place: np.ndarray) -> np.ndarray:
-    """The laws of ln k (laws, grid): each has a mean on the grid and a spread. `place` is where the points are for them."""
+    """The laws of ln k (laws, grid): each has a mean on the grid and a spread. `place` is where the points now are."""
     grid = np.log(_TIMES)
     laws = np.concatenate([np.exp(-(((place - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
     laws /= np.maximum(laws.sum(axis=1, keepdims=True), 1e-9)

@@ -64,10 +64,12 @@ class AveragedLearner(LDPLearner):
         ends = np.full(d, arrays.clock[k.TOTAL] + spec[loops.OFFSET])
         self._blocks(ends)[:, :p] -= arrays.frame[:p, k.SHRUNK]
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
-        units = np.stack([self._original(unit) - zero for unit in np.eye(d)])
-        noise = np.sum(units**2, axis=0) * (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
-        hessian = self._loss.expected_hessian(np.linalg.solve(units.T, arrays.state[1] - zero), p)
-        limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, hessian, level)
+        noise = sum((self._original(unit) - zero) ** 2 for unit in np.eye(d))
+        noise *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
+        theta = np.empty(d)
+        k.inward(arrays, arrays.state[1], theta)
+        inverses = self._loss.expected_inverses(theta, p)
+        limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, inverses, level)
         if not np.isnan(times).all():
             times = np.minimum(times, np.nanmedian(times))  # no interval before half of the parameters have one
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))

@@ -137,8 +137,10 @@ class Loss:
         """
         return np.zeros(d)
 
-    def expected_hessian(self, theta: np.ndarray, columns: int) -> np.ndarray:
-        """The shape (d, d) of the Hessian at theta, up to a factor, for columns that are normal and independent.
+    def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
+        """The diagonals (2, d) of H^-1 and H^-2, H the Hessian at theta up to a factor.
+
+        Columns are expected to be normal and independent, and the weight of a record not to depend on it.
 
         Parameters
         ----------
@@ -147,7 +149,7 @@ class Loss:
         columns
             The number of columns, without the intercept.
         """
-        return np.eye(len(theta))
+        return np.ones((2, len(theta)))
 
     def spec(self) -> np.ndarray:
         """The description of this loss for the compiled loops: (`loops.SPEC`,) float."""

@@ -40,24 +40,26 @@ class Logistic(Loss):
         """See `Loss.check_targets`."""
         check_classes(y, 2)
 
-    def expected_hessian(self, theta: np.ndarray, columns: int) -> np.ndarray:
-        """See `Loss.expected_hessian`.
+    def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
+        """See `Loss.expected_inverses`.
 
         With Z standard normal, l the length of the coefficients b, b_0 the intercept and h the slope of the sigmoid at
-        l Z + b_0, it is E h across b, E[h Z^2] along b, and E[h Z] between this direction and the intercept.
+        l Z + b_0, H is E h across b, E[h Z^2] along b, and E[h Z] between this direction and the intercept.
         """
-        hessian = super().expected_hessian(theta, columns)
-        b, intercept = theta[:columns], theta[columns:].sum()  # 0 if there is none
+        inverses = super().expected_inverses(theta, columns)
+        b, intercept = theta[:columns], theta[columns:]
         length = float(np.linalg.norm(b))
         if length > 0:
-            z, along = np.linspace(-8, 8, 1601), b / length
-            p = scipy.special.expit(min(length, _LONGEST) * z + np.clip(intercept, -_LONGEST, _LONGEST))
+            z, offset = np.linspace(-8, 8, 1601), np.clip(intercept.sum(), -_LONGEST, _LONGEST)
+            p = scipy.special.expit(min(length, _LONGEST) * z + offset)
             slopes = p * (1 - p) * np.exp(-(z**2) / 2)
-            slopes /= slopes.sum()
-            hessian[:columns, :columns] += (slopes @ z**2 - 1) * np.outer(along, along)
-            hessian[:columns, columns:] += slopes @ z * along[:, None]
-            hessian[columns:, :columns] += slopes @ z * along
-        return hessian
+            moments = np.vander(z, 3).T @ slopes / slopes.sum()
+            both = np.array([[moments[0], moments[1]], [moments[1], 1.0]])
+            inverse = np.linalg.inv(both if len(intercept) else both[:1, :1])
+            for diagonal, block in zip(inverses, (inverse, inverse @ inverse), strict=True):
+                diagonal[:columns] += (block[0, 0] - 1) * (b / length) ** 2
+                diagonal[columns:] = block[-1, -1]
+        return inverses
 
     def _bound(self) -> float:
         return math.sqrt(2)
