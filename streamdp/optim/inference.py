@@ -38,7 +38,7 @@ of the larger of both ratios.
 Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
 one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if this is so
 for more than half of the parameters: the others were selected because their paths turned by chance, and intervals of
-selected paths are false. All are NaN too if the clock moved by less than `_SHORTEST`, the information of as many
+selected paths are false. All are NaN too if the clock moved by less than `SHORTEST`, the information of as many
 gradients without noise, because the first steps are long.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
@@ -63,7 +63,8 @@ from streamdp.errors import ConfigError
 SEGMENTS = 32
 LEAST_TIMES, MOST_DOUBT, MOST_DOUBTFUL = 2.0, 0.2, 0.5
 SETTLED_TIMES = 4.0
-_FEWEST, _SHORTEST = 12, 200.0
+SHORTEST = 200.0
+_FEWEST = 12
 _TIMES = np.geomspace(0.3, 300, 40)
 _SPREADS = (0.1, 0.3, 0.6)
 _FACTORS = 2.0 ** np.arange(-8, 7)
@@ -119,7 +120,7 @@ def path_intervals(
     doubtful = weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT
     found[doubtful] = np.nan
     times[moving] = np.exp(np.log(_TIMES) @ weights)
-    if lengths.sum() >= _SHORTEST and doubtful.mean() <= MOST_DOUBTFUL:
+    if lengths.sum() >= SHORTEST and doubtful.mean() <= MOST_DOUBTFUL:
         limits[moving] = found
     return limits, times
 

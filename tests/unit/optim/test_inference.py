@@ -304,6 +304,7 @@ def test_without_an_intercept_or_coefficients_the_shape_is_simpler() -> None:
 )
 def test_campaign_coverage(case: tuple[str, int, str, float | None], least: float) -> None:
     """Seeds are fixed, so that the shares are always the same: they do not fail by chance."""
-    inside, _, settled = covered(*case, 100_000, draws=100, seeded=True)
+    inside, _, width, settled = covered(*case, 100_000, draws=100, seeded=True)
     assert settled > least
     assert 0.935 <= inside <= 0.985
+    assert 1.0 < width < 1.4
