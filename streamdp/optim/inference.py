@@ -17,11 +17,10 @@ what remains is known (restricted likelihood).
 All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
 that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
 model are drawn from one law: ln k less what the loss expects of it (below) is normal, with an unknown mean and spread,
-and one in thirty is from anywhere in the grid. A priori the square root of the shared relaxation time 1/k is uniform,
-which is sceptical: slow is likelier than the likelihood alone says. The noise is known up to one factor of the
-model, which is 1 with a prior probability of a half: it is unknown for records with budgets of their own if the clock
-counts records, and smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of
-the mixture over k, which is wide if k may be small.
+and one in thirty is from anywhere in the grid. The noise is known up to one factor of the model, which is 1 with a
+prior probability of a half: it is unknown for records with budgets of their own if the clock counts records, and
+smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of the mixture over k,
+which is wide if k may be small.
 
 Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_inverses`): Huber's scale has less
 than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
@@ -61,8 +60,8 @@ import numpy as np
 from streamdp.errors import ConfigError
 
 SEGMENTS = 32
-LEAST_TIMES, MOST_DOUBT, MOST_DOUBTFUL = 2.0, 0.2, 0.5
-SETTLED_TIMES = 4.0
+LEAST_TIMES, MOST_DOUBT, MOST_DOUBTFUL = 2.0, 0.1, 0.5
+SETTLED_TIMES = 5.0
 SHORTEST = 200.0
 _FEWEST = 12
 _TIMES = np.geomspace(0.3, 300, 40)
@@ -186,7 +185,6 @@ def _posterior(
     grid = np.log(_TIMES)
     steps, kind = np.unique(np.rint(expected / (grid[1] - grid[0])), return_inverse=True)
     laws = np.stack([_laws(grid - step * (grid[1] - grid[0])) for step in steps])
-    prior = -np.tile(grid / 2, len(_SPREADS))
     evidences, likelihoods = [], []
     for factor in _FACTORS:
         logs = constants - squares / (2 * factor) - (count - 1) / 2 * math.log(factor)
@@ -194,7 +192,7 @@ def _posterior(
         likelihood = np.exp(logs - top)
         evidence = np.einsum("dlg,gd->ld", laws[kind], likelihood)
         believed = 0.5 if factor == 1 else 0.5 / (len(_FACTORS) - 1)
-        evidences.append(np.log(evidence).sum(axis=1) + prior + top.sum() + math.log(believed))
+        evidences.append(np.log(evidence).sum(axis=1) + top.sum() + math.log(believed))
         likelihoods.append((likelihood, evidence))
     best = int(np.argmax([np.logaddexp.reduce(e) for e in evidences]))
     (likelihood, evidence), shared = likelihoods[best], evidences[best]
