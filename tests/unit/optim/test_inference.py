@@ -291,6 +291,26 @@ def test_without_an_intercept_or_coefficients_the_shape_is_simpler() -> None:
     assert np.isfinite(loss.expected_inverses(np.full(4, 1e100), 3)).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("records", ["heavy tails", "correlated columns"])
+def test_records_of_another_shape_than_expected_are_covered(records: str) -> None:
+    """Huber's scale with residuals of Student's law, and columns that are correlated by .5; seeds are fixed."""
+    d, inside = 5, []
+    for draw in range(40):
+        rng = np.random.default_rng(draw)
+        X, noise = rng.normal(size=(100_000, d)), 2 * rng.normal(size=100_000)
+        if records == "heavy tails":
+            noise = 2 * rng.standard_t(3, size=len(X))
+        else:
+            X = (X + rng.normal(size=(len(X), 1))) / math.sqrt(2)
+        model = LDPASGDRegressor(features=[f"x{j}" for j in range(d)], budget="eps=4", seed=draw)
+        model.learn_arrays(X, X.sum(axis=1) + 1 + noise)
+        low, high = model.interval()[:-1].T  # without the scale, which depends on the law
+        inside.extend(((low <= 1) & (high >= 1))[~np.isnan(low)])
+    assert len(inside) > 200
+    assert 0.92 < np.mean(inside) < 0.98
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize(
     ("case", "least"),
