@@ -38,13 +38,15 @@ Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MO
 one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if this is so
 for more than half of the parameters: the others were selected because their paths turned by chance, and intervals of
 selected paths are false. All are NaN too if the clock moved by less than `SHORTEST`, the information of as many
-gradients without noise, because the first steps are long.
+gradients without noise, because the first steps are long. What remains: where few models settle, those that do were
+selected by chance, and less than the said share of their intervals covers. A theta that happens not to move in a slow
+direction looks settled, and nothing in its path tells it.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
 Analysis 2009, for the restricted likelihood of slow processes; Chen, Lee, Tong and Zhang, "Statistical inference for
-model parameters in stochastic gradient descent", Annals of Statistics 2020, for batches of iterates. The prior, the
-limits of doubt and the shares were chosen by measurement; `benchmarks/learning.md` has the coverage.
+model parameters in stochastic gradient descent", Annals of Statistics 2020, for batches of iterates. The law of k,
+the limits of doubt and the shares were chosen by measurement; `benchmarks/learning.md` has the coverage.
 
 Assumption. The steps are eta T^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1).
 
