@@ -30,9 +30,9 @@ parameter i has a k proportional to 1/(H^-1)_ii, and it understates the variance
 
 Slow directions of the records, as with correlated columns, show in the paths: if these are correlated by more than
 chance, they share directions of small curvature. Let G be the covariance of the paths. The same ratio is 1 + sum over j
-of G_ij^2/G_ii^2. From it is taken what independent paths would have by chance, and the rest is averaged over all
-parameters, because that of one parameter is mostly chance. The limits of parameter i are moved apart by the square root
-of the larger of both ratios.
+of G_ij^2/G_ii^2. From it is taken what independent paths would have by chance, and it is at least the mean over all
+parameters. The limits of parameter i are moved apart by the square root of the larger of both ratios. Pairs of columns
+that are strongly correlated are only partly covered: their slow direction shows too little in two paths of many.
 
 Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
 one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if this is so
@@ -211,8 +211,8 @@ def _laws(place: np.ndarray) -> np.ndarray:
     return (1 - _ELSEWHERE) * laws + _ELSEWHERE / len(grid)
 
 
-def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], weights: np.ndarray) -> float:
-    """The sum over j of G_ij^2/G_ii^2, less that of independent paths, in the mean over i: at least 0."""
+def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], weights: np.ndarray) -> np.ndarray:
+    """The sum over j of G_ij^2/G_ii^2 that is not by chance: (d,), at least 0."""
     places = np.rint(np.arange(len(_TIMES)) @ weights).astype(int)
     kinds, kind = np.unique(np.column_stack([[fit.end for fit in fits], places]), axis=0, return_inverse=True)
     first = [int(np.flatnonzero(kind == i)[0]) for i in range(len(kinds))]
@@ -227,7 +227,8 @@ def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], w
     own = np.sum(moved**2, axis=0)
     excess = (moved.T @ moved / own) ** 2 - chance[kind][:, kind] * own[:, None] / own
     np.fill_diagonal(excess, 0.0)
-    return max(float(excess.sum()) / len(own), 0.0)
+    sums: np.ndarray = excess.sum(axis=0)
+    return np.maximum(sums, max(float(sums.mean()), 0.0))
 
 
 def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:
