@@ -227,8 +227,9 @@ def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], w
     own = np.sum(moved**2, axis=0)
     excess = (moved.T @ moved / own) ** 2 - chance[kind][:, kind] * own[:, None] / own
     np.fill_diagonal(excess, 0.0)
-    sums: np.ndarray = excess.sum(axis=0)
-    return np.maximum(sums, max(float(sums.mean()), 0.0))
+    sums = excess.sum(axis=0)
+    out: np.ndarray = np.maximum(sums, max(float(sums.mean()), 0.0))
+    return out
 
 
 def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:
