@@ -157,14 +157,14 @@ def worse_than_constant(share: float) -> str:
 # --- simulations --------------------------------------------------------------------------------------------
 
 
-def learner(loss: str, d: int, budget: str, bounds: float | None) -> Any:
+def learner(loss: str, d: int, budget: str, bounds: float | None, seed: int | None = None) -> Any:
     """An estimator of plain columns, or with private scaling of columns in [-bounds, bounds]."""
     names = [f"x{j}" for j in range(d)]
     features: Any = names if bounds is None else dict.fromkeys(names, (-bounds, bounds))
     if loss == "logistic":
-        return LDPASGDClassifier(features=features, budget=budget)
+        return LDPASGDClassifier(features=features, budget=budget, seed=seed)
     target = None if bounds is None else (-4 * bounds, 4 * bounds)
-    return LDPASGDRegressor(features=features, target=target, budget=budget)
+    return LDPASGDRegressor(features=features, target=target, budget=budget, seed=seed)
 
 
 def information_bound(d: int, epsilon: float) -> float:
@@ -268,28 +268,36 @@ def errors(share: float) -> Iterator[list[str]]:
         yield [loss, str(d), budget, said, *measured]
 
 
-def covered(loss: str, d: int, budget: str, bounds: float | None, n: int, draws: int) -> tuple[float, float, float]:
-    """The share of the settled 95 % intervals that cover theta*, its standard error, and the share that are settled.
+def covered(
+    loss: str, d: int, budget: str, bounds: float | None, n: int, draws: int, seeded: bool = False
+) -> tuple[float, float, float, float]:
+    """The share of the settled 95 % intervals that cover theta*, its standard error, their width, the share settled.
 
-    The first two are NaN if none is settled. Intervals of one draw of n records are not independent: the error is that
-    of the mean over draws. "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or
-    not at all.
+    The first three are NaN if none is settled. Intervals of one draw of n records are not independent: the error is
+    that of the mean over draws. The width is the standard error of the middle interval, which is its length over 2
+    times 1.96, over the root of the mean squared error of the intervals' middles: that of all parameters together.
+    "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or not at all. If `seeded`,
+    the noise is the same in every run.
     """
     simulation = Simulation(loss, d)
     hits, counts = np.zeros((2, draws))
+    offs, halves = np.zeros((2, draws, len(simulation.truth)))
     for draw in range(draws):
         X, y = simulation.draw(n, 500 + draw)
-        model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds)
+        model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds, draw if seeded else None)
         amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
         model.learn_arrays(X if bounds is None else np.clip(X / bounds, -1, 1), y, amounts)
         low, high = model.interval().T
         hits[draw] = np.count_nonzero((low <= simulation.truth) & (simulation.truth <= high))
         counts[draw] = np.count_nonzero(~np.isnan(low))
+        offs[draw], halves[draw] = (low + high) / 2 - simulation.truth, (high - low) / 2
     settled = float(counts.mean()) / len(simulation.truth)
     if not settled:
-        return float("nan"), float("nan"), 0.0
+        return float("nan"), float("nan"), float("nan"), 0.0
     share = float(hits.sum() / counts.sum())
-    return share, float(np.sqrt(np.sum((hits - share * counts) ** 2)) / counts.sum()), settled
+    error = float(np.sqrt(np.sum((hits - share * counts) ** 2)) / counts.sum())
+    ratios = np.ma.masked_invalid(halves) / np.ma.sqrt(np.ma.mean(np.ma.masked_invalid(offs) ** 2, axis=0))
+    return share, error, float(np.ma.median(ratios)) / 1.96, settled
 
 
 def coverage(share: float) -> Iterator[list[str]]:
@@ -299,11 +307,13 @@ def coverage(share: float) -> Iterator[list[str]]:
     draws = {(None, 100_000): 200, (3.0, 100_000): 60, (None, 300_000): 60, (None, 1_000_000): 40}
     cases = [(*case, max(4, int(share * draws[case[3:]]))) for case in [*many, *more]]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        for case, (inside, error, settled) in zip(cases, pool.map(covered, *zip(*cases, strict=True)), strict=True):
+        for case, (inside, error, width, settled) in zip(
+            cases, pool.map(covered, *zip(*cases, strict=True)), strict=True
+        ):
             loss, d, budget, bounds, n, count = case
-            held = "" if np.isnan(inside) else f"{100 * inside:.1f} ± {100 * error:.1f} %"
+            held = ["", ""] if np.isnan(inside) else [f"{100 * inside:.1f} ± {100 * error:.1f} %", f"{width:.2f}"]
             scaling = "none" if bounds is None else "private"
-            yield [loss, str(d), budget, scaling, f"{n:,}", str(count), f"{100 * settled:.0f} %", held]
+            yield [loss, str(d), budget, scaling, f"{n:,}", str(count), f"{100 * settled:.0f} %", *held]
 
 
 def log_losses(model: Any, X: np.ndarray, y: np.ndarray) -> list[float]:
@@ -368,10 +378,11 @@ def simulations_section(share: float) -> str:
 
 def intervals_section(share: float) -> str:
     """The table of intervals, with its heading."""
-    head = ["loss", "features", "budget", "scaling", "records", "draws", "settled", "covered"]
+    head = ["loss", "features", "budget", "scaling", "records", "draws", "settled", "covered", "width"]
     return (
         "## Intervals\n\nShare of the parameters that have a 95 % interval, because they are settled, and the share of "
-        "these intervals that cover the truth, with its standard error over draws of records and noise.\n\n"
+        "these intervals that cover the truth, with its standard error over draws of records and noise. Width: the "
+        "standard error that the middle interval says, over the root of the mean squared error that it has.\n\n"
         f"{table(head, list(coverage(share)))}"
     )
 

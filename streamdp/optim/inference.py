@@ -16,30 +16,37 @@ what remains is known (restricted likelihood).
 
 All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
 that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
-model are drawn from one law: ln k is normal, with an unknown mean and spread, and one in ten is from anywhere in the
-grid. A priori the shared relaxation time 1/k is uniform: a sceptical choice. The noise is known up to one factor of the
-model, which is 1 with a prior probability of a half: it is unknown for records with budgets of their own if the clock
-counts records, and smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of
-the mixture over k, which is wide if k may be small.
+model are drawn from one law: ln k less what the loss expects of it (below) is normal, with an unknown mean and spread,
+and one in thirty is from anywhere in the grid. The noise is known up to one factor of the model, which is 1 with a
+prior probability of a half: it is unknown for records with budgets of their own if the clock counts records, and
+smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of the mixture over k,
+which is wide if k may be small.
 
-Slow directions. If the paths of parameters are correlated by more than chance, they share directions of small
-curvature, of which each path shows a little. Let G be the covariance of the paths. The variance of the average is
-proportional to the diagonal of G^2 and not to the squared diagonal of G, so that the limits of parameter i are moved
-apart by the square root of 1 + sum over j of G_ij^2/G_ii^2, less `_CHANCE` times what independent paths would have.
-With the whole of it intervals of models with slow directions are too short: such paths seem to have more memory than
-most of their directions have, and so chance is overrated.
+Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_inverses`): Huber's scale has less
+than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
+stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of
+parameter i has a k proportional to 1/(H^-1)_ii, and it understates the variance of the average by the factor
+(H^-2)_ii/(H^-1)_ii^2, which is 1 if H is diagonal.
+
+Slow directions of the records, as with correlated columns, show in the paths: if these are correlated by more than
+chance, they share directions of small curvature. Let G be the covariance of the paths. The same ratio is 1 + sum over j
+of G_ij^2/G_ii^2. From it is taken what independent paths would have by chance, and it is at least the mean over all
+parameters. The limits of parameter i are moved apart by the square root of the larger of both ratios. Pairs of columns
+that are strongly correlated are only partly covered: their slow direction shows too little in two paths of many.
 
 Not settled. The limits are NaN if k < `LEAST_TIMES` has a probability above `MOST_DOUBT`: then theta may have moved in
 one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if this is so
 for more than half of the parameters: the others were selected because their paths turned by chance, and intervals of
-selected paths are false. All are NaN too if the clock moved by less than `_SHORTEST`, the information of as many
-gradients without noise, because the first steps are long.
+selected paths are false. All are NaN too if the clock moved by less than `SHORTEST`, the information of as many
+gradients without noise, because the first steps are long. What remains: where few models settle, those that do were
+selected by chance, and less than the said share of their intervals covers. A theta that happens not to move in a slow
+direction looks settled, and nothing in its path tells it.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
 Analysis 2009, for the restricted likelihood of slow processes; Chen, Lee, Tong and Zhang, "Statistical inference for
-model parameters in stochastic gradient descent", Annals of Statistics 2020, for batches of iterates. The prior, the
-limits of doubt and the shares were chosen by measurement; `benchmarks/learning.md` has the coverage.
+model parameters in stochastic gradient descent", Annals of Statistics 2020, for batches of iterates. The law of k,
+the limits of doubt and the shares were chosen by measurement; `benchmarks/learning.md` has the coverage.
 
 Assumption. The steps are eta T^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1).
 
@@ -55,18 +62,18 @@ import numpy as np
 from streamdp.errors import ConfigError
 
 SEGMENTS = 32
-LEAST_TIMES, MOST_DOUBT, MOST_DOUBTFUL = 2.0, 0.2, 0.5
-SETTLED_TIMES = 6.0
-_FEWEST, _SHORTEST = 12, 200.0
+LEAST_TIMES, MOST_DOUBT, MOST_DOUBTFUL = 2.0, 0.1, 0.5
+SETTLED_TIMES = 5.0
+SHORTEST = 200.0
+_FEWEST = 12
 _TIMES = np.geomspace(0.3, 300, 40)
-_SPREADS = (0.1, 0.3, 0.6, 1.2)
+_SPREADS = (0.1, 0.3, 0.6)
 _FACTORS = 2.0 ** np.arange(-8, 7)
-_ELSEWHERE = 0.1
-_CHANCE = 0.4
+_ELSEWHERE = 1 / 30
 
 
 def path_intervals(
-    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, level: float
+    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, inverses: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The confidence limits of theta*, NaN where not settled, and for how many relaxation times each parameter moved.
 
@@ -80,6 +87,8 @@ def path_intervals(
         alpha.
     noise
         (d,) positive: theta's variance by noise in a short time dT is noise T^(-2 alpha) dT.
+    inverses
+        (2, d) positive: the diagonals of H^-1 and H^-2 that are expected, H the Hessian up to a factor.
     level
         The confidence, above 0 and below 1.
 
@@ -102,15 +111,17 @@ def path_intervals(
     centres, errors, squares, constants = (
         np.stack([fit.numbers[i] for fit in fits])[which, :, columns].T for i in range(4)
     )
-    weights, factors = _posterior(squares, constants, len(lengths))
+    first, second = inverses[:, moving]
+    weights, factors = _posterior(squares, constants, len(lengths), -np.log(first))
     centre = np.sum(weights * centres, axis=0)
-    slow = np.sqrt(1 + _shared_variance(paths, lengths, [fits[i] for i in which], weights))
+    shared = 1 + _shared_variance(paths, lengths, [fits[i] for i in which], weights)
+    slow = np.sqrt(np.maximum(shared, second / first**2))
     ends_of = [_quantile(weights, centres, errors * np.sqrt(factors), p) for p in ((1 - level) / 2, (1 + level) / 2)]
     found = (centre + slow * (np.column_stack(ends_of).T - centre)).T * np.sqrt(noise[moving])[:, None]
     doubtful = weights[_TIMES < LEAST_TIMES].sum(axis=0) > MOST_DOUBT
     found[doubtful] = np.nan
     times[moving] = np.exp(np.log(_TIMES) @ weights)
-    if lengths.sum() >= _SHORTEST and doubtful.mean() <= MOST_DOUBTFUL:
+    if lengths.sum() >= SHORTEST and doubtful.mean() <= MOST_DOUBTFUL:
         limits[moving] = found
     return limits, times
 
@@ -166,31 +177,42 @@ def _covariance(edges: np.ndarray, decay: float) -> np.ndarray:
     return out
 
 
-def _posterior(squares: np.ndarray, constants: np.ndarray, count: int) -> tuple[np.ndarray, float]:
-    """The posterior (grid, d) of k of each parameter, and the likeliest factor of the noise."""
+def _posterior(
+    squares: np.ndarray, constants: np.ndarray, count: int, expected: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """The posterior (grid, d) of k of each parameter, and the likeliest factor of the noise.
+
+    `expected` (d,) are the expected differences of ln k, which are rounded to steps of the grid.
+    """
     grid = np.log(_TIMES)
-    laws = np.concatenate([np.exp(-(((grid - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
-    laws /= laws.sum(axis=1, keepdims=True)
-    laws = (1 - _ELSEWHERE) * laws + _ELSEWHERE / len(grid)
-    prior = -np.tile(grid, len(_SPREADS))
+    steps, kind = np.unique(np.rint(expected / (grid[1] - grid[0])), return_inverse=True)
+    laws = np.stack([_laws(grid - step * (grid[1] - grid[0])) for step in steps])
     evidences, likelihoods = [], []
     for factor in _FACTORS:
         logs = constants - squares / (2 * factor) - (count - 1) / 2 * math.log(factor)
         top = logs.max(axis=0)
         likelihood = np.exp(logs - top)
-        evidence = laws @ likelihood
+        evidence = np.einsum("dlg,gd->ld", laws[kind], likelihood)
         believed = 0.5 if factor == 1 else 0.5 / (len(_FACTORS) - 1)
-        evidences.append(np.log(evidence).sum(axis=1) + prior + top.sum() + math.log(believed))
+        evidences.append(np.log(evidence).sum(axis=1) + top.sum() + math.log(believed))
         likelihoods.append((likelihood, evidence))
     best = int(np.argmax([np.logaddexp.reduce(e) for e in evidences]))
     (likelihood, evidence), shared = likelihoods[best], evidences[best]
     shared = np.exp(shared - shared.max())
-    weights = likelihood * (laws.T @ (shared[:, None] / evidence))
+    weights = likelihood * np.einsum("dlg,ld->gd", laws[kind], shared[:, None] / evidence)
     return weights / weights.sum(axis=0), float(_FACTORS[best])
 
 
+def _laws(place: np.ndarray) -> np.ndarray:
+    """The laws of ln k (laws, grid): each has a mean on the grid and a spread. `place` is where the points now are."""
+    grid = np.log(_TIMES)
+    laws = np.concatenate([np.exp(-(((place - grid[:, None]) / spread) ** 2) / 2) for spread in _SPREADS])
+    laws /= np.maximum(laws.sum(axis=1, keepdims=True), 1e-9)
+    return (1 - _ELSEWHERE) * laws + _ELSEWHERE / len(grid)
+
+
 def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], weights: np.ndarray) -> np.ndarray:
-    """The sum over j of G_ij^2/G_ii^2, less a share of what independent paths would have: (d,), at least 0."""
+    """The sum over j of G_ij^2/G_ii^2 that is not by chance: (d,), at least 0."""
     places = np.rint(np.arange(len(_TIMES)) @ weights).astype(int)
     kinds, kind = np.unique(np.column_stack([[fit.end for fit in fits], places]), axis=0, return_inverse=True)
     first = [int(np.flatnonzero(kind == i)[0]) for i in range(len(kinds))]
@@ -203,11 +225,10 @@ def _shared_variance(paths: np.ndarray, lengths: np.ndarray, fits: list[_Fit], w
     chance = flat @ flat.T
     moved = centred @ paths * roots.T
     own = np.sum(moved**2, axis=0)
-    out = np.empty(len(own))
-    for i, path in enumerate(moved.T):
-        excess = (path @ moved / own[i]) ** 2 - _CHANCE * chance[kind[i], kind] * own / own[i]
-        excess[i] = 0.0
-        out[i] = max(excess.sum(), 0.0)
+    excess = (moved.T @ moved / own) ** 2 - chance[kind][:, kind] * own[:, None] / own
+    np.fill_diagonal(excess, 0.0)
+    sums = excess.sum(axis=0)
+    out: np.ndarray = np.maximum(sums, max(float(sums.mean()), 0.0))
     return out
 
 

@@ -8,7 +8,7 @@ from streamdp.errors import NotAvailableError
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops
-from streamdp.optim.inference import SETTLED_TIMES, path_intervals
+from streamdp.optim.inference import SETTLED_TIMES, SHORTEST, path_intervals
 from streamdp.privacy import samplers
 
 
@@ -37,7 +37,8 @@ class AveragedLearner(LDPLearner):
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha), and
-        most parameters that moved for `inference.SETTLED_TIMES` have an interval if half of the others did so too.
+        most parameters that moved for `inference.SETTLED_TIMES` have an interval if half of the others did so too, and
+        the clock moved by `inference.SHORTEST`.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -66,8 +67,12 @@ class AveragedLearner(LDPLearner):
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
         noise = sum((self._original(unit) - zero) ** 2 for unit in np.eye(d))
         noise *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
-        limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, level)
+        theta = np.empty(d)
+        k.inward(arrays, arrays.state[1], theta)
+        inverses = self._loss.expected_inverses(theta, p)
+        limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, inverses, level)
         if not np.isnan(times).all():
             times = np.minimum(times, np.nanmedian(times))  # no interval before half of the parameters have one
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
-        return limits, self.n_seen * more
+        moved = max(float(arrays.segments[:, -1].sum()), 1e-9)
+        return limits, self.n_seen * np.maximum(more, SHORTEST / moved)

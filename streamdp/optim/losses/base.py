@@ -137,6 +137,20 @@ class Loss:
         """
         return np.zeros(d)
 
+    def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
+        """The diagonals (2, d) of H^-1 and H^-2, H the Hessian at theta up to a factor.
+
+        Columns are expected to be normal and independent, and the weight of a record not to depend on it.
+
+        Parameters
+        ----------
+        theta
+            (d,) in units in which the columns have a spread of 1.
+        columns
+            The number of columns, without the intercept.
+        """
+        return np.ones((2, len(theta)))
+
     def spec(self) -> np.ndarray:
         """The description of this loss for the compiled loops: (`loops.SPEC`,) float."""
         from streamdp.optim import loops as k

@@ -11,6 +11,8 @@ import scipy
 from streamdp.errors import ConfigError
 from streamdp.optim.losses.base import Loss, check_classes
 
+_LONGEST = 10.0  # longer coefficients separate the classes, and most of their length is noise
+
 
 @dataclass(frozen=True, kw_only=True)
 class Logistic(Loss):
@@ -37,6 +39,27 @@ class Logistic(Loss):
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:
         """See `Loss.check_targets`."""
         check_classes(y, 2)
+
+    def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
+        """See `Loss.expected_inverses`.
+
+        With Z standard normal, l the length of the coefficients b, b_0 the intercept and h the slope of the sigmoid at
+        l Z + b_0, H is E h across b, E[h Z^2] along b, and E[h Z] between this direction and the intercept.
+        """
+        inverses = super().expected_inverses(theta, columns)
+        b, intercept = theta[:columns], theta[columns:]
+        length = float(np.linalg.norm(b))
+        if length > 0:
+            z, offset = np.linspace(-8, 8, 1601), np.clip(intercept.sum(), -_LONGEST, _LONGEST)
+            p = scipy.special.expit(min(length, _LONGEST) * z + offset)
+            slopes = p * (1 - p) * np.exp(-(z**2) / 2)
+            moments = np.vander(z, 3).T @ slopes / slopes.sum()
+            both = np.array([[moments[0], moments[1]], [moments[1], 1.0]])
+            inverse = np.linalg.inv(both if len(intercept) else both[:1, :1])
+            for diagonal, block in zip(inverses, (inverse, inverse @ inverse), strict=True):
+                diagonal[:columns] += (block[0, 0] - 1) * (b / length) ** 2
+                diagonal[columns:] = block[-1, -1]
+        return inverses
 
     def _bound(self) -> float:
         return math.sqrt(2)

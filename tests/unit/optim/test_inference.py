@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import scipy
 
-from streamdp import LDPASGDRegressor
+from streamdp import LDPASGDRegressor, datasets
 from streamdp.errors import ConfigError, NotAvailableError
-from streamdp.optim import frame, inference
+from streamdp.optim import frame, inference, loops
 from streamdp.optim.inference import SEGMENTS, SETTLED_TIMES, path_intervals
+from streamdp.optim.losses import Huber, Logistic, Loss
 
 DECAY, END = 0.6, 1000.0
 
@@ -40,14 +41,26 @@ def paths(rng: np.random.Generator, curvature: np.ndarray, runs: int, start: flo
     return out @ basis.T
 
 
-def share_covered(curvature: np.ndarray, runs: int, noise: float = 1.0) -> tuple[float, float]:
-    """The share of 95 % intervals that cover, given that they are settled, and the share that are settled."""
+def inverses_of(hessian: np.ndarray) -> np.ndarray:
+    """The diagonals (2, d) of the inverse and of its square."""
+    inverse = np.linalg.inv(hessian)
+    return np.stack([np.diagonal(inverse), np.sum(inverse**2, axis=0)])
+
+
+def share_covered(
+    curvature: np.ndarray, runs: int, shape: np.ndarray | None = None, width: float = 1.0
+) -> tuple[float, float]:
+    """The share of 95 % intervals that cover, given that they are settled, and the share that are settled.
+
+    `shape` is that of the Hessian as it is expected, the identity by default; intervals are made `width` times as long.
+    """
     rng, d = np.random.default_rng(len(curvature)), len(curvature)
     hits = count = 0
     for values in paths(rng, curvature, runs):
-        held = segments(1 + math.sqrt(noise) * values, np.full(SEGMENTS, END / SEGMENTS))
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.full(d, noise), 0.95)[0].T
-        hits += np.count_nonzero((low <= 1) & (high >= 1))
+        held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
+        expected = inverses_of(np.eye(d) if shape is None else shape)
+        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.ones(d), expected, 0.95)[0].T
+        hits += np.count_nonzero(np.abs(low + high) <= width * (high - low))
         count += np.count_nonzero(~np.isnan(low))
     return hits / count if count else np.nan, count / runs / d
 
@@ -72,12 +85,14 @@ def batch_means_covered(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("times", "least"), [(5, 0.02), (8, 0.3), (12, 0.9), (40, 0.99)])
-def test_intervals_hold_where_they_are_given(times: float, least: float) -> None:
+@pytest.mark.parametrize(
+    ("times", "least", "most"), [(5, 0.1, 0.99), (8, 0.6, 0.99), (12, 0.97, 0.985), (40, 0.99, 0.97)]
+)
+def test_intervals_hold_where_they_are_given(times: float, least: float, most: float) -> None:
     """Paths of six parameters that forget their start as often as `times`: few or all of them get an interval."""
     share, settled = share_covered(curvature_for(times, 6), 200)
     assert settled >= least
-    assert 0.93 <= share <= 0.995
+    assert 0.94 <= share <= most
 
 
 @pytest.mark.slow
@@ -94,10 +109,10 @@ def test_the_older_rule_gave_false_intervals() -> None:
 
 @pytest.mark.slow
 def test_slow_directions_are_covered() -> None:
-    """All parameters share a direction with a fourth of the curvature, as in logistic regression."""
-    d = 10
-    curvature = curvature_for(30, d) @ (np.eye(d) - 0.75 / d)
-    assert share_covered(curvature, 200)[0] > 0.92
+    """All parameters share a direction with a fourth of the curvature. Intervals that know it hold better."""
+    shape = np.eye(10) - 0.75 / 10
+    unknown, known = (share_covered(curvature_for(30, 10) @ shape, 200, of)[0] for of in (None, shape))
+    assert 0.92 < unknown < known < 0.97
 
 
 @pytest.mark.slow
@@ -107,31 +122,30 @@ def test_the_noise_may_be_known_up_to_a_factor(noise: float) -> None:
     inside = []
     for values in paths(rng, curvature_for(25, d), 150):
         held = segments(math.sqrt(noise) * values, np.full(SEGMENTS, END / SEGMENTS))
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.ones(d), 0.95)[0].T
+        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.ones(d), np.ones((2, d)), 0.95)[0].T
         inside.extend(((low <= 0) & (high >= 0))[~np.isnan(low)])
     assert len(inside) > 700
     assert 0.92 < np.mean(inside) < 0.99
 
 
-def test_narrower_intervals_would_not_hold() -> None:
-    """The intervals are not wide in general: with 0.6 of their width too few cover."""
-    rng, d, inside = np.random.default_rng(2), 6, []
-    for values in paths(rng, curvature_for(40, d), 60):
-        held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.ones(d), 0.95)[0].T
-        inside.extend(np.abs(low + high) / 2 <= 0.6 * (high - low) / 2)
-    assert np.mean(inside) < 0.9
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "low", "high"), [(0.8, 0.8, 0.92), (1.0, 0.94, 0.97), (1.25, 0.98, 1.0)])
+def test_wrong_widths_are_rejected(width: float, low: float, high: float) -> None:
+    """The width is right: with four fifths and with five fourths of it the coverage is outside 93 to 97 %."""
+    assert low < share_covered(curvature_for(40, 6), 100, width=width)[0] < high
 
 
 def test_units_do_not_matter() -> None:
     values = paths(np.random.default_rng(3), curvature_for(25, 3), 1)[0]
     lengths, scale = np.full(SEGMENTS, END / SEGMENTS), np.array([1.0, 1e-6, 1e6])
     ends, noise = np.full(3, END + 10), np.ones(3)
-    limits, times = path_intervals(segments(values, lengths), ends, DECAY, noise, 0.95)
-    others, same = path_intervals(segments(values * scale, lengths), ends, DECAY, noise * scale**2, 0.95)
+    limits, times = path_intervals(segments(values, lengths), ends, DECAY, noise, np.ones((2, 3)), 0.95)
+    others, same = path_intervals(
+        segments(values * scale, lengths), ends, DECAY, noise * scale**2, np.ones((2, 3)), 0.95
+    )
     np.testing.assert_allclose(others, limits * scale[:, None], rtol=1e-6)
     np.testing.assert_allclose(same, times)
-    moved, _ = path_intervals(segments(values + 7, lengths), ends, DECAY, noise, 0.95)
+    moved, _ = path_intervals(segments(values + 7, lengths), ends, DECAY, noise, np.ones((2, 3)), 0.95)
     np.testing.assert_allclose(moved, limits + 7, rtol=1e-6)
 
 
@@ -145,7 +159,7 @@ def test_parameters_with_clocks_of_their_own() -> None:
     late, early = (paths(rng, curvature, 1, start)[0] for start in (10.0, 2000.0))
     passed = (ends ** (1 - DECAY) - (ends - END * 7 / 8) ** (1 - DECAY)) / (1 - DECAY)
     held = segments(np.where(ends < 2000, late, early), np.full(SEGMENTS, END / SEGMENTS))
-    found = path_intervals(held, ends, DECAY, np.ones(4), 0.95)[1]
+    found = path_intervals(held, ends, DECAY, np.ones(4), np.ones((2, 4)), 0.95)[1]
     np.testing.assert_allclose(np.log(found), np.log(curvature[0, 0] * passed), atol=np.log(2))
 
 
@@ -153,7 +167,7 @@ def test_a_parameter_that_still_moves_is_not_settled() -> None:
     values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
     values[:, 0] = np.linspace(0, 5, SEGMENTS)
     held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-    limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.ones(5), 0.95)
+    limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.ones(5), np.ones((2, 5)), 0.95)
     assert np.isnan(limits[0]).all()
     assert not np.isnan(limits[1:]).any()
     assert times[0] < SETTLED_TIMES < times[1:].min()
@@ -165,7 +179,7 @@ def test_most_parameters_are_settled_or_none_is() -> None:
     for moving, given in ((2, 3), (3, 0)):
         values[:, :moving] = np.linspace(0, 5, SEGMENTS)[:, None] * np.arange(1, moving + 1)
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.ones(5), 0.95)
+        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.ones(5), np.ones((2, 5)), 0.95)
         assert np.count_nonzero(~np.isnan(limits[:, 0])) == given
         assert not np.isnan(times).any()
 
@@ -186,14 +200,14 @@ def test_no_parameter_settles_before_half_of_them_do() -> None:
 def test_few_segments_and_constants_have_no_interval() -> None:
     few = segments(np.random.default_rng(0).normal(size=(13, 3)), np.ones(13))
     for held in (np.zeros((SEGMENTS, 4)), few, segments(np.ones((32, 3)), np.ones(32))):
-        for found in path_intervals(held, np.full(3, 42.0), DECAY, np.ones(3), 0.95):
+        for found in path_intervals(held, np.full(3, 42.0), DECAY, np.ones(3), np.ones((2, 3)), 0.95):
             assert np.isnan(found).all()
 
 
 @pytest.mark.parametrize("level", [0, 1, 95, float("nan")])
 def test_levels_are_checked(level: float) -> None:
     with pytest.raises(ConfigError, match="level"):
-        path_intervals(np.zeros((SEGMENTS, 2)), np.ones(1), DECAY, np.ones(1), level)
+        path_intervals(np.zeros((SEGMENTS, 2)), np.ones(1), DECAY, np.ones(1), np.ones((2, 1)), level)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.6, 1.0])
@@ -244,13 +258,73 @@ def test_segments_add_up_to_all_iterates() -> None:
     assert np.all(model.settles_at() >= 1000)
 
 
+@pytest.mark.parametrize("loss", [Huber(weighting="norm"), Logistic(weighting="norm")])
+def test_the_expected_shape_is_that_of_normal_records(loss: Loss) -> None:
+    """Against differences of the mean gradient over 100,000 records of the simulations."""
+    d, logistic = 5, loss.name == "logistic"
+    X, y = (datasets.logistic if logistic else datasets.linear)(100_000, d, seed=1)
+    theta = np.ones(d + 1) if logistic else np.append(np.ones(d + 1), 2.0)
+    spec, G = loss.spec(), np.empty((len(X), len(theta)))
+    spec[loops.INTERCEPT] = 1
+
+    def mean_gradient(at: np.ndarray) -> np.ndarray:
+        loops.gradients(spec, at, X, y, G)
+        return G.mean(axis=0)
+
+    moves = 0.1 * np.eye(len(theta))
+    found = np.array([(mean_gradient(theta + e) - mean_gradient(theta - e)) / 0.2 for e in moves])
+    expected = loss.expected_inverses(theta, d)
+    (first, second), (own, squared) = inverses_of(found), expected
+    np.testing.assert_allclose(np.sqrt(second) / first, np.sqrt(squared) / own, rtol=0.04)
+    np.testing.assert_allclose(first / first[d], own / own[d], rtol=0.25)
+    assert (squared[0] > 1.3 * own[0] ** 2) == logistic
+
+
+def test_without_an_intercept_or_coefficients_the_shape_is_simpler() -> None:
+    """With coefficients of length sqrt(5) the curvature along them is .353 of that across."""
+    loss, along = Logistic(), np.eye(3)[0] * 5**0.5
+    np.testing.assert_array_equal(loss.expected_inverses(np.zeros(3), 3), np.ones((2, 3)))
+    np.testing.assert_allclose(loss.expected_inverses(along, 3), [[1 / 0.3528, 1, 1], [0.3528**-2, 1, 1]], rtol=1e-3)
+    shifted = loss.expected_inverses(np.append(along, 1.0), 3)  # with an intercept of 1
+    assert shifted[1, 0] > 1.05 * shifted[0, 0] ** 2  # the slow direction is between both
+    np.testing.assert_array_equal(shifted[:, 1:3], np.ones((2, 2)))
+    assert np.isfinite(loss.expected_inverses(np.full(4, 1e100), 3)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("records", ["heavy tails", "correlated columns"])
+def test_records_of_another_shape_than_expected_are_covered(records: str) -> None:
+    """Huber's scale with residuals of Student's law, and columns that are correlated by .5; seeds are fixed."""
+    d, inside = 5, []
+    for draw in range(40):
+        rng = np.random.default_rng(draw)
+        X, noise = rng.normal(size=(100_000, d)), 2 * rng.normal(size=100_000)
+        if records == "heavy tails":
+            noise = 2 * rng.standard_t(3, size=len(X))
+        else:
+            X = (X + rng.normal(size=(len(X), 1))) / math.sqrt(2)
+        model = LDPASGDRegressor(features=[f"x{j}" for j in range(d)], budget="eps=4", seed=draw)
+        model.learn_arrays(X, X.sum(axis=1) + 1 + noise)
+        low, high = model.interval()[:-1].T  # without the scale, which depends on the law
+        inside.extend(((low <= 1) & (high >= 1))[~np.isnan(low)])
+    assert len(inside) > 200
+    assert 0.92 < np.mean(inside) < 0.98
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    "case", [("huber", 5, "eps=4", None), ("huber", 10, "eps=4", 3.0), ("logistic", 5, "eps=4", None)]
+    ("case", "least"),
+    [
+        (("huber", 5, "eps=4", None), 0.95),
+        (("huber", 10, "eps=4", 3.0), 0.85),
+        (("logistic", 5, "eps=4", None), 0.6),
+    ],
 )
-def test_campaign_coverage(case: tuple[str, int, str, float | None]) -> None:
+def test_campaign_coverage(case: tuple[str, int, str, float | None], least: float) -> None:
+    """Seeds are fixed, so that the shares are always the same: they do not fail by chance."""
     from benchmarks.learning import covered
 
-    inside, error, settled = covered(*case, 100_000, draws=60)
-    assert settled > (0.9 if case[0] == "huber" else 0.3)
-    assert 0.93 - 4 * error <= inside <= 0.99
+    inside, _, width, settled = covered(*case, 100_000, draws=100, seeded=True)
+    assert settled > least
+    assert 0.93 < inside < 0.98
+    assert 1.0 < width < 1.3
