@@ -34,6 +34,7 @@ _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
 _LARGEST_POSTERIOR = 1e300
 _SCALINGS = ("private", "declared", "none")
+_EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
 
 
@@ -102,7 +103,10 @@ class LDPLearner(ValidatedModel):
         d = box.shape[1]
         scaling, bounds = self._scaling_of(features), self._target_bounds()
         distance = math.sqrt(d if bounds is None or scaling == "none" else 2)
-        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(distance, self._loss.bound)
+        if self._index is not None:
+            distance = min(distance, _WIDEST)
+        numbers = self._steps.numbers(distance, self._loss.bound, _EACH * d)
+        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         frame = np.zeros((p + 1, k.FRAME))
         frame[:, [k.SCALE, k.UNIT]], frame[:, k.SLOT] = 1.0, -1
