@@ -90,9 +90,7 @@ class Asgd(Growing):
             What is known of the reports.
         """
         self._reports = reports
-        self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(
-            reports.distance, reports.bound, _OFFSET
-        )
+        self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(reports.distance, reports.bound, _OFFSET)
 
     @property
     def middle(self) -> np.ndarray:

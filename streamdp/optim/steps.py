@@ -14,9 +14,9 @@ Two clocks:
   classes it is at most 4, because D is the spread of the linear predictor, and few classes are told apart so well.
 
   T_0 is about the information that is worth as much as knowing D. With the prior variance D^2/d of a coordinate, the
-  curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with the step h D/(C0
-  sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. With shorter T_0 the first steps are too long if d is
-  large: theta follows the noise, and the model is worse than a constant (`benchmarks/beyond.md`).
+  curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with the step h D
+  /(C0 sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. With shorter T_0 the first steps are too long if d
+  is large: theta follows the noise, and the model is worse than a constant (`benchmarks/beyond.md`).
 
   So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
   1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The

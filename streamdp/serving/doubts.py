@@ -34,6 +34,11 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
             f"the declared bounds of the target are about {loose:,.0f} times as wide as most of its values, as far as "
             "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better"
         )
+    if (least := getattr(estimator, "least_records", None)) is not None:
+        found.append(
+            f"the reports say less about so many columns than their noise hides, and the model is close to a constant: "
+            f"it takes at least about {int(float(f'{least:.1e}')):,} records, fewer columns or more budget"
+        )
     if counts.learned:
         needed = unsettled(weights(estimator))
         if needed is not None:
