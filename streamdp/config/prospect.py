@@ -50,9 +50,9 @@ def chance(
 ) -> Literal["likely", "possible", "unlikely"]:
     """Say whether a model of an LDP learner beats the best constant, by the information of all reports over T_0.
 
-    T_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md` all simulated
-    models with less than 0.3 of it are no better than a constant, and those with 3 times as much are better in 12 of 12
-    draws. Where the columns explain less of the target than there, it takes more records.
+    T_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md` simulated
+    models with less than 0.3 of it are about as good as a constant or worse, and those with 3 times as much are
+    better in 12 of 12 draws. Where the columns explain less of the target than there, it takes more records.
 
     Parameters
     ----------
