@@ -105,12 +105,9 @@ def _print(report: dict[str, Any]) -> None:
 def _expectation(plan: dict[str, Any] | None) -> str:
     if plan is None:
         return "There is no plan for this estimator and loss: `streamdp plan` knows huber, logistic and quantile."
-    verdict = {
-        "likely": "The model is likely to beat the best constant.",
-        "possible": "The model may or may not beat the best constant.",
-        "unlikely": "The model is unlikely to beat the best constant: use more records, fewer columns or more budget.",
-    }[plan["beats_constant"]]
+    from streamdp.config.prospect import VERDICTS
+
     return (
         f"Planned error of theta: {plan['error']:.3g}, with {plan['columns']} columns and {plan['records']:,} records"
-        f" of the planner's reference model. {verdict}"
+        f" of the planner's reference model. {VERDICTS[plan['beats_constant']]}"
     )

@@ -16,9 +16,13 @@ def plan(
     d: Annotated[int, typer.Option(min=1, help="The number of parameters.")],
     budget: Annotated[str, typer.Option(help="What a record may spend: eps=E, eps=E,delta=D or mu=M.")],
     error: Annotated[float | None, typer.Option(help="The error to reach: prints how many records it needs.")] = None,
-    records: Annotated[int | None, typer.Option(min=1, help="The number of records: prints the error.")] = None,
+    records: Annotated[
+        int | None,
+        typer.Option(min=1, help="The number of records: prints the error, and the chance to beat a constant."),
+    ] = None,
 ) -> None:
     """How many records a target error ||theta_n - theta*|| needs, or which error a number of records reaches."""
+    from streamdp.config.prospect import VERDICTS, chance
     from streamdp.optim.planner import plan_error, plan_records
     from streamdp.privacy.guarantees import parse_budget
 
@@ -29,6 +33,7 @@ def plan(
     if error is not None and records is None:
         typer.echo(f"{plan_records(loss, d, spend, error):,} records")
     elif records is not None and error is None:
-        typer.echo(f"error {plan_error(loss, d, spend, records):.4g}")
+        planned = plan_error(loss, d, spend, records)
+        typer.echo(f"error {planned:.4g}\n{VERDICTS[chance(loss, d, spend, records)]}")
     else:
         raise ConfigError("expected either --error, to print the number of records, or --records, to print the error")

@@ -32,6 +32,7 @@ from streamdp.optim.steps import Steps
 _PART = 64
 _LARGEST_THETA = 1e100
 _ALPHA = 0.6  # as the default of LDP-ASGD
+_OFFSET = 10.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Asgd(Growing):
             What is known of the reports.
         """
         self._reports = reports
-        self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(reports.distance, reports.bound)
+        self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(reports.distance, reports.bound, _OFFSET)
 
     @property
     def middle(self) -> np.ndarray:

@@ -10,9 +10,8 @@ d coordinates is taken for
 
 and the average weighs theta by sqrt(T) dT. Steps and noise are public: a report has the second moment C0^2/tau, the
 same in all directions. The curvature is not: h = .15 C0/sqrt(d) is that of columns of spread 1 that are not correlated,
-with the weight C0/|x| = sqrt(2/d), where sigmoid(z) (1 - sigmoid(z)) is .15 in the mean. F is proportional to
-sqrt(d)/C0, so that V is the identity times a number that depends on eta, alpha and T only. Left out: columns that were
-scaled late have longer steps.
+with the weight C0/|x| = sqrt(2/d), where sigmoid(z) (1 - sigmoid(z)) is .15 in the mean. So V is the identity times a
+number that depends on F C0/sqrt(d), alpha, T_0 and T. Left out: columns that were scaled late have longer steps.
 
 Source: MacKay, "The evidence framework applied to classification networks", Neural Computation 1992, section 4.
 
@@ -26,8 +25,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-
-from streamdp.optim.steps import Steps
 
 _CURVATURE = 0.15
 _PARTS = 400
@@ -63,13 +60,13 @@ UNKNOWN = Noise(math.inf, -math.inf, 0.0)
 """Holds for no clock."""
 
 
-def noise_at(steps: Steps, total: float, averaged: bool) -> Noise:
+def noise_at(steps: tuple[float, float, float], total: float, averaged: bool) -> Noise:
     """Return the noise for one linear predictor: that of the last clock on a grid in steps of 2 %.
 
     Parameters
     ----------
     steps
-        The steps, with the clock of information.
+        (F C0/sqrt(d), alpha, T_0), with the clock of information.
     total
         The clock T, in units of 1/C0^2.
     averaged
@@ -83,8 +80,8 @@ def noise_at(steps: Steps, total: float, averaged: bool) -> Noise:
 
 
 @lru_cache(maxsize=256)
-def _variance(steps: Steps, total: float, averaged: bool) -> float:
-    factor, alpha, offset = steps.numbers(1.0, 1.0)
+def _variance(steps: tuple[float, float, float], total: float, averaged: bool) -> float:
+    factor, alpha, offset = steps
     edges = np.concatenate([[0.0], np.geomspace(total / 1e4, total, _PARTS)])
     lengths, sizes = np.diff(edges), factor * ((edges[1:] + edges[:-1]) / 2 + offset) ** -alpha
     keeps, shares = np.exp(-_CURVATURE * sizes * lengths), 1 - (edges[:-1] / edges[1:]) ** 1.5

@@ -6,17 +6,23 @@ Two clocks:
   answers all have this length, and noise variance + C0^2 for additive noise. The information of a report is tau_i =
   1/G_i^2, and the clock shows T_i = tau_1 + ... + tau_i. Step i is
 
-      eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha,   T_0 = 10/C0^2,
+      eta (3/4) D tau_i T_0^(alpha - 1/2) (T_i + T_0)^-alpha,   T_0 = 4 d/C0^2,
 
   D being the expected distance from the first theta to the best one. It is sqrt(d) in general, and sqrt(2) where the
   target is scaled: with uncorrelated columns of spread 1 that explain the share R^2 of a target of spread 1, the
-  squared coefficients add up to R^2 <= 1, and Huber's scale moves from 1 to a number in [0, 1], whatever d is.
+  squared coefficients add up to R^2 <= 1, and Huber's scale moves from 1 to a number in [0, 1], whatever d is. For
+  classes it is at most 4, because D is the spread of the linear predictor, and few classes are told apart so well.
+
+  T_0 is about the information that is worth as much as knowing D. With the prior variance D^2/d of a coordinate, the
+  curvature h C0/sqrt(d) and the noise C0^2/d per information 1/C0^2, the best linear filter starts with the step h D
+  /(C0 sqrt(d)) and halves it at T = d/(h D)^2; h D is about 1/2. With shorter T_0 the first steps are too long if d
+  is large: theta follows the noise, and the model is worse than a constant (`benchmarks/beyond.md`).
 
   So a report with little noise makes a longer step, and the first steps are short while the noise is large. For alpha =
   1/2 this is the schedule of AdaGrad with the expected squares, which are public, in place of the observed ones. The
   factor 3/4 and the default alpha = 0.6 were chosen by measurement (`benchmarks/learning.md`): with them eta = 1 is
-  near the best multiplier for both losses, d = 5 and 20. In the code tau is in units of 1/C0^2, so that a report
-  without noise has at most the information 1, and T_0 = 10.
+  near the best multiplier for both losses, d = 5 to 100. In the code tau is in units of 1/C0^2, so that a report
+  without noise has at most the information 1, and T_0 = 4 d.
 * "records". eta i^-alpha, whatever the noise (Shi et al. 2025, eq. 3.2).
 
 Average. With "information" the average weighs iterate i by tau_i sqrt(T_i), so that it forgets the start; equal weights
@@ -31,7 +37,6 @@ from streamdp.errors import ConfigError
 
 CLOCKS = ("information", "records")
 _LARGEST = 1e6
-_OFFSET = 10.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Steps:
 
     Raises `ConfigError` for what is no number or out of range, or if there is no such clock.
 
-    >>> Steps(0.2, 0.5, "records").numbers(distance=2.0, bound=2.0)
+    >>> Steps(0.2, 0.5, "records").numbers(distance=2.0, bound=2.0, offset=24.0)
     (0.2, 0.5, 0.0)
     """
 
@@ -72,7 +77,7 @@ class Steps:
         if self.clock not in CLOCKS:
             raise ConfigError(f"clock: expected {' or '.join(CLOCKS)}, got {self.clock!r}")
 
-    def numbers(self, distance: float, bound: float) -> tuple[float, float, float]:
+    def numbers(self, distance: float, bound: float, offset: float) -> tuple[float, float, float]:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.
 
         Parameters
@@ -81,7 +86,9 @@ class Steps:
             D, the expected distance from the first theta to the best one.
         bound
             C0, the bound of a gradient.
+        offset
+            T_0, in units of 1/C0^2.
         """
         if self.clock == "records":
             return self.eta, self.alpha, 0.0
-        return self.eta * 0.75 * distance / bound * _OFFSET ** (self.alpha - 0.5), self.alpha, _OFFSET
+        return self.eta * 0.75 * distance / bound * offset ** (self.alpha - 0.5), self.alpha, offset

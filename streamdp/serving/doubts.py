@@ -30,6 +30,11 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
             "these were learned: narrower bounds need fewer records, and a holdout tells whether a constant is better; "
             "values beyond the bounds are clipped to them, and `streamdp check` counts these"
         )
+    if (least := getattr(estimator, "least_records", None)) is not None:
+        found.append(
+            f"the reports say less about so many columns than their noise hides, and the model is close to a constant: "
+            f"it takes at least about {int(float(f'{least:.1e}')):,} records, fewer columns or more budget"
+        )
     if counts.learned:
         needed = unsettled(weights(estimator))
         if needed is not None:

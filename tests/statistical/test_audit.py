@@ -176,7 +176,8 @@ def last_steps(
 def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
     """The size of the step at the last of n records, by the formula of `steps`."""
     information = np.broadcast_to(rows[:, samplers.INFORMATION], n)
-    factor, alpha, offset = model._steps.numbers(model._arrays.state.shape[1] ** 0.5, model._loss.bound)
+    d = model._arrays.state.shape[1]
+    factor, alpha, offset = model._steps.numbers(d**0.5, model._loss.bound, 4.0 * d)
     return float(factor * information[-1] * (model._arrays.clock[TOTAL] + information.sum() + offset) ** -alpha)
 
 

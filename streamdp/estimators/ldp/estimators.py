@@ -42,7 +42,7 @@ from streamdp.estimators.ldp.averaged import AveragedLearner
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
-from streamdp.optim import frame
+from streamdp.optim import frame, loops
 from streamdp.optim.domains import Domain
 from streamdp.optim.losses import Loss
 from streamdp.optim.moderation import UNKNOWN, Noise, noise_at
@@ -140,7 +140,12 @@ class _Classifier(LDPLearner, LinearClassifier):
         if low <= total < high:
             return variance
         modelled = self._outputs() == 1 and self.domain is None and self._steps.clock == "information"
-        self._noise = noise_at(self._steps, total, self._averaged) if modelled else Noise(-math.inf, math.inf, 0.0)
+        if not modelled:
+            self._noise = Noise(-math.inf, math.inf, 0.0)
+            return 0.0
+        factor, alpha, offset = self._arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
+        factor *= self._loss.bound / math.sqrt(self._arrays.state.shape[1])
+        self._noise = noise_at((factor, alpha, offset), total, self._averaged)
         return self._noise.variance
 
     def _learned_units(self) -> np.ndarray:

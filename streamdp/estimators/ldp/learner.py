@@ -34,6 +34,7 @@ _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
 _LARGEST_POSTERIOR = 1e30  # they are floats of 32 bits
 _SCALINGS = ("private", "declared", "none")
+EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
 
 
@@ -102,7 +103,10 @@ class LDPLearner(ValidatedModel):
         d = box.shape[1]
         scaling, bounds = self._scaling_of(features), self._target_bounds()
         distance = math.sqrt(d if bounds is None or scaling == "none" else 2)
-        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = self._steps.numbers(distance, self._loss.bound)
+        if self._index is not None:
+            distance = min(distance, _WIDEST)
+        numbers = self._steps.numbers(distance, self._loss.bound, EACH * d)
+        spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         frame = np.zeros((p + 1, k.FRAME))
         frame[:, [k.SCALE, k.UNIT]], frame[:, k.SLOT] = 1.0, -1
@@ -275,6 +279,17 @@ class LDPLearner(ValidatedModel):
     def n_asked(self) -> int:
         """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
         return 0 if self._features is None else int(self._arrays.clock[k.BITS])
+
+    @property
+    def least_records(self) -> int | None:
+        """About how many records in all hold the information T_0 of `steps`; None before a gradient, or if they do.
+
+        With less a model knows so little that it is close to a constant.
+        """
+        if self._features is None or not (total := float(self._arrays.clock[k.TOTAL])):
+            return None
+        offset = float(self._arrays.spec[loops.OFFSET])
+        return math.ceil(self.n_seen * offset / total) if total < offset else None
 
     @property
     def theta(self) -> np.ndarray:

@@ -456,6 +456,9 @@ def test_version_help_and_plan(tmp_path: Path, quick: Quick) -> None:
     records = quick.output(*plan, "--error", "0.1").split()[0].replace(",", "")
     out = quick.output(*plan, "--records", records)
     assert float(out.split()[1]) == pytest.approx(0.1, rel=0.01)
+    assert "likely to beat the best constant" in out
+    many = quick.output("plan", "--loss", "huber", "--d", "50", "--budget", "eps=1", "--records", "10000")
+    assert "unlikely to beat the best constant" in many
 
 
 def test_an_unexpected_error_does_not_quote_anything(

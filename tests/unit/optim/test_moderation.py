@@ -13,11 +13,11 @@ from streamdp.optim.moderation import moderated, noise_at
 from streamdp.optim.steps import Steps
 
 
-@pytest.mark.parametrize("total", [20.0, 2000.0])
-def test_the_variance_is_that_of_the_process(total: float) -> None:
+@pytest.mark.parametrize(("total", "offset"), [(20.0, 10.0), (2000.0, 10.0), (200.0, 400.0)])
+def test_the_variance_is_that_of_the_process(total: float, offset: float) -> None:
     """Against 2,000 paths of 2,000 Euler steps: the error of a variance is 3 %, and the limit five times that."""
-    rng, steps = np.random.default_rng(1), Steps()
-    factor, alpha, offset = steps.numbers(1.0, 1.0)
+    rng, steps = np.random.default_rng(1), Steps().numbers(1.0, 1.0, offset)
+    factor, alpha, _ = steps
     edges = total * np.linspace(0, 1, 2001) ** 2
     theta, mean, weight = np.zeros(2000), np.zeros(2000), 0.0
     for low, high in itertools.pairwise(edges):
@@ -58,7 +58,7 @@ def test_the_log_loss_falls_and_the_classes_stay() -> None:
         np.testing.assert_array_equal(shares[:, 1] > 0.5, model.predict_arrays(held) == 1)
         plain = np.logaddexp(0, (1 - 2 * truth) * model._scores(held)[:, 0])
         gains.append(np.mean(plain + np.log(shares[rows, truth.astype(int)])))
-    assert np.mean(gains) > 0.03
+    assert np.mean(gains) > 0.01
 
 
 @pytest.mark.parametrize("intercept", [True, False])

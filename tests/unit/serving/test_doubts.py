@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from streamdp import L2Ball, LDPASGDClassifier, LDPASGDRegressor, PanPrivateClassifier, UserLevelLDPRegressor
 from streamdp.serving.doubts import doubts
@@ -41,6 +42,20 @@ def test_bounds_far_wider_than_the_values_are_told() -> None:
         model.learn_arrays(X, y)
         assert (model.looseness > 50) == told
         assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told
+
+
+def test_noise_that_hides_many_columns_is_told() -> None:
+    rng, names = np.random.default_rng(1), [f"x{j}" for j in range(60)]
+    X, y = rng.normal(size=(30_000, 60)), rng.integers(0, 2, 30_000).astype(float)
+    model = LDPASGDClassifier(features=names, budget="eps=1", seed=1)
+    assert model.least_records is None
+    model.learn_arrays(X, y)
+    assert model.least_records == pytest.approx(93_570, rel=0.01)
+    assert any("takes at least about 94,000 records" in doubt for doubt in doubts(model, Counts(30_000, 0, 0)))
+    few = LDPASGDClassifier(features=names[:5], budget="eps=1", seed=1)
+    few.learn_arrays(X[:3000, :5], y[:3000])
+    assert few.least_records is None
+    assert not any("close to a constant" in doubt for doubt in doubts(few, Counts(3000, 0, 0)))
 
 
 def test_weights_without_an_interval_say_how_many_records_settle_them() -> None:

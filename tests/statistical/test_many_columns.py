@@ -1,0 +1,32 @@
+"""Models of many columns are not worse than a constant: a fast version of `benchmarks.beyond`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.beyond import earlier, simulated
+from benchmarks.pages import mean_and_error
+from benchmarks.simulation import Simulation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["huber", "logistic"])
+def test_a_hundred_columns_are_not_worse_than_a_constant(loss: str) -> None:
+    """12 draws of 10,000 records at eps = 4 with fixed seeds. The steps before were worse on the same draws."""
+    simulation = Simulation(loss, 100)
+
+    def excess(made: Callable[[Any], Any]) -> tuple[float, float]:
+        found = []
+        for seed in range(12):
+            model = made(simulated(loss, 100, "eps=4", seed))
+            model.learn_arrays(*simulation.draw(10_000, 100 + seed))
+            found.append(simulation.excess(model.theta))
+        return mean_and_error(np.array(found))
+
+    mean, error = excess(lambda model: model)
+    assert mean <= simulation.constant + error
+    assert excess(earlier)[0] > simulation.constant
