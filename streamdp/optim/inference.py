@@ -17,7 +17,7 @@ what remains is known (restricted likelihood).
 All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
 that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
 model are drawn from one law: ln k less what the loss expects of it (below) is normal, with an unknown mean and spread,
-and one in thirty is from anywhere in the grid. The noise is known up to one factor of the model, which is 1 with a
+and one in ten is from anywhere in the grid. The noise is known up to one factor of the model, which is 1 with a
 prior probability of a half: it is unknown for records with budgets of their own if the clock counts records, and
 smaller than its bound where the gradients are not hidden by noise. The limits are quantiles of the mixture over k,
 which is wide if k may be small.
@@ -69,7 +69,7 @@ _FEWEST = 12
 _TIMES = np.geomspace(0.3, 300, 40)
 _SPREADS = (0.1, 0.3, 0.6)
 _FACTORS = 2.0 ** np.arange(-8, 7)
-_ELSEWHERE = 1 / 30
+_ELSEWHERE = 0.1
 
 
 def path_intervals(
