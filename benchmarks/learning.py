@@ -269,29 +269,42 @@ def errors(share: float) -> Iterator[list[str]]:
 
 
 def covered(
-    loss: str, d: int, budget: str, bounds: float | None, n: int, draws: int, seeded: bool = False
+    loss: str,
+    d: int,
+    budget: str,
+    bounds: float | None,
+    n: int,
+    correlation: float,
+    draws: int,
+    seeded: bool = False,
 ) -> tuple[float, float, float, float]:
     """The share of the settled 95 % intervals that cover theta*, its standard error, their width, the share settled.
 
     The first three are NaN if none is settled. Intervals of one draw of n records are not independent: the error is
     that of the mean over draws. The width is the standard error of the middle interval, which is its length over 2
     times 1.96, over the root of the mean squared error of the intervals' middles: that of all parameters together.
-    "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or not at all. If `seeded`,
-    the noise is the same in every run.
+    "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or not at all. Columns are
+    independent; with a `correlation`, the first two have it and only they count, of Huber's loss. If `seeded`, the
+    noise is the same in every run.
     """
     simulation = Simulation(loss, d)
     hits, counts = np.zeros((2, draws))
-    offs, halves = np.zeros((2, draws, len(simulation.truth)))
+    truth = simulation.truth[:2] if correlation else simulation.truth
+    offs, halves = np.zeros((2, draws, len(truth)))
     for draw in range(draws):
         X, y = simulation.draw(n, 500 + draw)
+        if correlation:
+            second = correlation * X[:, 0] + np.sqrt(1 - correlation**2) * X[:, 1]
+            y += second - X[:, 1]
+            X[:, 1] = second
         model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds, draw if seeded else None)
         amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
         model.learn_arrays(X if bounds is None else np.clip(X / bounds, -1, 1), y, amounts)
-        low, high = model.interval().T
-        hits[draw] = np.count_nonzero((low <= simulation.truth) & (simulation.truth <= high))
+        low, high = model.interval()[: len(truth)].T
+        hits[draw] = np.count_nonzero((low <= truth) & (truth <= high))
         counts[draw] = np.count_nonzero(~np.isnan(low))
-        offs[draw], halves[draw] = (low + high) / 2 - simulation.truth, (high - low) / 2
-    settled = float(counts.mean()) / len(simulation.truth)
+        offs[draw], halves[draw] = (low + high) / 2 - truth, (high - low) / 2
+    settled = float(counts.mean()) / len(truth)
     if not settled:
         return float("nan"), float("nan"), float("nan"), 0.0
     share = float(hits.sum() / counts.sum())
@@ -302,18 +315,20 @@ def covered(
 
 def coverage(share: float) -> Iterator[list[str]]:
     """Rows of the share of intervals that cover theta*."""
-    many = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4", "mu=1", "mixed"), (None, 3.0), (100_000,))
-    more = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4"), (None,), (300_000, 1_000_000))
+    many = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4", "mu=1", "mixed"), (None, 3.0), (100_000,), (0.0,))
+    more = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4"), (None,), (300_000, 1_000_000), (0.0,))
+    pairs = product(("huber",), (10,), ("eps=4",), (None,), (100_000, 1_000_000), (0.5, 0.7, 0.9))
     draws = {(None, 100_000): 200, (3.0, 100_000): 60, (None, 300_000): 60, (None, 1_000_000): 40}
-    cases = [(*case, max(4, int(share * draws[case[3:]]))) for case in [*many, *more]]
+    cases = [(*case, max(4, int(share * draws[case[3:5]]))) for case in [*many, *more, *pairs]]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for case, (inside, error, width, settled) in zip(
             cases, pool.map(covered, *zip(*cases, strict=True)), strict=True
         ):
-            loss, d, budget, bounds, n, count = case
+            loss, d, budget, bounds, n, correlation, count = case
             held = ["", ""] if np.isnan(inside) else [f"{100 * inside:.1f} ± {100 * error:.1f} %", f"{width:.2f}"]
             scaling = "none" if bounds is None else "private"
-            yield [loss, str(d), budget, scaling, f"{n:,}", str(count), f"{100 * settled:.0f} %", *held]
+            pair = str(correlation or "")
+            yield [loss, str(d), budget, scaling, pair, f"{n:,}", str(count), f"{100 * settled:.0f} %", *held]
 
 
 def log_losses(model: Any, X: np.ndarray, y: np.ndarray) -> list[float]:
@@ -378,11 +393,12 @@ def simulations_section(share: float) -> str:
 
 def intervals_section(share: float) -> str:
     """The table of intervals, with its heading."""
-    head = ["loss", "features", "budget", "scaling", "records", "draws", "settled", "covered", "width"]
+    head = ["loss", "features", "budget", "scaling", "correlation", "records", "draws", "settled", "covered", "width"]
     return (
         "## Intervals\n\nShare of the parameters that have a 95 % interval, because they are settled, and the share of "
         "these intervals that cover the truth, with its standard error over draws of records and noise. Width: the "
-        "standard error that the middle interval says, over the root of the mean squared error that it has.\n\n"
+        "standard error that the middle interval says, over the root of the mean squared error that it has. Columns "
+        "are independent; rows with a correlation have it between the first two columns, and count these two only.\n\n"
         f"{table(head, list(coverage(share)))}"
     )
 

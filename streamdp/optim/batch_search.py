@@ -28,8 +28,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import ndtr
-
 from streamdp.errors import ConfigError
 
 SPREADS = 44
@@ -132,6 +130,8 @@ def moments(centre: np.ndarray, spread: np.ndarray, c: float) -> tuple[np.ndarra
     c
         Above 0.
     """
+    from scipy.special import ndtr  # here, because scipy takes long to load, and reading a model needs none of it
+
     low, high = (-c - centre) / spread, (c - centre) / spread
     below, above = ndtr(low), ndtr(-high)
     inside = ndtr(high) - below

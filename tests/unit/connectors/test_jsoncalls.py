@@ -102,7 +102,7 @@ def check_cut(call: Cut, records: list[Any], learn: bool) -> None:
         code, flat = expected(record, learn)
         assert read(spans[i]) == record
         assert call.flat.flaws.get(i, LABEL if i in call.labels else 0) == code
-        assert (i in call.named) == bool(ids[i])
+        assert (i in call.named) == bool(call.ids[i, 1])  # an empty text is an id too, and a bad one
         if flat is None:
             continue
         assert read(flat_records(call)[i]) == flat

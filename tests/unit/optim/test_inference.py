@@ -324,7 +324,7 @@ def test_campaign_coverage(case: tuple[str, int, str, float | None], least: floa
     """Seeds are fixed, so that the shares are always the same: they do not fail by chance."""
     from benchmarks.learning import covered
 
-    inside, _, width, settled = covered(*case, 100_000, draws=100, seeded=True)
+    inside, _, width, settled = covered(*case, 100_000, 0.0, draws=100, seeded=True)
     assert settled > least
     assert 0.93 < inside < 0.98
     assert 1.0 < width < 1.3
