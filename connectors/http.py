@@ -27,6 +27,9 @@ from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableErr
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = "known"
+_GATHER_S, _MANY = 0.005, 1000
+"""A commit costs more than a call. So where several callers wait for each commit, the first call after it waits so long
+for the others, unless so many records are there."""
 _ELSEWHERE = "the reports answer documents of another service of this job; repeat the call there, with the same key"
 
 
@@ -51,6 +54,7 @@ class HTTPSource:
         self._queue_records = queue_records
         self._queue: deque[Call] = deque()
         self._queued = 0
+        self._several = False  # whether the last commit answered several calls
         self._change = threading.Condition()
         self._closed = False
         self._records = 0
@@ -110,7 +114,9 @@ class HTTPSource:
             The number of the commit.
         """
         self._copy_outcomes()
-        for call in self._forget():
+        calls = self._forget()
+        self._several = len(calls) > 1
+        for call in calls:
             call.complete(call.answer(version))
 
     def _copy_outcomes(self) -> None:
@@ -180,6 +186,10 @@ class HTTPSource:
                 deadline = time.monotonic() + timeout_s
                 while not self._queue and not self._closed and (left := deadline - time.monotonic()) > 0:
                     self._change.wait(left)
+            gather = self._several and timeout_s > 0 and 0 < self._queued < _MANY
+        if gather:
+            time.sleep(_GATHER_S)
+        with self._change:
             calls: list[Call] = []
             size = 0
             while self._queue:
