@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from streamdp.errors import ConfigError
 
 SPREADS = 44
