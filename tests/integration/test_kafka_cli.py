@@ -504,7 +504,7 @@ def test_payloads_are_kept_only_where_the_user_wants_it(
         command.process.terminate()
         assert command.end() == 0
     assert command.events[-1]["records"] == 2
-        assert ["2 of 2 rows (100 %) were dropped" in line for line in command.errors] == [True]
+    assert ["2 of 2 rows (100 %) were dropped" in line for line in command.errors] == [True]
     first, second = messages(trained.bootstrap, dead)
     assert base64.b64decode(first["payload"]) == bad
     assert (first["offset"], first["reason"]) == (0, "missing")
