@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from river import evaluate, linear_model, metrics, preprocessing, stream
+from threadpoolctl import threadpool_limits
 
 import streamdp
 from benchmarks.pages import write_between
@@ -105,11 +106,15 @@ def best_seconds(
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Pin this process to one core. What runs on one core and waits for nothing is timed by `process_time`."""
+    """Pin this process to one core. What runs on one core and waits for nothing is timed by `process_time`.
+
+    BLAS has one thread. Its others wait in a loop after each product, and their time would count for the next contender.
+    """
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(allowed)})
     try:
-        yield
+        with threadpool_limits(1, "blas"):
+            yield
     finally:
         os.sched_setaffinity(0, allowed)
 
