@@ -108,7 +108,7 @@ def best_seconds(
 def one_core() -> Iterator[None]:
     """Pin this process to one core. What runs on one core and waits for nothing is timed by `process_time`.
 
-    BLAS has one thread. Its others wait in a loop after each product, and their time would count for the next contender.
+    BLAS has one thread: its others wait in a loop after each product, and their time would count for the next one.
     """
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(allowed)})
