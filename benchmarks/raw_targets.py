@@ -64,8 +64,8 @@ HEAD = [
 ]
 
 
-def error(data: Any, kind: Any, records: int, **options: Any) -> str:
-    """The mean absolute error on the holdout, its standard error, and that of the worst draw, in words."""
+def error(data: Any, kind: Any, records: int, **options: Any) -> tuple[str, float]:
+    """The mean absolute error on the holdout, its standard error, and that of the worst draw in words; and the last."""
     found = []
     for seed in range(DRAWS):
         model = kind(features=data.features, seed=seed, **options)
@@ -73,7 +73,7 @@ def error(data: Any, kind: Any, records: int, **options: Any) -> str:
         model.close_batch()
         found.append(data.score(model.predict_arrays(data.holdout)))
     mean, off = mean_and_error(np.array(found))
-    return f"{mean:.4g} ± {float(f'{off:.1g}'):g} ({max(found):.4g})"
+    return f"{mean:.4g} ± {float(f'{off:.1g}'):g} ({max(found):.4g})", max(found)
 
 
 def rows(names: Sequence[str], records: Sequence[int], learners: Sequence[Any], kept: Rows) -> Iterator[list[str]]:
@@ -89,7 +89,7 @@ def rows(names: Sequence[str], records: Sequence[int], learners: Sequence[Any], 
             if (row := kept.get(tuple(head))) is None:
                 given = options | {"budget": f"eps={epsilon},delta=1e-6"}
                 bounds = ((low, high), (low - more, high + more))
-                cells = [error(data, kind, size, target=target, **given) for target in bounds]
+                cells = [error(data, kind, size, target=target, **given)[0] for target in bounds]
                 row = [*head, *cells, plain, constant]
                 print(" | ".join(row), flush=True)
             yield row

@@ -22,7 +22,8 @@ class AveragedLearner(LDPLearner):
 
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
         interval would hold. All are NaN if more than half of the parameters are not settled. More records settle them.
-        Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1.
+        Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. The
+        intervals of columns that are strongly correlated with others are too short.
 
         Parameters
         ----------
