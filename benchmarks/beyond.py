@@ -37,6 +37,8 @@ from streamdp.privacy.guarantees import PureDP
 from streamdp.privacy.mechanisms import PrivUnit
 
 DRAWS = 12
+SHAPES = (0.3, 0.5, 0.8, 1.345, 2.0)
+"""Of Huber's loss: c."""
 PAGE = Path(__file__).with_suffix(".md")
 HEAD = "# Beyond: what was tried for local reports\n\n`python -m benchmarks.beyond --write` writes this page."
 
@@ -175,18 +177,17 @@ def flights_section() -> str:
 
 def huber() -> Iterator[list[str]]:
     """Rows of mean absolute errors by c."""
-    shapes = (0.3, 0.5, 0.8, 1.345, 2.0)
     for job in ("hours a week that a wife works", "visits to a doctor in a year"):
         data = RealData(job)
         for budget in ("eps=1", "eps=4"):
-            found = [scores(data, budget, lambda model: model, loss=Huber(c=c)) for c in shapes]
+            found = [scores(data, budget, lambda model: model, loss=Huber(c=c)) for c in SHAPES]
             row = [job, f"{len(data.y):,}", budget, *(f"{f.mean():.4g} ({f.max():.4g})" for f in found)]
             yield [*row, f"{data.constant():.4g}", f"{data.without_privacy():.4g}"]
     for d, n in ((5, 10_000), (20, 10_000)):
         simulation = Simulation("huber", d)
         for budget in ("eps=1", "eps=4"):
             cells = []
-            for c in shapes:
+            for c in SHAPES:
                 errors, wrong = [], []
                 for draw in range(DRAWS):
                     model = simulated("huber", d, budget, draw).clone({"loss": Huber(c=c)})
@@ -201,7 +202,7 @@ def huber() -> Iterator[list[str]]:
 
 def huber_section() -> str:
     """The table of c, with its heading."""
-    head = ["target", "records", "budget", *(f"c = {c}" for c in (0.3, 0.5, 0.8, 1.345, 2.0)), "constant", "no privacy"]
+    head = ["target", "records", "budget", *(f"c = {c}" for c in SHAPES), "constant", "no privacy"]
     return (
         "## Huber's c\n\nMean absolute error, and in parentheses the worst of 12 draws. The default is 1.345. Small c "
         "makes reports of nearly equal length, as if only the direction were reported.\n\n" + table(head, huber())

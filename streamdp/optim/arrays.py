@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+LARGEST_POSTERIOR = 1e30
+"""Of a state, in absolute value: posteriors are floats of 32 bits."""
+
 
 class Arrays(NamedTuple):
     """What is learned, and what describes the model.

@@ -30,13 +30,12 @@ from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import Arrays
+from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays
 from streamdp.optim.states import finite_array
 
 _NARROW, _REACH, _LEAST = 1 / 16, 6.0, 2.0**-30
 _SHARE, _DELAY, _ENOUGH = 0.85, 4.0, 60.0
 _UNIT, _FIT, _PLAIN_FIT = 1.5, 1 / 4, 1 / 8
-_LARGEST_POSTERIOR = 1e30  # they are floats of 32 bits
 _PLACE = [k.ORIGIN, k.UNIT, k.CENTRE, k.SCALE]
 
 
@@ -185,7 +184,7 @@ class TargetSearch:
             or min(told, asked, *tail[1:4]) < 0
             or (tail[2] >= _ENOUGH and not abs(tail[4]) <= 1e3 * tail[3])
             or abs(tail[0]) > 1e3
-            or np.abs(cells).max(initial=0.0) > _LARGEST_POSTERIOR
+            or np.abs(cells).max(initial=0.0) > LARGEST_POSTERIOR
         ):
             raise ConfigError("state: its search for the spread of the target is out of range")
         self._begin(*place[:2].tolist())

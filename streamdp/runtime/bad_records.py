@@ -10,8 +10,6 @@ from streamdp.store.snapshot import Counts
 
 MIN_POLLED = 1000
 """The share is taken of at least so many records: of few records, one bad one is a large share."""
-
-
 _DROPPED = 0.05
 
 

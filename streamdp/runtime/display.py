@@ -15,7 +15,7 @@ from streamdp.runtime.bad_records import dropped
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
 from streamdp.runtime.runner import Progress
-from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.store.snapshot import Counts, Part, Snapshot, counts_sum
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -231,8 +231,7 @@ class WorkerDisplay(_Display, Observer):
 
     def conclusions(self) -> list[str]:
         """See `_Display.conclusions`; also whether many records of this worker's shards do not fit the schema."""
-        numbers = [(counts.learned, counts.refused, counts.dead) for counts in self._counts.values()]
-        bad = dropped(Counts(*map(sum, zip(*numbers, strict=True))))
+        bad = dropped(counts_sum(self._counts.values()))
         return super().conclusions() + ([] if bad is None else [f"warning: {bad}"])
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:

@@ -16,7 +16,7 @@ from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
 from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.windowed.learner import WindowLearner
-from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot
+from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
 from streamdp.store.state_codec import decode_state, encode_state
 
 if TYPE_CHECKING:
@@ -127,13 +127,12 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     if len(snapshots) == 1:
         return first if first.shard == WHOLE else replace(first, shard=WHOLE, position=position)
     estimators: list[Any] = [restore(snapshot).estimator for snapshot in snapshots]
-    counts = [s.counts for s in snapshots]
     return replace(
         first,
         config=max(snapshots, key=lambda s: s.committed_at).config,
         seq=sum(s.seq for s in snapshots),
         committed_at=max(s.committed_at for s in snapshots),
-        counts=Counts(sum(c.learned for c in counts), sum(c.refused for c in counts), sum(c.dead for c in counts)),
+        counts=counts_sum(s.counts for s in snapshots),
         position=position,
         state=estimators[0].merged(*estimators[1:]).state_dict(),
         shard=WHOLE,

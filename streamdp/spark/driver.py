@@ -36,7 +36,7 @@ import secrets
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -57,7 +57,7 @@ from streamdp.spark.gathering import BLOCKS, ClusterUsers, Gather, GatheredRecor
 from streamdp.spark.records import LOAD, PLACE, SHARD, canonical, prepared
 from streamdp.spark.sealing import Seal
 from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, encode_load
-from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot
+from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot, counts_sum
 from streamdp.store.store import Store
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Driver:
     @property
     def counts(self) -> Counts:
         """The committed counts over all shards."""
-        return _sum(last.counts for last in self._last.values() if last is not None)
+        return counts_sum(last.counts for last in self._last.values() if last is not None)
 
     @property
     def position(self) -> Position:
@@ -265,7 +265,7 @@ class Driver:
             if (last := self._last[shard]) is not None:
                 learner.load_state_dict(last.state)
             records = GatheredRecords(gathered, text, batch.seal, results)
-            counts = _sum(result.counts for result in results)
+            counts = counts_sum(result.counts for result in results)
             if isinstance(learner, DividedModel):
                 _settle(batch, results)
                 learn_batches(records, learner)
@@ -299,17 +299,11 @@ class Driver:
         old = Counts() if last is None else last.counts
         dead = Counter[str]({} if last is None else last.position["dead"])
         dead.update(result.dead)
-        counts = Counts(old.learned + new.learned, old.refused + new.refused, old.dead + new.dead)
-        return Part(result.state, {**mark, "dead": dict(dead)}, counts)
+        return Part(result.state, {**mark, "dead": dict(dead)}, counts_sum([old, new]))
 
     def close(self) -> None:
         """Close the store. Idempotent."""
         self._store.close()
-
-
-def _sum(counts: Iterable[Counts]) -> Counts:
-    learned, refused, dead = zip((0, 0, 0), *((c.learned, c.refused, c.dead) for c in counts), strict=True)
-    return Counts(sum(learned), sum(refused), sum(dead))
 
 
 def _settle(batch: _Batch, results: Sequence[Result]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +29,18 @@ class Counts:
     learned: int = 0
     refused: int = 0
     dead: int = 0
+
+
+def counts_sum(counts: Iterable[Counts]) -> Counts:
+    """Return the counts of several parts together; of no parts, zeros.
+
+    Parameters
+    ----------
+    counts
+        Those of the parts, such as the shards of a job.
+    """
+    parts = list(counts)
+    return Counts(sum(c.learned for c in parts), sum(c.refused for c in parts), sum(c.dead for c in parts))
 
 
 @dataclass(frozen=True, slots=True)

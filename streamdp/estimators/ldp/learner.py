@@ -16,7 +16,7 @@ from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Rep
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
-from streamdp.optim.arrays import Arrays
+from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, weighted_by_norm
@@ -32,7 +32,6 @@ from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
-_LARGEST_POSTERIOR = 1e30  # they are floats of 32 bits
 _SCALINGS = ("private", "declared", "none")
 EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
@@ -348,7 +347,7 @@ class LDPLearner(ValidatedModel):
         if (
             scales[:, 1].min() < 1e-60
             or scales[:, 2:].min() < 0
-            or np.abs(posterior).max(initial=0.0) > _LARGEST_POSTERIOR
+            or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
         ):
             raise ConfigError("state: scales out of range")
         self._check_theta(numbers[0])

@@ -12,28 +12,13 @@ from scipy import stats
 from streamdp import ApproxDP
 from streamdp.errors import ConfigError
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
-from streamdp.optim.losses import Hinge
-from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.subsampling import noise_multiplier
 from streamdp.windows.regularisers import ElasticNet, Regulariser
 from streamdp.windows.smoothed import ConvolutionSmoothing, accelerate
-from streamdp.windows.smoothed_plan import Plan, Run, run_bound
-from streamdp.windows.task import Task
+from streamdp.windows.smoothed_plan import Plan, Run
 from tests.support.audit import epsilon_lower_bound
+from tests.support.smoothed import HINGE, TASK, Fixed, bound_of, fresh, run_with
 
-HINGE = Hinge()
-TASK = Task(
-    users=4000,
-    items=1,
-    d=4,
-    budget=ApproxDP(1.0, 1e-6),
-    bound=HINGE.bound,
-    sensitivity=HINGE.sensitivity,
-    smoothness=math.inf,
-    convexity=0.0,
-    distance=2.0,
-    spread=1.0,
-)
 NETS = (ElasticNet(l1=0.7), ElasticNet(l1=0.4, free=2), ElasticNet(l1=0.2, l2=0.3), ElasticNet(l2=0.5, free=1))
 
 
@@ -83,8 +68,8 @@ def test_the_gradient_has_the_declared_constants(net: ElasticNet) -> None:
 def test_no_run_is_worse_than_its_bound(net: ElasticNet, sigma: float, steps: int) -> None:
     """Quadratics with an elastic net, 300 runs at once. The optimum has zeros and is known; the bound is reached to a
     fortieth, and without noise the optimum is found."""
-    rng, d, runs, distance = np.random.default_rng(steps), 20, 300, 3.0
-    target = distance * np.where(np.arange(d) % 2, 0.05, 1) / math.sqrt(d / 2)
+    rng, d, runs = np.random.default_rng(steps), 20, 300
+    target = 3.0 * np.where(np.arange(d) % 2, 0.05, 1) / math.sqrt(d / 2)
     largest = 0.0
     for bend in (1.0, 0.1, 3 / steps):
         eigenvalues = np.geomspace(1e-4, bend, d)
@@ -100,31 +85,17 @@ def test_no_run_is_worse_than_its_bound(net: ElasticNet, sigma: float, steps: in
             return np.asarray(loss + rough_part(net, theta) + smooth_part(net, theta))
 
         start = np.full(d, 3.0) / math.sqrt(d)
-        arrays = [np.array([float(v)]) for v in (steps, steps, np.linalg.norm(start - optimum))]
-        excess, modulus = run_bound(*arrays, net.convexity, np.array([bend + net.smoothness]), np.array([sigma]))
-        run = Run(0, 1, 1.0, steps, steps, 1.0, 0.0, float(modulus[0]), net.convexity, 0.0, 0.0)
+        distance = float(np.linalg.norm(start - optimum))
+        excess, modulus = bound_of(steps, steps, distance, net.convexity, bend + net.smoothness, sigma)
+        run = run_with(steps, steps, modulus, net.convexity)
         losses = value(accelerate(run, np.tile(start, (runs, 1)), gradient, net.prox)) - value(optimum)
         assert losses.min() > -1e-12  # it is the optimum
-        assert losses.mean() + 5 * losses.std() / math.sqrt(runs) <= excess[0]
-        largest = max(largest, float(losses.mean() / excess[0]))
+        assert losses.mean() + 5 * losses.std() / math.sqrt(runs) <= excess
+        largest = max(largest, float(losses.mean() / excess))
     assert largest > 0.025
 
 
 # --- privacy
-
-
-class Fixed:
-    """Four users of one coordinate, whose gradients do not depend on theta."""
-
-    def __init__(self, last: float, d: int = 1) -> None:
-        self.rows = np.zeros((4, d))
-        self.rows[3, 0] = last
-
-    def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
-        return self.rows.copy() if users is None else self.rows[users]
-
-    def project(self, theta: np.ndarray) -> np.ndarray:
-        return theta
 
 
 @dataclass(frozen=True)
@@ -145,7 +116,9 @@ class Steep:
 def released(net: Regulariser, last: float, noise: float, trials: int, seed: int, d: int = 1) -> np.ndarray:
     """(trials, d) outputs of one step of `run` on all users, weight 1, modulus 2."""
     plan = Plan(1.0, (Run(0, 4, 1.0, 1, 1, noise, 0.0, 2.0, 0.0, 0.0, 0.0),), 0.0)
-    method, users, entropy = ConvolutionSmoothing(regulariser=net), Fixed(last, d), SeededEntropy(seed, 1 << 16)
+    rows = np.zeros((4, d))
+    rows[3, 0] = last
+    method, users, entropy = ConvolutionSmoothing(regulariser=net), Fixed(rows), fresh(seed)
     return np.array([method.run(plan, users, np.ones(d), entropy).theta for _ in range(trials)])
 
 
@@ -218,7 +191,7 @@ def test_the_whole_is_within_its_bound(objective: str, n: int, net: ElasticNet) 
     """The mean over 3 seeds, on the window's objective, whose optimum is along the first column but for the sample."""
     method = ConvolutionSmoothing(objective, most_queries=10 * n, regulariser=net)
     plan, users = method.plan(replace(TASK, users=n)), Sparse(n, net, 1)
-    thetas = [method.run(plan, users, np.zeros(4), SeededEntropy(seed, 1 << 16)).theta for seed in range(3)]
+    thetas = [method.run(plan, users, np.zeros(4), fresh(seed)).theta for seed in range(3)]
     line = np.linspace(0, 2, 401)[:, None] * np.eye(4)[:1]
     least = min(users.objective(theta) for theta in line)
     found = float(np.mean([users.objective(theta) for theta in thetas]))
