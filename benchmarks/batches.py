@@ -10,7 +10,6 @@ from seeded generators, which are for measuring only. A few minutes on one core.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -164,8 +163,6 @@ Excess of the expected loss. "Limit" is the mean excess of the estimate without 
 estimate of coefficients and scale) from the same records.
 
 {simulated}
-
-Took {seconds:.0f} s.
 """
 
 FLIGHTS_HEAD = ["target", "season", "trust", "eps", "Newton", "worst draw", "AC-SA", "no privacy", "goal"]
@@ -191,7 +188,6 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write batches.md")
     parser.add_argument("--only", choices=("flights", "simulated"), help="measure and print only this part")
     given = parser.parse_args()
-    started = time.perf_counter()
     parts: dict[str, Callable[[int], list[list[str]]]] = {"flights": flights_rows, "simulated": simulated_rows}
     found = {name: rows(DRAWS) for name, rows in parts.items() if given.only in (None, name)}
     if given.write and given.only is None:
@@ -199,7 +195,6 @@ def main() -> None:
             draws=DRAWS,
             flights=table(FLIGHTS_HEAD, found["flights"]),
             simulated=table(SIMULATED_HEAD, found["simulated"]),
-            seconds=time.perf_counter() - started,
         )
         FILE.write_text(text, encoding="utf-8")
 

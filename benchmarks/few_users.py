@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,8 +163,6 @@ Root mean square distance from the users' mean, ± one Monte Carlo standard erro
 {measured}
 
 {finding}
-
-Took {seconds:.0f} s.
 """
 
 
@@ -174,7 +171,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.few_users", description="How many users means need.")
     parser.add_argument("--write", action="store_true", help="write few_users.md and few_users.png")
     write = parser.parse_args().write
-    started = time.perf_counter()
     users = {(name, q): [needed(name, d, q) for d in DIMENSIONS] for name in METHODS for q in QUERIES}
     slopes = [float(np.polyfit(np.log(DIMENSIONS), np.log(users["private ranges", q]), 1)[0]) for q in QUERIES]
     rows = [measured(d, n) for d, sizes in MEASURED.items() for n in sizes]
@@ -195,7 +191,6 @@ def main() -> None:
         high=f"{high:,}",
         measured=table(["d", "users", "cut at the bound", "private ranges", "outlier removal"], rows),
         finding=finding(rows),
-        seconds=time.perf_counter() - started,
     )
     print(text)
     if write:

@@ -13,7 +13,6 @@ figures_insurance.md beside this file.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -267,12 +266,8 @@ def main() -> None:
     weight = float(np.mean(np.minimum(1, 2 / (1 + np.sum(X**2, axis=1)))))
     head = TEXT.format(name=given.size, people=size.people, runs=size.runs, weight=weight, over=1 / weight)
     for name in given.only:
-        started = time.process_time()
-        found = FIGURES[name](size)
-        took = f"Took {time.process_time() - started:.0f} s of processor time"
-        together = ", with its other measure" if len(found) > 1 else ""
-        for figure in found:
-            write(f"{figure.section('insurance')}\n\n{took}{together}.", head, FILE)
+        for figure in FIGURES[name](size):
+            write(figure.section("insurance"), head, FILE)
 
 
 if __name__ == "__main__":

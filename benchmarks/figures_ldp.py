@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -472,11 +471,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size = SIZES[given.size]
     head = TEXT.format(name=given.size, records=size.records, runs=size.runs)
     for number, name in enumerate(given.only, 1):
-        started = time.process_time()
         found = FIGURES[name](size)
-        seconds = time.process_time() - started
-        write(f"{found.section('ldp')}\n\nTook {seconds:.0f} s of processor time.", head, PAGE)
-        print(f"{number} of {len(given.only)}, {found.title}: {seconds:.0f} s", flush=True)
+        write(found.section("ldp"), head, PAGE)
+        print(f"{number} of {len(given.only)}, {found.title}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ noisy_rates.md beside this file. Noise comes from seeded generators, which are f
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,8 +83,6 @@ alpha = 1/2, eta = {eta:g}, {records:,} records. The limit is that of Corollary 
 is 2 / ||x||^2 for long x, so the Hessian falls with d, and the limit grows faster than the noise, whose square has d.
 
 {columns}
-
-Took {seconds:.0f} s of processor time.
 """
 
 
@@ -93,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Measure rates with noise.")
     parser.add_argument("--write", action="store_true", help="write noisy_rates.md")
-    write, started = parser.parse_args(arguments).write, time.process_time()
+    write = parser.parse_args(arguments).write
     page = TEXT.format(
         mu=MU,
         runs=RUNS,
@@ -103,7 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         eta=BASE.eta,
         records=LAST,
         columns=columns_table(),
-        seconds=time.process_time() - started,
     )
     print(page)
     if write:

@@ -10,7 +10,6 @@ seeded generators, which are for measuring only.
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,8 +82,6 @@ coefficients times a strength (-1: the opposite). Excess loss for the usual user
 {constant:.2g}.
 
 {table}
-
-Took {seconds:.0f} s of processor time.
 """
 
 
@@ -92,11 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Measure windows with users who are unlike the others.")
     parser.add_argument("--write", action="store_true", help="write outliers.md")
-    write, started = parser.parse_args(arguments).write, time.process_time()
+    write = parser.parse_args(arguments).write
     shown = table(["unlike users", "strength", *METHODS, "no privacy"], rows())
     if write:
-        constant, seconds = problem("logistic", D).constant, time.process_time() - started
-        page = TEXT.format(d=D, users=USERS, items=ITEMS, draws=DRAWS, constant=constant, table=shown, seconds=seconds)
+        constant = problem("logistic", D).constant
+        page = TEXT.format(d=D, users=USERS, items=ITEMS, draws=DRAWS, constant=constant, table=shown)
         FILE.write_text(page, encoding="utf-8")
 
 

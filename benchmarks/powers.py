@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -197,8 +196,6 @@ The plan's bound has both parts and the logarithms, so its slope is what the the
 column is the largest ratio of mean excess, plus two standard errors, and the plan's bound.
 
 {table}
-
-Took {seconds:.0f} s of processor time.
 """
 HEAD = ["setting", "method", "against", "exponent", "slope", "slope of the bound", "largest (mean + 2 s.e.) / bound"]
 
@@ -207,14 +204,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Measure powers of n, d and epsilon.")
     parser.add_argument("--write", action="store_true", help="write powers.md and powers.png")
-    write, started = parser.parse_args(arguments).write, time.process_time()
+    write = parser.parse_args(arguments).write
     found, rows = sweeps(), []
     for sweep in found:
         rows.append(sweep.row())
-        print(f"{time.process_time() - started:.0f} s", *rows[-1], sep=" | ", flush=True)
-    seconds = time.process_time() - started
+        print(*rows[-1], sep=" | ", flush=True)
     if write:
-        page = TEXT.format(repetitions=REPETITIONS, records=RECORDS, table=table(HEAD, rows), seconds=seconds)
+        page = TEXT.format(repetitions=REPETITIONS, records=RECORDS, table=table(HEAD, rows))
         (FOLDER / "powers.md").write_text(page, encoding="utf-8")
         picture(FOLDER / "powers.png", found)
 

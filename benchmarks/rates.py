@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,8 +226,6 @@ log^1/2(d/delta) / eps^1/2; theirs has none. How many times larger SGD's excess 
 ## Excess
 
 {excess}
-
-Took {seconds:.0f} s.
 """
 
 
@@ -249,14 +246,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description="Measure rates of the excess loss.")
     parser.add_argument("--write", action="store_true", help="write rates.md and rates.png")
     write = parser.parse_args().write
-    started = time.perf_counter()
     curves = []
     for setting in SETTINGS:
         for method in setting.methods:
             curves.append(curve(setting, method, SIZES, REPETITIONS[method]))
         if not setting.convexity:
             curves += [worst(setting, method, SIZES, FAMILY_REPETITIONS[method]) for method in setting.methods]
-        print(setting.name, f"{time.perf_counter() - started:.0f} s", flush=True)
     text = TEXT.format(
         accelerated=REPETITIONS["shuffle"],
         sgd=REPETITIONS["SGD"],
@@ -267,7 +262,6 @@ def main() -> None:
         finding=finding(curves),
         versus=against_sgd(curves),
         excess=excess_table(curves),
-        seconds=time.perf_counter() - started,
     )
     print(text)
     if write:

@@ -199,8 +199,6 @@ n people, n rounds, six features. "Met" allows two standard errors.
 {cohorts}
 
 {cohort_bits}
-
-Took {seconds:.0f} s of processor time.
 """
 
 
@@ -208,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Measure what shuffled learning costs.")
     parser.add_argument("--write", action="store_true", help="write shuffle_cost.md")
-    write, started, parts = parser.parse_args(arguments).write, time.process_time(), {}
+    write, parts = parser.parse_args(arguments).write, {}
     for name, head, rows in (
         ("bits", ["d", "batch", "bits", "ratio", "bits, the paper's calibration"], bits_rows),
         ("plans", ["corollary", "theorem", "n", "batch", "bits of a user", "total"], plan_rows),
@@ -222,9 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("cohorts", ["setting", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)"], cohort_rows),
     ):
         parts[name] = table(head, rows())
-        print(f"{parts[name]}\n{time.process_time() - started:.0f} s\n", flush=True)
+        print(f"{parts[name]}\n", flush=True)
     if write:
-        FILE.write_text(TEXT.format(**parts, seconds=time.process_time() - started), encoding="utf-8")
+        FILE.write_text(TEXT.format(**parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

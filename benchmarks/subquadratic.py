@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -353,8 +352,6 @@ With a regulariser of strong convexity {convexity:g}; the plans have other, smal
 only the growth compares:
 
 {convex}
-
-Took {seconds:.0f} s.
 """
 
 
@@ -363,11 +360,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.subquadratic", description="Count gradient queries.")
     parser.add_argument("--write", action="store_true", help="write subquadratic.md and subquadratic.png")
     write = parser.parse_args().write
-    started = time.perf_counter()
     rows = []
     for n, repetitions in zip(SIZES, REPETITIONS, strict=True):
         rows.append(measured(n, repetitions))
-        print(f"{n:,} users, {time.perf_counter() - started:.0f} s", flush=True)
+        print(f"{n:,} users", flush=True)
     curves = [growth(n, D) for n in GROWTH]
     text = TEXT.format(
         d=D,
@@ -379,7 +375,6 @@ def main() -> None:
         columns=columns_table([growth(WIDE, d) for d in COLUMNS]),
         convexity=CONVEXITY,
         convex=convex_table([growth(n, D, CONVEXITY) for n in GROWTH]),
-        seconds=time.perf_counter() - started,
     )
     print(text)
     if write:

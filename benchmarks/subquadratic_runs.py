@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,8 +141,6 @@ The same with {lasso!r} given to the method. The best theta has one entry that i
 the loss alone:
 
 {sparse}
-
-Took {seconds:.0f} s of processor time.
 """
 
 
@@ -151,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Run smoothed AC-SA.")
     parser.add_argument("--write", action="store_true", help="write subquadratic_runs.md")
-    write, started = parser.parse_args(arguments).write, time.process_time()
+    write = parser.parse_args(arguments).write
 
     def expected(n: int, d: int) -> float:
         return 1 / math.sqrt(n) + math.sqrt(d) / n
@@ -186,7 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         across=across,
         lasso=LASSO,
         sparse=sparse,
-        seconds=time.process_time() - started,
     )
     print(page)
     if write:

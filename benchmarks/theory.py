@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -661,9 +660,7 @@ def main() -> None:
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
     given = parser.parse_args()
     for name in given.only:
-        started = time.process_time()
         section, picture = SECTIONS[name]()
-        section += f"\n\nTook {time.process_time() - started:.0f} s of processor time."
         print(section, flush=True)
         if given.write:
             write(section, HEAD, FOLDER / "theory.md")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -303,14 +302,13 @@ def rows_of(loss: str, repetitions: int = REPETITIONS) -> list[list[str]]:
     problem, rows = Problem(loss), []
     public: Found | None = None
     for contender in CONTENDERS:
-        started = time.perf_counter()
         found = measure(contender, problem, repetitions)
         public = public or found
         times = found.excess.mean() / public.excess.mean()
         row = [loss, contender.name, contender.trusted, found.promise]
         row += [digits(mean_and_error(a)) for a in (found.excess, found.distance, found.score)]
         rows.append([*row[:5], f"{times:.0f}" if times >= 10 else f"{times:.1f}", *row[5:]])
-        print(" | ".join(rows[-1]), f"| {time.perf_counter() - started:.0f} s", flush=True)
+        print(" | ".join(rows[-1]), flush=True)
     return rows
 
 
@@ -348,8 +346,6 @@ records and noise of its own; all learners get the same records.
   scale of at least 0.1, is far from what it has near the optimum, and a plan against much noise has few and careful
   steps. So AC-SA may lose to LDP-ASGD with a chosen eta. That says something of the optimisers, not of trust.
 * Neighbours are replace-one, the guarantee is per record, delta is 1e-6 where there is one.
-
-Took {seconds:.0f} s.
 """
 
 
@@ -358,7 +354,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trust", description="Measure what trust models cost.")
     parser.add_argument("--write", action="store_true", help="write trust.md and a table of the site")
     write = parser.parse_args().write
-    started = time.perf_counter()
     found = table(HEAD, [row for loss in FEATURES for row in rows_of(loss)])
     text = TEXT.format(
         records=RECORDS,
@@ -370,7 +365,6 @@ def main() -> None:
         tuning=TUNING,
         batch=FIXED_BATCH,
         beta=Huber().smoothness,
-        seconds=time.perf_counter() - started,
     )
     if write:
         (FOLDER / "trust.md").write_text(text, encoding="utf-8")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -359,9 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
     given = parser.parse_args(arguments)
     for name in given.only:
-        started = time.process_time()
         section = SECTIONS[name]()
-        section += f"\n\nTook {time.process_time() - started:.0f} s of processor time."
         print(section, flush=True)
         if given.write:
             write(section, HEAD, FILE)

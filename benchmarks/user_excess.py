@@ -9,7 +9,6 @@ measuring only. The whole takes about ten minutes of processor.
 from __future__ import annotations
 
 import argparse
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -73,8 +72,6 @@ default; "ac-sa" are the planned steps of Bassily, Sun 2023, without and with th
 {steps} steps.
 
 {table}
-
-Took {seconds:.0f} s of processor.
 """
 HEAD = ["loss", "d", "n", "m", "eps", "asgd", "ac-sa", "ac-sa, n declared", "best constant's"]
 
@@ -88,11 +85,9 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=100_000, help="the largest number of users")
     parser.add_argument("--draws", type=int, default=DRAWS, help="draws of noise and records")
     given = parser.parse_args()
-    started = time.process_time()
     shown = table(HEAD, rows([case for case in CASES if case[0] <= given.most], given.draws))
     if given.write:
-        seconds = time.process_time() - started
-        FILE.write_text(TEXT.format(draws=given.draws, steps=_STEPS, table=shown, seconds=seconds), encoding="utf-8")
+        FILE.write_text(TEXT.format(draws=given.draws, steps=_STEPS, table=shown), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -316,8 +315,6 @@ hindsight): another promise, against everyone but the curator.
 ## Excess
 
 {excess}
-
-Took {seconds:.0f} s.
 """
 
 
@@ -331,11 +328,10 @@ def main() -> None:
         parser.error("--quick is for trying only")
     sizes, many = ((200, 500), (500,)) if arguments.quick else (SIZES, (3_162, 31_623))
     repetitions, few = (dict.fromkeys(sizes, 2), 2) if arguments.quick else (REPETITIONS, FEW)
-    started = time.perf_counter()
     found: dict[Cell, np.ndarray] = {}
     for population, budget in product(POPULATIONS, BUDGETS):
         found |= measure(cells_of([population], [budget], sizes, ITEMS), repetitions).found
-        print(population.name, budget, f"{time.perf_counter() - started:.0f} s", flush=True)
+        print(population.name, budget, flush=True)
     runs, ends = Runs(found), sizes[::2]
     family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS]), dict.fromkeys(ends, FEWEST))
     extreme = worst(family, FAMILY, BUDGETS[-1], USERS)
@@ -359,7 +355,6 @@ def main() -> None:
         pure=small_table(LOGISTIC, [PureDP(1.0)], many, few),
         central=central_table(many, few),
         excess=excess_table(runs, POPULATIONS, BUDGETS),
-        seconds=time.perf_counter() - started,
     )
     print(text)
     if arguments.write:

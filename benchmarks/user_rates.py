@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -319,8 +318,6 @@ The last column counts the runs of outlier removal that stopped, of {draws}. Out
 in a hundred, so for one unlike user in two hundred.
 
 {outliers}
-
-Took {seconds:.0f} s of processor time.
 """
 
 
@@ -328,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Measure rates of user-level privacy.")
     parser.add_argument("--write", action="store_true", help="write user_rates.md and user_rates.png")
-    write, started = parser.parse_args(arguments).write, time.process_time()
+    write = parser.parse_args(arguments).write
     tables = []
     for problem, varied in product(PROBLEMS, SWEEPS):
         tables.append(f"### {problem.name.capitalize()}, against {varied}\n\n{excess_table(problem, varied)}")
@@ -341,7 +338,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         excess="\n\n".join(tables),
         far=STRENGTHS[-1] / math.sqrt(base.m),
         outliers=outliers_table(),
-        seconds=time.process_time() - started,
     )
     print(page)
     if write:

@@ -8,7 +8,6 @@ which are for measuring only.
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from functools import cache
 from pathlib import Path
@@ -121,10 +120,9 @@ def main() -> None:
     parser.add_argument("--only", choices=TITLES, nargs="+", default=[*TITLES], help="what is varied")
     given, epsilon = parser.parse_args(), 1.0
     for varied in given.only:
-        started = time.process_time()
         shown = table(COLUMNS, rows_of(varied, epsilon))
         if given.write:
-            section = f"## {TITLES[varied]}\n\n{shown}\n\nTook {time.process_time() - started:.0f} s of processor time."
+            section = f"## {TITLES[varied]}\n\n{shown}"
             write(section, HEAD.format(epsilon=epsilon, draws=DRAWS, few=FEW), FILE)
 
 
