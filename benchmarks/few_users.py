@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pages import mean_and_error, table
+from benchmarks.pictures import COLOURS, MARKERS, sheet
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.range_mean import RangeMean
 from streamdp.privacy.entropy import SeededEntropy
@@ -117,20 +118,15 @@ def finding(rows: list[list[str]]) -> str:
 
 def draw(path: Path, least_users: dict[tuple[str, int], list[int]]) -> None:
     """The figure."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    figure, ((axis,),) = sheet(width=4.8, height=3.3)
     for (name, queries), users in least_users.items():
-        style = "o-" if queries == 1 else "s--"
-        color = "C0" if name == "private ranges" else "C1"
+        k, line = METHODS.index(name), "-" if queries == 1 else "--"
         label = f"{name}, {queries} quer{'y' if queries == 1 else 'ies'}"
-        axis.plot(DIMENSIONS, users, style, color=color, ms=4, label=label)
+        axis.plot(DIMENSIONS, users, MARKERS[k] + line, color=COLOURS[k], ms=5, label=label)
     d = np.array(DIMENSIONS)
-    axis.plot(d, 100 * np.sqrt(d), ":", color="0.5", label="sqrt(d)")
-    axis.set(xscale="log", yscale="log", xlabel="d", ylabel="users from which it pays")
+    axis.plot(d, 100 * np.sqrt(d), ":", color="0.3", label="slope 1/2")
+    axis.set(xscale="log", yscale="log", xlabel="parameters d", ylabel="least number of users")
+    axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     figure.savefig(path, dpi=90)
 

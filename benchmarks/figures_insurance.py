@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures_ldp import ALPHAS, MU, STYLES, Found, Measure, Study, cell, lines
+from benchmarks.figures_ldp import ALPHAS, MU, STYLES, Found, Measure, Study, cell, lines, walk_name
 from benchmarks.pages import table, write
 from benchmarks.pictures import sheet
 from benchmarks.theory import PAPER, Runs
@@ -58,7 +58,7 @@ class Size:
         return np.unique(np.geomspace(self.people / 400, self.people * 4 // 5, 10).astype(int))
 
 
-SIZES = {"small": Size(1_000_000, 4), "full": Size(1_000_000, 10), "paper": Size(1_000_000, 50)}
+SIZES = {"small": Size(1_000_000, 4), "full": Size(1_000_000, 50)}
 
 
 @dataclass(frozen=True)
@@ -189,10 +189,10 @@ def draw(runs: Mapping[Line, Runs], measure: Measure, label: str, what: str) -> 
     for axis, alpha in zip(axes, (*ALPHAS, None), strict=True):
         chosen = {s: r for s, r in runs.items() if s.ours == (alpha is None) and (s.ours or s.alpha == alpha)}
         lines(axis, chosen, measure)
-        axis.set_title("our defaults" if alpha is None else f"alpha = {alpha:.2g}", fontsize=10)
+        axis.set_title(walk_name(alpha), fontsize=10)
         if label == "accuracy":
             axis.set_yscale("linear")
-    axes[0].set_ylabel(label)
+    axes[0].set_ylabel(AXES[label])
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(MU), fontsize=9)
     figure.suptitle(f"Synthetic insurance, {what}. {STYLES}", fontsize=10)
@@ -207,6 +207,11 @@ def rows_of(runs: Mapping[Line, Runs], measure: Measure) -> list[list[str]]:
     ]
 
 
+AXES = {
+    "mean squared error": "mean squared error / variance",
+    "cross-entropy": "cross-entropy, nats",
+    "accuracy": "share of right terciles",
+}
 PAPER_SAYS = {
     "7": "Paper: the error is near that without noise for mu >= 1; alpha = 1/2 gives the average its lowest error for\n"
     "every budget; for alpha >= 1/2 the average is worse than the last iterate; at alpha = 1 neither converges.",
@@ -218,7 +223,7 @@ TEXT = """# Section 6 of Shi et al. 2025, on synthetic people
 
 Written by `python -m benchmarks.figures_insurance --size {name}`; do not edit. {people:,} people of
 `streamdp.datasets.insurance`, of whom four fifths are learned in {runs} permutations and at most 20,000 others are
-asked (the paper: 1,000,000 from Kaggle, 50 permutations, 200,000 asked). The records are not the paper's, so that its
+asked (the paper: Kaggle's people, 50 permutations, 200,000 asked). The records are not the paper's, so that its
 numbers cannot come out, only what it says about them. Errors of charges are in units of their variance: the best
 constant has 1. The most frequent tercile has 34 % of the people, and the cross-entropy ln 3 = 1.10 knows nothing. ± is
 one Monte Carlo standard error over permutations and noise. Verdicts are in [docs/papers.md](../docs/papers.md).

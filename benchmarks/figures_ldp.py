@@ -14,6 +14,7 @@ import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 from scipy.special import expit
 
 from benchmarks.pages import mean_and_error, table, write
-from benchmarks.pictures import COLOURS, Shown, sheet
+from benchmarks.pictures import COLOURS, MARKERS, Shown, sheet
 from benchmarks.simulation import expected_huber
 from benchmarks.theory import PAPER, SIGMA, Case, PaperLaplace, Runs, rates, simulate, slope
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
@@ -169,18 +170,25 @@ def grid(loss: str, d: int, size: Size) -> Mapping[Study, Runs]:
 # --- pictures
 
 
+def walk_name(alpha: float | None) -> str:
+    """What a panel shows: the paper's walk with this alpha, or our defaults."""
+    return "our defaults" if alpha is None else f"alpha = {Fraction(alpha).limit_denominator(9)}"
+
+
 def lines(axis: Any, runs: Mapping[Any, Runs], measure: Measure) -> None:
     """Draw means over replications: the last iterate dashed, the averaged one solid, with a band of two s.e."""
-    for colour, (study, run) in zip(COLOURS, runs.items(), strict=False):
-        for errors, style in ((run.average, "-"), (run.last, "--")):
+    for k, (study, run) in enumerate(runs.items()):
+        colour = COLOURS[k]
+        for errors, style in ((run.average, MARKERS[k] + "-"), (run.last, "--")):
             found = measure(study, errors)
             mean, error = found.mean(axis=0), found.std(axis=0, ddof=1) / math.sqrt(len(found))
-            axis.plot(run.marks, mean, style, color=colour, label=study.label if style == "-" else None, lw=1.4)
-            if style == "-":
+            name = None if style == "--" else study.label
+            axis.plot(run.marks, mean, style, color=colour, label=name, lw=1.4, ms=4, markevery=2)
+            if name:
                 axis.fill_between(
                     run.marks, np.maximum(mean - 2 * error, mean / 10), mean + 2 * error, color=colour, alpha=0.15, lw=0
                 )
-    axis.set(xscale="log", yscale="log", xlabel="records")
+    axis.set(xscale="log", yscale="log", xlabel="records learned")
     axis.grid(alpha=0.3)
 
 
@@ -200,7 +208,7 @@ def draw_grid(loss: str, features: Sequence[int], size: Size, name: str) -> Any:
         for axis, alpha in zip(row, (*ALPHAS, None), strict=True):
             chosen = {s: r for s, r in runs.items() if s.ours == (alpha is None) and (s.ours or s.alpha == alpha)}
             lines(axis, chosen, measure)
-            axis.set_title(f"d = {d}, " + ("our defaults" if alpha is None else f"alpha = {alpha:.2g}"), fontsize=10)
+            axis.set_title(f"d = {d}, {walk_name(alpha)}", fontsize=10)
         row[0].set_ylabel(label)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(MU), fontsize=9)
@@ -324,14 +332,14 @@ def figure_3(size: Size) -> Found:
     head = ["measure", "alpha", "budget", "slope of last", "theory", "slope of average", "theory", "gain", "theory"]
     rows = []
     figure, axes = sheet(1, 2)
-    where = np.linspace(1 / 3, 0.999, 200)
+    alphas = np.linspace(1 / 3, 0.999, 200)
     for axis, (loss, name) in zip(axes[0], (("huber", "distance"), ("logistic", "excess")), strict=True):
         measure, label = MEASURES[name]
-        theory = np.array([exponents(float(a), measure) for a in where])
-        axis.plot(where, theory[:, 0] - theory[:, 1], color="black", label="Table 1")
+        theory = np.array([exponents(float(a), measure) for a in alphas])
+        axis.plot(alphas, theory[:, 0] - theory[:, 1], color="black", label="Table 1")
         studies = walks(loss, 5, ALPHAS[:3], (None, 3, 1))
         runs = dict(zip(studies, simulate(studies, size.marks, size.runs, seed=5), strict=True))
-        for colour, budget in zip(COLOURS, (None, "mu=3", "mu=1"), strict=False):
+        for k, budget in enumerate((None, "mu=3", "mu=1")):
             points = []
             for alpha in ALPHAS[:3]:
                 study = Study(loss=loss, alpha=alpha, budget=budget)
@@ -350,7 +358,9 @@ def figure_3(size: Size) -> Found:
                 numbers += [f"{gain[0]:.2f} ± {gain[1]:.2f}", f"{expected[0] - expected[1]:.2f}"]
                 rows.append([f"{label}, {loss}", f"{alpha:.2g}", study.label, *numbers])
             x, gains, errors = zip(*points, strict=True)
-            axis.errorbar(x, gains, yerr=2 * np.array(errors), fmt="o", capsize=3, color=colour, label=study.label)
+            where = np.array(x) + 0.012 * (k - 1)  # side by side
+            bars = {"yerr": 2 * np.array(errors), "capsize": 3, "fmt": MARKERS[k], "color": COLOURS[k]}
+            axis.errorbar(where, gains, **bars, label=study.label)
         axis.set(title=f"{label}, {loss}, d = 5", xlabel="alpha")
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)

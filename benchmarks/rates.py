@@ -1,4 +1,4 @@
-"""How fast the excess loss falls with n. Run with `python -m benchmarks.rates [--write]`; some six minutes on one core.
+"""How fast the excess loss falls with n. Run with `python -m benchmarks.rates [--write]`.
 
 The settings are in `excess`. `--write` puts tables and figure into rates.md and rates.png beside this file. Noise comes
 from seeded generators, which are for measuring only.
@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.excess import FAMILY, METHODS, SETTINGS, Setting
 from benchmarks.pages import mean_and_error, pm, table
+from benchmarks.pictures import COLOURS, MARKERS, sheet
 
 FOLDER = Path(__file__).parent
 SIZES = tuple(round(10 ** (k / 2)) for k in range(6, 13))  # 10^3, 10^3.5, ..., 10^6
@@ -79,6 +80,7 @@ def ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
 
 def curve(setting: Setting, method: str, sizes: Sequence[int], repetitions: int, seed: int = 0) -> Curve:
     """Measure one."""
+    print(f"{setting.name}, {method}", flush=True)
     return Curve(setting, method, tuple(sizes), tuple(setting.measure(method, n, repetitions, seed) for n in sizes))
 
 
@@ -156,31 +158,27 @@ def against_sgd(curves: Sequence[Curve]) -> str:
 
 def draw(path: Path, curves: Sequence[Curve]) -> None:
     """The figure: a panel a setting."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     settings = list(dict.fromkeys(c.setting.name for c in curves))
-    figure, axes = plt.subplots(2, len(settings) // 2, figsize=(2.5 * len(settings), 8), layout="constrained")
+    figure, axes = sheet(2, len(settings) // 2, share=False, width=4.2, height=3.3)
     for axis, name in zip(axes.flat, settings, strict=True):
-        for c in (c for c in curves if c.setting.name == name):
-            color = f"C{METHODS.index(c.method)}"
+        shown = [c for c in curves if c.setting.name == name]
+        for c in shown:
+            k = METHODS.index(c.method)
             pairs = np.array([mean_and_error(run) for run in c.runs])
             label = f"{c.method}, slope {c.fit()[0]:.2f}"
-            axis.errorbar(c.sizes, pairs[:, 0], yerr=2 * pairs[:, 1], fmt="o-", ms=3, color=color, label=label)
-            bounds = [c.setting.bounds(c.method, n)[0] for n in c.sizes]
-            axis.plot(c.sizes, bounds, "--", lw=1, color=color)
-            if c.method == METHODS[0]:
-                n = np.array(c.sizes)
-                axis.plot(
-                    n, pairs[-1, 0] * (n / n[-1]) ** c.setting.slow, ":", color="0.5", label=f"n^{c.setting.slow:g}"
-                )
-                axis.axhline(c.setting.start, color="0.8", lw=0.8)
-        axis.set(xscale="log", yscale="log", xlabel="records")
-        axis.set_title(name, fontsize=9)
+            axis.errorbar(
+                c.sizes, pairs[:, 0], 2 * pairs[:, 1], fmt=MARKERS[k] + "-", ms=4, color=COLOURS[k], label=label
+            )
+            axis.plot(c.sizes, [c.setting.bounds(c.method, n)[0] for n in c.sizes], "--", lw=1, color=COLOURS[k])
+        setting, n = shown[0].setting, np.array(shown[0].sizes)
+        axis.plot(
+            n, shown[0].runs[-1].mean() * (n / n[-1]) ** setting.slow, ":", color="0.3", label=f"n^{setting.slow:g}"
+        )
+        axis.axhline(setting.start, color="0.5", lw=0.8, label="nothing learned")
+        axis.set(xscale="log", yscale="log", xlabel="records n", ylabel="excess loss")
+        axis.set_title(name, fontsize=10)
         axis.legend(fontsize=8)
-    axes[0, 0].set_ylabel("excess loss; dashed: the plan's bound")
+    figure.suptitle("Solid: measured, with two standard errors. Dashed: the plan's bound.", fontsize=10)
     figure.savefig(path, dpi=90)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.stats import beta
 
 from benchmarks.pages import mean_and_error, pm, table
+from benchmarks.pictures import COLOURS, MARKERS, sheet
 from streamdp.errors import TooFewUsersError
 from streamdp.optim.ac_sa import Averaged
 from streamdp.optim.losses import Hinge
@@ -288,31 +289,37 @@ def finding(rows: Sequence[Row]) -> str:
 
 
 def draw(path: Path, rows: Sequence[Row], curves: Sequence[Growth]) -> None:
-    """The figure: queries against n, planned and measured."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    """The figure: queries against n by plans, and the measured excess against queries."""
+    figure, ((left, right),) = sheet(1, 2, share=False, width=4.6, height=3.8)
     n = np.array([c.n for c in curves], dtype=float)
-    left.plot(n, [c.erm for c in curves], "o-", label="smoothed AC-SA, ERM")
-    left.plot(n, [c.sgd for c in curves], "s-", label="noisy SGD, same bound")
     served = [c for c in curves if c.sco is not None]
-    left.plot([c.n for c in served], [c.sco or 0.0 for c in served], "^-", label="smoothed AC-SA, SCO")
+    for k, (name, sizes, queries) in enumerate(
+        (
+            ("smoothed, learned users (ERM)", n, [c.erm for c in curves]),
+            ("noisy SGD, same bound as ERM", n, [c.sgd for c in curves]),
+            ("smoothed, new users (SCO)", [c.n for c in served], [c.sco for c in served]),
+        )
+    ):
+        left.plot(sizes, queries, MARKERS[k] + "-", color=COLOURS[k], label=name)
     paper = theory("erm", n, D)
-    left.plot(n, paper * curves[0].erm / paper[0], ":", color="0.5", label="the paper's growth, ERM")
-    left.plot(n, n**2, "--", color="0.8", label="n^2")
-    left.set(xscale="log", yscale="log", xlabel="users", ylabel="gradient queries")
-    left.legend(fontsize=8)
-    for name, queries, excess in (
-        ("smoothed AC-SA", [r.smoothed.queries for r in rows], [r.excess for r in rows]),
-        ("noisy SGD", [r.sgd.run.queries for r in rows], [r.sgd_excess for r in rows]),
+    left.plot(n, paper * curves[0].erm / paper[0], ":", color="0.3", label="growth of the paper's bound, ERM")
+    left.plot(n, n**2, "--", color="0.5", label="n^2: one user a step")
+    left.set(xscale="log", yscale="log", xlabel="users n", ylabel="gradient queries, planned", title="plans")
+    for k, (name, queries, excess) in enumerate(
+        (
+            ("smoothed, learned users (ERM)", [r.smoothed.queries for r in rows], [r.excess for r in rows]),
+            ("noisy SGD", [r.sgd.run.queries for r in rows], [r.sgd_excess for r in rows]),
+        )
     ):
         pairs = np.array([mean_and_error(e) for e in excess])
-        right.errorbar(queries, pairs[:, 0], yerr=2 * pairs[:, 1], fmt="o-", ms=4, label=name)
-    right.set(xscale="log", yscale="log", xlabel="gradient queries", ylabel="excess loss, measured")
-    right.legend(fontsize=8)
+        right.errorbar(
+            queries, pairs[:, 0], 2 * pairs[:, 1], fmt=MARKERS[k] + "-", color=COLOURS[k], capsize=3, label=name
+        )
+    right.set(xscale="log", yscale="log", xlabel="gradient queries", ylabel="excess loss, two standard errors")
+    right.set_title(f"runs with {rows[0].n:,} to {rows[-1].n:,} users")
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
     figure.savefig(path, dpi=90)
 
 

@@ -27,7 +27,7 @@ from scipy.integrate import quad
 from scipy.stats import chi2, norm
 
 from benchmarks.pages import mean_and_error, pm, table, write, write_between
-from benchmarks.pictures import COLOURS, sheet
+from benchmarks.pictures import COLOURS, MARKERS, sheet
 from streamdp.data import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.domains import Box, Domain
@@ -318,8 +318,8 @@ def clt_section() -> tuple[str, list[tuple[str, float, float, float]]]:
             inside = "**" if ISSUE_BAND[0] <= ratio[0] <= ISSUE_BAND[1] else ""
             cells += [f"{inside}{pm(ratio)}{inside}", f"{guess:.2f}"]
             if (part == COEFFICIENTS and n == 100_000) or (part == SCALE and case.domain is None):
-                name = "scale" if part == SCALE else "coef."
-                bars.append((f"{name} mu={level:g} {where(case.domain)} n={n:.0e}", *ratio, guess))
+                name = "scale" if part == SCALE else "coefficients"
+                bars.append((f"{name}, mu = {level:g}, {where(case.domain)}, n = {n:,}", *ratio, guess))
         rows.append([f"{n:,}", f"{level:g}", f"{case.eta:g}", where(case.domain), *cells])
     parts.append(table(head, rows))
     return "\n\n".join(parts), bars
@@ -511,15 +511,15 @@ def plan_check_section(runs: int = 16) -> str:
 
 def draw_clt(bars: list[tuple[str, float, float, float]]) -> Any:
     """Ratios, measured and predicted."""
-    figure, ((axis,),) = sheet(width=7, height=4.2)
+    figure, ((axis,),) = sheet(width=7.5, height=4.5)
     y = np.arange(len(bars))
     axis.axvspan(*ISSUE_BAND, color="0.9", label="0.85 to 1.25")
     axis.axvline(1, color="0.5", lw=0.8)
     ratios, errors = [bar[1] for bar in bars], [2 * bar[2] for bar in bars]
     axis.errorbar(ratios, y, xerr=errors, fmt="o", ms=4, color=COLOURS[0], label="measured, 2 s.e.")
     axis.plot([bar[3] for bar in bars], y, "x", color=COLOURS[6], label="second-order theory")
-    axis.set_yticks(y, [bar[0] for bar in bars], fontsize=7)
-    axis.set(title="n E||bar_n - theta*||² / tr V", xlabel="ratio", ylabel="part, budget, domain, records")
+    axis.set_yticks(y, [bar[0] for bar in bars], fontsize=9)
+    axis.set(xlabel="n times the mean squared error, over that of the central limit theorem")
     axis.legend(fontsize=8)
     return figure
 
@@ -527,14 +527,14 @@ def draw_clt(bars: list[tuple[str, float, float, float]]) -> Any:
 def draw_rates(results: dict[Case, Runs]) -> Any:
     """Errors against n without noise, and the rates."""
     figure, ((axis,),) = sheet(width=5, height=4)
-    for colour, case in zip(COLOURS, RATE_CASES[:3], strict=False):
+    for colour, marker, case in zip(COLOURS, MARKERS, RATE_CASES[:3], strict=False):
         run = results[case]
         for errors, line, exponent in zip((run.last, run.average), ("--", "-"), rates(case.alpha), strict=True):
             squares = np.sum(errors**2, axis=2).mean(axis=0)
             name = f"alpha = {case.alpha:.2g}, {'averaged' if line == '-' else 'last'}, n^{exponent:.2f}"
-            axis.loglog(run.marks, squares, line, color=colour, label=name)
+            axis.loglog(run.marks, squares, marker + line, ms=4, color=colour, label=name)
             axis.loglog(run.marks, squares[-1] * (run.marks / run.marks[-1]) ** exponent, ":", color="0.6", lw=1)
-    axis.set(title="without noise; dotted: the rate", xlabel="records", ylabel="mean squared error")
+    axis.set(title="without noise; dotted: the rate", xlabel="records n", ylabel="mean squared error of theta")
     axis.legend(fontsize=7)
     return figure
 
@@ -542,13 +542,13 @@ def draw_rates(results: dict[Case, Runs]) -> Any:
 def draw_utility(found: dict[str, Utility]) -> Any:
     """PrivUnit's error against n, and Laplace's."""
     figure, ((axis,),) = sheet(width=5, height=4)
-    for colour, (loss, result) in zip(COLOURS, found.items(), strict=False):
+    for colour, marker, (loss, result) in zip(COLOURS, MARKERS, found.items(), strict=False):
         target = float(result.laplace[result.best_laplace()].mean())
         curve = result.privunit[result.best_privunit()].mean(axis=0)
-        axis.loglog(UTILITY_MARKS, curve, "o-", color=colour, ms=3, label=f"{loss}: PrivUnit")
-        axis.loglog(PAPER_RECORDS, target, "s", color=colour, label=f"{loss}: Laplace at {PAPER_RECORDS:,}")
+        axis.loglog(UTILITY_MARKS, curve, marker + "-", color=colour, ms=4, label=f"{loss}: PrivUnit")
+        axis.loglog(PAPER_RECORDS, target, marker, color=colour, ms=9, mfc="none", label=f"{loss}: Laplace")
         axis.axhline(target, color=colour, lw=0.7, ls=":")
-    axis.set(title="averaged iterate at eps = 1, best eta", xlabel="records", ylabel="mean squared error")
+    axis.set(title="averaged iterate at eps = 1, best eta", xlabel="records n", ylabel="mean squared error of theta")
     axis.legend(fontsize=8)
     return figure
 

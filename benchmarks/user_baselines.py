@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from scipy.special import expit
@@ -95,6 +96,7 @@ class Population:
         """The excess of theta_0 = 0."""
         return self.excess(np.zeros(D))
 
+    @cache  # noqa: B019 - there are few populations
     def spread(self, items: int) -> float:
         """The root mean square distance of a user's average gradient of so many records from that of all, at theta_0
         or the optimum, where it is larger: what public data of such users would tell."""

@@ -3,12 +3,13 @@
 Averaged SGD, the default, beside the planned steps of Bassily, Sun 2023, in doubling epochs and with the number of
 users declared. Simulations of Shi et al. 2025 as in `batches`; n users, each with m independent records. The planned
 steps make at most 500 steps, because they take a millisecond each. Noise comes from seeded generators, which are for
-measuring only. The whole takes about ten minutes of processor.
+measuring only.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,12 @@ CASES = [
 ]
 """(n, d, loss, m, eps)."""
 _STEPS = 500
+problem = cache(Simulation)
 
 
 def excess(loss: str, d: int, n: int, m: int, epsilon: float, seed: int, **options: Any) -> float:
     """The excess loss after all users."""
-    simulated = Simulation(loss, d)
+    simulated = problem(loss, d)
     X, y = simulated.draw(n * m, 1000 + seed)
     kind: Any = UserLevelLDPClassifier if loss == "logistic" else UserLevelLDPRegressor
     model = kind(
@@ -58,7 +60,7 @@ def rows(cases: list[tuple[int, int, str, int, int]], draws: int) -> list[list[s
                 np.array([excess(loss, d, n, m, epsilon, seed, **options) for seed in range(draws)])
             )
             cells.append(f"{mean:.2g} ± {error:.1g}")
-        constant = f"{Simulation(loss, d).constant:.2g}"
+        constant = f"{problem(loss, d).constant:.2g}"
         found.append([loss, str(d), f"{n:,}", str(m), f"{epsilon:g}", *cells, constant])
         print(" | ".join(found[-1]), flush=True)
     return found

@@ -1,8 +1,8 @@
 """What user-level learning gains from many records a user. Run with `python -m benchmarks.user_level [--write]`.
 
-Some ten minutes on one core; `--quick` takes seconds and is for trying. Populations, contenders and baselines are in
-`user_baselines`. `--write` puts tables and figure into user_level.md and user_level.png beside this file. Noise comes
-from seeded generators, which are for measuring only.
+`--quick` takes seconds and is for trying. Populations, contenders and baselines are in `user_baselines`. `--write` puts
+tables and figure into user_level.md and user_level.png beside this file. Noise comes from seeded generators, which are
+for measuring only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pages import mean_and_error, pm, table
+from benchmarks.pictures import COLOURS, MARKERS, sheet
 from benchmarks.rates import fast_enough
 from benchmarks.user_baselines import (
     DIFFERENT,
@@ -37,7 +38,6 @@ from benchmarks.user_runs import (
     PUBLIC,
     RIVALS,
     USERS,
-    Cell,
     Runs,
     beats,
     cells_of,
@@ -199,28 +199,25 @@ def coarse_table(items: Sequence[int] = (16, 64, 100, 256, 1_024, 4_096, 16_384)
 
 def draw(path: Path, runs: Runs) -> None:
     """The figure: a panel a population and budget."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained", sharex=True)
+    figure, axes = sheet(2, 2, share=False, width=4.8, height=3.5)
     for axis, (population, budget) in zip(axes.flat, product(POPULATIONS, BUDGETS), strict=True):
-        curves = [(USERS, m, f"user level, m = {m}", "o-") for m in runs.items()]
+        curves: list[tuple[Contender, int, str, str]] = [(USERS, m, f"user level, m = {m}", "-") for m in runs.items()]
         for rival in RIVALS[USERS]:
             shown = rival.name if isinstance(rival, OneRecord) else f"{rival.name}, m = {MANY[0]}"
-            curves.append((rival, MANY[0], shown, "s--"))
-        for contender, m, label, style in curves:
+            curves.append((rival, MANY[0], shown, "--"))
+        for colour, marker, (contender, m, label, style) in zip(COLOURS, MARKERS, curves, strict=False):
             pairs = np.array([mean_and_error(runs.of(population, budget, contender, n, m)) for n in runs.sizes()])
-            axis.errorbar(runs.sizes(), pairs[:, 0], 2 * pairs[:, 1], fmt=style, ms=4, lw=1, capsize=2, label=label)
+            axis.errorbar(
+                runs.sizes(), pairs[:, 0], 2 * pairs[:, 1], fmt=marker + style, ms=5, lw=1, color=colour, label=label
+            )
         n = np.array(runs.sizes(), dtype=float)
         top = runs.of(population, budget, USERS, runs.sizes()[-1], MANY[-1]).mean()
-        axis.plot(n, top * (n[-1] / n) ** 0.5, "k:", lw=1, label="slope -1/2")
-        axis.axhline(population.start, color="grey", lw=0.8)
-        axis.set(
-            xscale="log", yscale="log", title=f"{population.name}, {budget}", xlabel="users n", ylabel="excess loss"
-        )
-    axes.flat[0].legend(fontsize=7)
+        axis.plot(n, top * (n[-1] / n) ** 0.5, ":", color="0.3", lw=1, label="slope -1/2")
+        axis.axhline(population.start, color="0.5", lw=0.8, label="nothing learned")
+        axis.set(xscale="log", yscale="log", xlabel="users n", ylabel="excess loss")
+        axis.set_title(f"{population.name}, {budget}", fontsize=10)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+    figure.suptitle("m records of each user; two standard errors", fontsize=10)
     figure.savefig(path, dpi=90)
 
 
@@ -328,11 +325,7 @@ def main() -> None:
         parser.error("--quick is for trying only")
     sizes, many = ((200, 500), (500,)) if arguments.quick else (SIZES, (3_162, 31_623))
     repetitions, few = (dict.fromkeys(sizes, 2), 2) if arguments.quick else (REPETITIONS, FEW)
-    found: dict[Cell, np.ndarray] = {}
-    for population, budget in product(POPULATIONS, BUDGETS):
-        found |= measure(cells_of([population], [budget], sizes, ITEMS), repetitions).found
-        print(population.name, budget, flush=True)
-    runs, ends = Runs(found), sizes[::2]
+    runs, ends = measure(cells_of(POPULATIONS, BUDGETS, sizes, ITEMS), repetitions), sizes[::2]
     family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS]), dict.fromkeys(ends, FEWEST))
     extreme = worst(family, FAMILY, BUDGETS[-1], USERS)
     control, controlled = control_table(many, few)

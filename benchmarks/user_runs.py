@@ -61,6 +61,7 @@ def measure(cells: Iterable[Cell], repetitions: dict[int, int]) -> Runs:
         seeds = np.random.SeedSequence(list(place.encode())).generate_state(count).tolist()
         thetas = [contender.learn(population, budget, n, m, seed) for seed in seeds]
         found[cell] = np.array([population.excess(theta) for theta in thetas])
+        print(f"{place}: {found[cell].mean():.2g}", flush=True)
     return Runs(found)
 
 
