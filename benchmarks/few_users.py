@@ -120,7 +120,7 @@ def draw(path: Path, least_users: dict[tuple[str, int], list[int]]) -> None:
     """The figure."""
     figure, ((axis,),) = sheet(width=4.8, height=3.3)
     for (name, queries), users in least_users.items():
-        k, line = METHODS.index(name), "-" if queries == 1 else "--"
+        k, line = list(METHODS).index(name), "-" if queries == 1 else "--"
         label = f"{name}, {queries} quer{'y' if queries == 1 else 'ies'}"
         axis.plot(DIMENSIONS, users, MARKERS[k] + line, color=COLOURS[k], ms=5, label=label)
     d = np.array(DIMENSIONS)

@@ -217,10 +217,12 @@ def ask(model: UserLearner, population: Population, users: int, items: int, rng:
     X, y = population.cells
     each = [1] * len(X)
     while users:
-        turn = min(users, model._turn, max(1, _MOST // items))
-        table = averages(model._spec, model._loss, model._middle, X, y, each)
-        model._answer(table[population.draw(rng, turn, items)].mean(axis=1))
-        users -= turn
+        block = population.draw(rng, min(users, max(1, _MOST // items)), items)
+        users -= len(block)
+        while len(block):
+            turn, block = np.split(block, [model._turn])
+            table = averages(model._spec, model._loss, model._middle, X, y, each)
+            model._answer(table.T[:, turn].sum(axis=2).T / items)
 
 
 def central_descent(
