@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
+from pathlib import Path
 
 import pytest
 
+from benchmarks import verdicts
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -136,6 +139,33 @@ def test_a_row_names_only_what_exists_and_has_a_verdict(row: list[str]) -> None:
     if re.search(r"(?<!not )\b(reproduced|better)\b", verdict):
         assert references(where), "says where"
         assert references(measured), "says what shows it"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_verdict_quotes_what_a_page_of_its_commands_has(row: list[str]) -> None:
+    """After a study ran again: `python -m benchmarks.verdicts --write`, and read the verdicts that it changes."""
+    assert not verdicts.missing(row[4], row[3])
+
+
+def test_a_stale_quotation_is_found_and_its_place_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, file = tmp_path / "benchmarks", tmp_path / "papers.md"
+    folder.mkdir()
+    (tmp_path / "Makefile").write_text("study: x\n\tpython -m benchmarks.study --write\n")
+    monkeypatch.setattr(verdicts, "ROOT", tmp_path)
+    monkeypatch.setattr(verdicts, "FILE", file)
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=tmp_path, check=True)
+
+    (folder / "study.md").write_text("| 1.0e-05 ± 2e-06 | -0.5 ± 0.1 | 3 ± 1 | 3 ± 1 |")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    (folder / "study.md").write_text("| 1.5e-05 ± 3e-06 | -0.5 ± 0.1 | 4 ± 1 | 5 ± 1 |")
+    file.write_text("| a | `x` | y | `make study` | better: 1.0e-5 ± 2e-6, -0.5 ± 0.1, 3 ± 1 |\n")
+    assert verdicts.missing(file.read_text(), "`make study`") == ["1.0e-5 ± 2e-6", "3 ± 1"]
+    verdicts.main(["--write"])
+    assert file.read_text() == "| a | `x` | y | `make study` | better: 1.5e-05 ± 3e-06, -0.5 ± 0.1, 3 ± 1 |\n"
 
 
 @pytest.mark.parametrize(
