@@ -119,7 +119,7 @@ def _points(d: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.minimum(1, 2 / np.sum(X**2, axis=1))
 
 
-def excess(study: Study, errors: np.ndarray) -> np.ndarray:
+def excess(study: Case, errors: np.ndarray) -> np.ndarray:
     """F(theta) - F(theta*) of errors (..., d) for the weighted loss: the mean over 10,000 x of exact means over y."""
     X, weight = _points(study.d)
     found = []

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.pages import mean_and_error, pm, table
-from benchmarks.subquadratic import COLUMNS, CONVEXITY, WIDE, D, Row, Window, measured, slope, task, theory
+from benchmarks.real_data import RealData
+from benchmarks.subquadratic import BUDGET, COLUMNS, CONVEXITY, WIDE, D, Row, Window, measured, slope, task, theory
+from streamdp.estimators.windowed.estimators import WindowedClassifier
+from streamdp.optim.domains import L2Ball
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.windows.regularisers import ElasticNet
 from streamdp.windows.smoothed import ConvolutionSmoothing
@@ -25,22 +31,30 @@ FILE = Path(__file__).with_suffix(".md")
 REPETITIONS = 4
 MIDDLE = 2_000
 """The number of users where both methods run against d."""
-LASSO = ElasticNet(l1=0.1)
+LASSO, RIDGE = ElasticNet(l1=0.1), ElasticNet(l2=CONVEXITY)
+JOB, USELESS = "is a Vietnamese married?", 90
+NETS = (
+    ElasticNet(l1=0.003, free=1),
+    ElasticNet(l1=0.01, free=1),
+    ElasticNet(l1=0.03, free=1),
+    ElasticNet(l2=0.1, free=1),
+)
 STRONG, NEW = (1_000, 2_000, 4_000, 8_000), (3_162, 10_000, 31_622)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """One plan and the excess of its runs."""
+    """One plan, and the excess of its runs: of the loss alone, and with the regulariser that the method adds."""
 
     n: int
     d: int
     plan: Plan
+    loss: np.ndarray
     excess: np.ndarray
 
 
 def learned(objective: str, n: int, d: int = D, convexity: float = 0.0, net: ElasticNet | None = None) -> Learned:
-    """Run it; the excess of the expected loss for "sco", of the window's objective for "erm".
+    """Run it; the excess is that of the expected loss for "sco", of the window's for "erm".
 
     `convexity` is of a regulariser in each user's loss, `net` is one that the method adds. Below 0.8, the slope of the
     loss, neither moves the optimum, which is e_1.
@@ -51,11 +65,9 @@ def learned(objective: str, n: int, d: int = D, convexity: float = 0.0, net: Ela
     for seed in range(REPETITIONS):
         window = Window(n, d, seed, convexity)
         theta = method.run(plan, window, np.zeros(d), SeededEntropy(seed, 1 << 16)).theta
-        if objective == "sco":
-            found.append(window.expected(theta))
-        else:
-            found.append(window.excess(theta) + (added(net, theta) - added(net, np.eye(d)[0]) if net else 0.0))
-    return Learned(n, d, plan, np.array(found))
+        loss = window.expected(theta) if objective == "sco" else window.excess(theta)
+        found.append((loss, loss + (added(net, theta) - added(net, np.eye(d)[0]) if net else 0.0)))
+    return Learned(n, d, plan, *np.array(found).T)
 
 
 def added(net: ElasticNet, theta: np.ndarray) -> float:
@@ -67,7 +79,7 @@ def sparse_table(rows: Sequence[tuple[Learned, Learned]]) -> str:
     """A row a d: excess without and with the regulariser."""
     cells = []
     for plain, sparse in rows:
-        pairs = [mean_and_error(row.excess) for row in (plain, sparse)]
+        pairs = [mean_and_error(row.loss) for row in (plain, sparse)]
         shown = ["{:.2e} ± {:.0e}".format(*pair) for pair in pairs]
         cells.append([f"{plain.d:,}", *shown, f"{sparse.plan.queries / plain.plan.queries:.2f}"])
     return table(["d", "excess without", "excess with it", "queries, with it over without"], cells)
@@ -89,17 +101,59 @@ def wide_table(rows: Sequence[tuple[int, Row]]) -> str:
     return table(["columns", "queries", "excess", "SGD: queries", "SGD: excess", "SGD's queries over ours"], cells)
 
 
-def learned_table(rows: Sequence[Learned], varied: str, queries: Sequence[float], excess: Sequence[float]) -> str:
-    """A row an n or d, and the slopes; `queries` and `excess` are the paper's, up to constants."""
-    sizes = [getattr(row, varied) for row in rows]
-    cells = []
-    for size, row in zip(sizes, rows, strict=True):
+def study(
+    objective: str, varied: str, cells: Sequence[tuple[int, int]], rate: Callable[[int, int], float], **options: Any
+) -> tuple[str, list[Learned]]:
+    """A row for each (n, d), and the slopes against what is varied; `rate` is the paper's excess up to a constant."""
+    runs, rows = [learned(objective, n, d, **options) for n, d in cells], []
+    for row in runs:
         shown = "{:.2e} ± {:.0e}".format(*mean_and_error(row.excess))
-        cells.append([f"{size:,}", f"{row.plan.queries:,}", shown, f"{row.plan.excess:.3f}"])
-    fitted = zip(*((row.plan.queries, row.excess.mean(), row.plan.excess) for row in rows), strict=True)
-    cells.append(["slope", *(f"{slope(sizes, values):.2f}" for values in fitted)])
-    cells.append(["slope of the paper's bound", f"{slope(sizes, queries):.2f}", f"{slope(sizes, excess):.2f}", ""])
-    return table([varied, "queries", "excess", "bound"], cells)
+        rows.append([f"{getattr(row, varied):,}", f"{row.plan.queries:,}", shown, f"{row.plan.excess:.3f}"])
+    sizes = [getattr(row, varied) for row in runs]
+    fitted = zip(*((row.plan.queries, row.excess.mean(), row.plan.excess) for row in runs), strict=True)
+    rows.append(["slope", *(f"{slope(sizes, values):.2f}" for values in fitted)])
+    paper = zip(*((float(theory(objective, np.array([float(n)]), d)[0]), rate(n, d)) for n, d in cells), strict=True)
+    rows.append(["slope of the paper's bound", *(f"{slope(sizes, values):.2f}" for values in paper), ""])
+    found = table([varied, "queries", "excess", "bound"], rows)
+    print(f"{objective}, {options}\n{found}", flush=True)
+    return found, runs
+
+
+@cache
+def table_of(useless: int) -> tuple[np.ndarray, ...]:
+    """A real table with so many useless columns, which are its own in another order: X, y, and those held out."""
+    data = RealData(JOB)
+
+    def widened(X: np.ndarray, seed: int) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        return np.column_stack([X, *(rng.permutation(X[:, k % X.shape[1]]) for k in range(useless))])
+
+    return widened(data.X, 1), data.y, widened(data.holdout, 2), data.truth
+
+
+def real_rows() -> list[list[str]]:
+    """A row for each regulariser, on a table without and with useless columns."""
+    rows = []
+    for useless, net in product((0, USELESS), (None, *NETS)):
+        X, y, holdout, truth = table_of(useless)
+        right, weights = [], []
+        for seed in range(REPETITIONS):
+            model = WindowedClassifier(
+                "hinge",
+                str(BUDGET),
+                ConvolutionSmoothing("erm", regulariser=net),
+                window=len(X),
+                domain=L2Ball(5.0),
+                features=[f"x{k}" for k in range(X.shape[1])],
+                seed=seed,
+            )
+            model.learn_arrays(X, y)
+            right.append(100 * np.mean((model.predict_arrays(holdout) > 0) == (truth > 0)))
+            weights.append(np.linalg.norm(model.theta[X.shape[1] - useless : X.shape[1]]))
+        shown = [pm(mean_and_error(np.array(found))) for found in (right, weights)]
+        rows.append([str(useless), "none" if net is None else repr(net), shown[0], shown[1] if useless else ""])
+        print(" | ".join(rows[-1]), flush=True)
+    return rows
 
 
 TEXT = """# Gradient queries, run
@@ -122,10 +176,14 @@ paper's excess is d / (n eps)^2.
 
 {strong}
 
-The same regulariser given to the method (`ElasticNet(l2={convexity:g})`), which adds it to noisy sums: gradients of
-users are as long as without it.
+The same regulariser given to the method (`{ridge!r}`), which adds it to noisy sums: gradients of users are as long as
+without it.
 
 {given}
+
+{middle:,} users, against d:
+
+{strong_d}
 
 ## New users (SCO)
 
@@ -137,10 +195,26 @@ The excess is that of the expected loss; the paper's is n^-1/2 + d^1/2 / (n eps)
 
 {across}
 
-The same with {lasso!r} given to the method. The best theta has one entry that is not 0. The excess is that of
+The same with `{lasso!r}` given to the method. The best theta has one entry that is not 0. The excess is that of
 the loss alone:
 
 {sparse}
+
+Against n, the excess being that of loss and regulariser:
+
+{against}
+
+With `{ridge!r}`, which makes the objective strongly convex (Table 4); the paper's excess is 1 / n + d / (n eps)^2:
+
+{convex}
+
+## A real table
+
+"{job}" ({records:,} records learned, one a user), hinge loss, ball of radius 5, {repetitions} draws. Useless columns
+are the table's own in another order. The share of held-out records that are right, in percent (the most frequent class:
+{constant:.1f}), and the norm of the weights of useless columns.
+
+{real}
 """
 
 
@@ -150,39 +224,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="write subquadratic_runs.md")
     write = parser.parse_args(arguments).write
 
-    def expected(n: int, d: int) -> float:
+    def strong(n: int, d: int) -> float:
+        return d / n**2
+
+    def new(n: int, d: int) -> float:
         return 1 / math.sqrt(n) + math.sqrt(d) / n
 
-    def queries(objective: str, n: int, d: int) -> float:
-        return float(theory(objective, np.array([float(n)]), d)[0])
+    def new_strong(n: int, d: int) -> float:
+        return 1 / n + d / n**2
 
-    wide = wide_table([(d, measured(MIDDLE, REPETITIONS, d)) for d in COLUMNS])
-    print(wide, flush=True)
-    runs = [learned("erm", n, convexity=CONVEXITY) for n in STRONG]
-    strong = learned_table(runs, "n", [queries("erm", n, D) for n in STRONG], [D / n**2 for n in STRONG])
-    print(strong, flush=True)
-    runs = [learned("erm", n, net=ElasticNet(l2=CONVEXITY)) for n in STRONG]
-    given = learned_table(runs, "n", [queries("erm", n, D) for n in STRONG], [D / n**2 for n in STRONG])
-    print(given, flush=True)
-    runs = [learned("sco", n) for n in NEW]
-    new = learned_table(runs, "n", [queries("sco", n, D) for n in NEW], [expected(n, D) for n in NEW])
-    print(new, flush=True)
-    runs = [learned("sco", WIDE, d) for d in COLUMNS]
-    sparse = sparse_table([(run, learned("sco", WIDE, run.d, net=LASSO)) for run in runs])
-    across = learned_table(runs, "d", [queries("sco", WIDE, d) for d in COLUMNS], [expected(WIDE, d) for d in COLUMNS])
+    users, columns, newcomers = [(n, D) for n in STRONG], [(MIDDLE, d) for d in COLUMNS], [(n, D) for n in NEW]
+    wide, runs = study("sco", "d", [(WIDE, d) for d in COLUMNS], new)
     page = TEXT.format(
         repetitions=REPETITIONS,
         d=D,
         middle=MIDDLE,
-        wide=wide,
+        wide=wide_table([(d, measured(MIDDLE, REPETITIONS, d)) for d in COLUMNS]),
         convexity=CONVEXITY,
-        strong=strong,
-        given=given,
-        new=new,
+        strong=study("erm", "n", users, strong, convexity=CONVEXITY)[0],
+        given=study("erm", "n", users, strong, net=RIDGE)[0],
+        strong_d=study("erm", "d", columns, strong, net=RIDGE)[0],
+        new=study("sco", "n", newcomers, new)[0],
         users=WIDE,
-        across=across,
+        across=wide,
         lasso=LASSO,
-        sparse=sparse,
+        ridge=RIDGE,
+        sparse=sparse_table([(run, learned("sco", WIDE, run.d, net=LASSO)) for run in runs]),
+        against=study("sco", "n", newcomers, new, net=LASSO)[0],
+        convex=study("sco", "n", newcomers, new_strong, net=RIDGE)[0],
+        job=JOB,
+        records=len(RealData(JOB).y),
+        constant=RealData(JOB).constant(),
+        real=table(["useless columns", "regulariser", "right, %", "norm of useless weights"], real_rows()),
     )
     print(page)
     if write:
