@@ -1,7 +1,8 @@
 """Smoothed AC-SA for new users, other d, strong convexity. Run with `python -m benchmarks.subquadratic_runs [--write]`.
 
-`subquadratic` runs convex ERM at one d and plans the rest. Here the rest is run, on the same windows. `--write` writes
-subquadratic_runs.md beside this file. Noise comes from seeded generators, which are for measuring only.
+`subquadratic` runs convex ERM at one d and plans the rest. Here the rest is run, on the same windows, and regularisers
+on a real table. `--write` puts sections into subquadratic_runs.md beside this file. Noise comes from seeded generators,
+which are for measuring only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pages import mean_and_error, pm, table
+from benchmarks.pages import mean_and_error, pm, table, write
 from benchmarks.real_data import RealData
 from benchmarks.subquadratic import BUDGET, COLUMNS, CONVEXITY, WIDE, D, Row, Window, measured, slope, task, theory
 from streamdp.estimators.windowed.estimators import WindowedClassifier
@@ -156,110 +157,120 @@ def real_rows() -> list[list[str]]:
     return rows
 
 
-TEXT = """# Gradient queries, run
+HEAD = f"""# Gradient queries, run
 
 Written by `python -m benchmarks.subquadratic_runs --write`; do not edit. Kulkarni, Lee and Liu 2021 on the windows of
-[subquadratic.md](subquadratic.md): hinge loss, unit ball, eps = 1, delta = 1e-6, replace-one users, {repetitions}
-repetitions; ± is one Monte Carlo standard error. d = {d} but where it is varied. The paper's bounds are up to constants
+[subquadratic.md](subquadratic.md): hinge loss, unit ball, eps = 1, delta = 1e-6, replace-one users, {REPETITIONS}
+repetitions; ± is one Monte Carlo standard error. d = {D} but where it is varied. The paper's bounds are up to constants
 and logarithms.
+"""
 
-## Against d
 
-ERM, {middle:,} users. Noisy SGD is planned for the same excess, as far as one run tells.
+def convex() -> str:
+    """Section 1."""
+    return f"""## 1: against d
 
-{wide}
+ERM, {MIDDLE:,} users. Noisy SGD is planned for the same excess, as far as one run tells.
 
-## Strongly convex ERM
+{wide_table([(d, measured(MIDDLE, REPETITIONS, d)) for d in COLUMNS])}"""
 
-Each user's loss has a regulariser of its own, {convexity:g} ||theta||^2 / 2, which leaves the optimum where it is. The
+
+def strongly_convex() -> str:
+    """Section 2."""
+    sizes = [(n, D) for n in STRONG]
+    return f"""## 2: strongly convex ERM
+
+Each user's loss has a regulariser of its own, {CONVEXITY:g} ||theta||^2 / 2, which leaves the optimum where it is. The
 paper's excess is d / (n eps)^2.
 
-{strong}
+{study("erm", "n", sizes, strong_rate, convexity=CONVEXITY)[0]}
 
-The same regulariser given to the method (`{ridge!r}`), which adds it to noisy sums: gradients of users are as long as
+The same regulariser given to the method (`{RIDGE!r}`), which adds it to noisy sums: gradients of users are as long as
 without it.
 
-{given}
+{study("erm", "n", sizes, strong_rate, net=RIDGE)[0]}"""
 
-{middle:,} users, against d:
 
-{strong_d}
-
-## New users (SCO)
+def new_users() -> str:
+    """Section 3."""
+    across, runs = study("sco", "d", [(WIDE, d) for d in COLUMNS], new_rate)
+    return f"""## 3: new users (SCO)
 
 The excess is that of the expected loss; the paper's is n^-1/2 + d^1/2 / (n eps).
 
-{new}
+{study("sco", "n", [(n, D) for n in NEW], new_rate)[0]}
 
-{users:,} users, against d:
+{WIDE:,} users, against d:
 
 {across}
 
-The same with `{lasso!r}` given to the method. The best theta has one entry that is not 0. The excess is that of
-the loss alone:
+The same with `{LASSO!r}` given to the method. The best theta has one entry that is not 0. The excess is that of the
+loss alone:
 
-{sparse}
+{sparse_table([(run, learned("sco", WIDE, run.d, net=LASSO)) for run in runs])}"""
 
-Against n, the excess being that of loss and regulariser:
 
-{against}
+def regularised() -> str:
+    """Section 4."""
+    sizes = [(n, D) for n in NEW]
+    return f"""## 4: more with regularisers
 
-With `{ridge!r}`, which makes the objective strongly convex (Table 4); the paper's excess is 1 / n + d / (n eps)^2:
+The excess is that of loss and regulariser, which is given to the method. ERM with `{RIDGE!r}`, {MIDDLE:,} users:
 
-{convex}
+{study("erm", "d", [(MIDDLE, d) for d in COLUMNS], strong_rate, net=RIDGE)[0]}
 
-## A real table
+New users (SCO) with `{LASSO!r}`:
 
-"{job}" ({records:,} records learned, one a user), hinge loss, ball of radius 5, {repetitions} draws. Useless columns
-are the table's own in another order. The share of held-out records that are right, in percent (the most frequent class:
-{constant:.1f}), and the norm of the weights of useless columns.
+{study("sco", "n", sizes, new_rate, net=LASSO)[0]}
 
-{real}
-"""
+New users with `{RIDGE!r}`, which makes the objective strongly convex (Table 4); the paper's excess is 1 / n + d / (n
+eps)^2:
+
+{study("sco", "n", sizes, lambda n, d: 1 / n + d / n**2, net=RIDGE)[0]}"""
+
+
+def real() -> str:
+    """Section 5."""
+    data = RealData(JOB)
+    return f"""## 5: a real table
+
+"{JOB}" ({len(data.y):,} records learned, one a user), ball of radius 5. Useless columns are the table's own in another
+order. The share of held-out records that are right, in percent (the most frequent class: {data.constant():.1f}), and
+the norm of the weights of useless columns.
+
+{table(["useless columns", "regulariser", "right, %", "norm of useless weights"], real_rows())}"""
+
+
+def strong_rate(n: int, d: int) -> float:
+    """The paper's excess of strongly convex ERM, up to a constant."""
+    return d / n**2
+
+
+def new_rate(n: int, d: int) -> float:
+    """The paper's excess of SCO, up to a constant."""
+    return 1 / math.sqrt(n) + math.sqrt(d) / n
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "convex": convex,
+    "strong": strongly_convex,
+    "new": new_users,
+    "regularised": regularised,
+    "real": real,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     parser = argparse.ArgumentParser(description="Run smoothed AC-SA.")
-    parser.add_argument("--write", action="store_true", help="write subquadratic_runs.md")
-    write = parser.parse_args(arguments).write
-
-    def strong(n: int, d: int) -> float:
-        return d / n**2
-
-    def new(n: int, d: int) -> float:
-        return 1 / math.sqrt(n) + math.sqrt(d) / n
-
-    def new_strong(n: int, d: int) -> float:
-        return 1 / n + d / n**2
-
-    users, columns, newcomers = [(n, D) for n in STRONG], [(MIDDLE, d) for d in COLUMNS], [(n, D) for n in NEW]
-    wide, runs = study("sco", "d", [(WIDE, d) for d in COLUMNS], new)
-    page = TEXT.format(
-        repetitions=REPETITIONS,
-        d=D,
-        middle=MIDDLE,
-        wide=wide_table([(d, measured(MIDDLE, REPETITIONS, d)) for d in COLUMNS]),
-        convexity=CONVEXITY,
-        strong=study("erm", "n", users, strong, convexity=CONVEXITY)[0],
-        given=study("erm", "n", users, strong, net=RIDGE)[0],
-        strong_d=study("erm", "d", columns, strong, net=RIDGE)[0],
-        new=study("sco", "n", newcomers, new)[0],
-        users=WIDE,
-        across=wide,
-        lasso=LASSO,
-        ridge=RIDGE,
-        sparse=sparse_table([(run, learned("sco", WIDE, run.d, net=LASSO)) for run in runs]),
-        against=study("sco", "n", newcomers, new, net=LASSO)[0],
-        convex=study("sco", "n", newcomers, new_strong, net=RIDGE)[0],
-        job=JOB,
-        records=len(RealData(JOB).y),
-        constant=RealData(JOB).constant(),
-        real=table(["useless columns", "regulariser", "right, %", "norm of useless weights"], real_rows()),
-    )
-    print(page)
-    if write:
-        FILE.write_text(page, encoding="utf-8")
+    parser.add_argument("--write", action="store_true", help="write sections of subquadratic_runs.md")
+    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
+    given = parser.parse_args(arguments)
+    for name in given.only:
+        section = SECTIONS[name]()
+        print(section, flush=True)
+        if given.write:
+            write(section, HEAD, FILE)
 
 
 if __name__ == "__main__":

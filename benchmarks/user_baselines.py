@@ -31,9 +31,9 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.estimators.linear import gradients
 from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.user.learner import UserLearner
-from streamdp.estimators.user.randomizer import averages
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Logistic
+from streamdp.optim.user_averages import average_gradients
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 from streamdp.privacy.mechanisms import Gaussian
@@ -215,13 +215,13 @@ def ask(model: UserLearner, population: Population, users: int, items: int, rng:
     estimator's own.
     """
     X, y = population.cells
-    each = [1] * len(X)
+    cells = np.arange(len(X) + 1)
     while users:
         block = population.draw(rng, min(users, max(1, _MOST // items)), items)
         users -= len(block)
         while len(block):
             turn, block = np.split(block, [model._turn])
-            table = averages(model._spec, model._loss, model._middle, X, y, each)
+            table = average_gradients(model._spec, model._loss, model._middle, X, y, cells, cells[:-1])
             model._answer(table.T[:, turn].sum(axis=2).T / items)
 
 
