@@ -177,8 +177,8 @@ def full_cell(d: int, epsilon: float) -> tuple[np.ndarray, float]:
 def full_rows() -> list[list[str]]:
     """A row for what is varied: excess, slope, slope of the bound, exponent of privacy's part."""
     rows = []
-    for varied, values, exponent in (("d", (2, 8, 32), 0.5), ("epsilon", (0.125, 0.5, 2.0), -1.0)):
-        cells = [full_cell(int(v), 0.25) if varied == "d" else full_cell(6, v) for v in values]
+    for varied, values, exponent in (("d", (2, 4, 8), 0.5), ("epsilon", (0.5, 1.0, 2.0), -1.0)):
+        cells = [full_cell(int(v), 0.5) if varied == "d" else full_cell(6, v) for v in values]
         runs = [run for run, _ in cells]
         steep = np.polyfit(np.log(values), np.log([bound for _, bound in cells]), 1)[0]
         shown = "; ".join(f"{value:g}: {_scientific(run)}" for value, run in zip(values, runs, strict=True))
@@ -233,7 +233,7 @@ n people, n rounds, six features. "Met" allows two standard errors.
 The time is n times that of one round. It includes the drawing of bits.
 
 The powers of d and epsilon in Theorem 4.9, convex: the hardest of three linear losses (see powers.md), {people} people
-and rounds, epsilon = 0.25 and d = 6 but for what is varied. "Exponent" is that of privacy's part; the bound here is
+and rounds, epsilon = 0.5 and d = 6 but for what is varied. "Exponent" is that of privacy's part; the bound here is
 n^-1/2 + d^1/2 / (n mu), mu being that of the budget.
 
 {full}
