@@ -14,10 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from scipy.special import expit
 
 from benchmarks.figures_ldp import excess, exponents
 from benchmarks.pages import mean_and_error, pm, table
-from benchmarks.theory import Case, Runs, clt_ratio, gaussian_noise, huber_theory, rates, simulate, slope
+from benchmarks.theory import PAPER, Case, Runs, clt_ratio, gaussian_noise, huber_theory, rates, simulate, slope
+from streamdp.estimators.ldp.estimators import LDPASGDClassifier
 from streamdp.optim.domains import Box
 
 FILE = Path(__file__).with_suffix(".md")
@@ -30,6 +32,9 @@ CASES = (
     replace(BASE, eta=4.0, alpha=0.8),
 )
 MARKS = (10_000, 17_783, 31_623, 56_234, 100_000, 177_828, 316_228)
+FLAT, FLAT_RUNS = (1_000, 3_162, 10_000, 31_623, 100_000), 60
+SCALES = tuple(2.0 ** (-k / 2) for k in range(-1, 11))
+"""No record is longer than sqrt(2), so that no Mallows weight plays a part."""
 COLUMNS = (2, 5, 10, 20)
 LAST = 100_000
 """Records where d is varied."""
@@ -60,6 +65,52 @@ def excess_table(results: Sequence[Runs]) -> str:
             row += [pm(slope(marks, np.sqrt(excess(case, errors))[..., None])), f"{exponent:.2f}"]
         rows.append(row)
     return table(["alpha", "slope of theta_n", "Table 1", "slope of bar_n", "Table 1"], rows)
+
+
+def flat_runs(scale: float, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """The excess (runs, marks) of the last and of the averaged iterate, logistic regression on x = +-scale."""
+    found, chance = [], expit(scale)
+    for run in range(FLAT_RUNS):
+        rng = np.random.default_rng(run)
+        x = rng.choice([-scale, scale], FLAT[-1])
+        y = (rng.random(FLAT[-1]) < expit(x)).astype(float)
+        model, states, begin = (
+            LDPASGDClassifier(
+                PAPER["logistic"],
+                f"mu={MU}",
+                features=["x"],
+                intercept=False,
+                clock="records",
+                eta=1.0,
+                alpha=alpha,
+                seed=run,
+            ),
+            [],
+            0,
+        )
+        for mark in FLAT:
+            model.learn_arrays(x[begin:mark, None], y[begin:mark])
+            states.append(model.state_dict()["state"][:, 0])
+            begin = mark
+        found.append(states)
+    u = scale * np.array(found)
+    excess = np.logaddexp(0, u) - np.logaddexp(0, scale) - chance * (u - scale)
+    return excess[:, :, 0], excess[:, :, 1]
+
+
+def flat_table() -> str:
+    """A row for each alpha: slopes of the worst of the family at each n, and Table 1."""
+    rows = []
+    for alpha in (1 / 3, 1 / 2, 2 / 3, 0.8):
+        family, row = [flat_runs(scale, alpha) for scale in SCALES], [f"{alpha:.3g}"]
+        for which, exponent in enumerate(exponents(alpha, excess) or ()):
+            worst = np.argmax([runs[which].mean(axis=0) for runs in family], axis=0)
+            runs = np.column_stack([family[k][which][:, at] for at, k in enumerate(worst)])
+            shown = f"{SCALES[worst[0]]:.2g} to {SCALES[worst[-1]]:.2g}"
+            row += [pm(slope(np.array(FLAT), np.sqrt(runs)[..., None])), f"{exponent:.2f}", shown]
+        rows.append(row)
+    head = ["slope of {}", "Table 1", "hardest scales"]
+    return table(["alpha", *(name.format(which) for which in ("theta_n", "bar_n") for name in head)], rows)
 
 
 def columns_table() -> str:
@@ -94,6 +145,14 @@ is strongly convex near theta*.
 
 {excess}
 
+## Losses that are as hard as Theorem 6
+
+Logistic regression on one feature, x = s or -s, theta* = 1, steps i^-alpha; s from {steepest:g} to {flattest:g}, and at
+each n the one with the largest mean excess, so that the curvature falls with n. Slopes over {few:,} to {many:,}
+records, {flat_runs} replications.
+
+{flat}
+
 ## Against d
 
 alpha = 1/2, eta = {eta:g}, {records:,} records. The limit is that of Corollary 1, by integrals. Mallows' weight
@@ -116,6 +175,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         last=MARKS[-1],
         alphas=alphas_table(results),
         excess=excess_table(results),
+        steepest=SCALES[0],
+        flattest=SCALES[-1],
+        flat_runs=FLAT_RUNS,
+        few=FLAT[0],
+        many=FLAT[-1],
+        flat=flat_table(),
         eta=BASE.eta,
         records=LAST,
         columns=columns_table(),
