@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -74,20 +75,9 @@ def flat_runs(scale: float, alpha: float) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(run)
         x = rng.choice([-scale, scale], FLAT[-1])
         y = (rng.random(FLAT[-1]) < expit(x)).astype(float)
-        model, states, begin = (
-            LDPASGDClassifier(
-                PAPER["logistic"],
-                f"mu={MU}",
-                features=["x"],
-                intercept=False,
-                clock="records",
-                eta=1.0,
-                alpha=alpha,
-                seed=run,
-            ),
-            [],
-            0,
-        )
+        options: dict[str, Any] = {"features": ["x"], "intercept": False, "clock": "records", "eta": 1.0}
+        model = LDPASGDClassifier(PAPER["logistic"], f"mu={MU}", alpha=alpha, seed=run, **options)
+        states, begin = [], 0
         for mark in FLAT:
             model.learn_arrays(x[begin:mark, None], y[begin:mark])
             states.append(model.state_dict()["state"][:, 0])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.real_data import RealData
 from benchmarks.subquadratic import GROWTH, WRONG, D, NoisySGD, Window, growth, measured, slope, task
+from benchmarks.subquadratic_runs import JOB, RIDGE, learned, table_of
 from benchmarks.theory import mean_and_error
 from streamdp.optim.losses import Hinge
 from streamdp.privacy.entropy import SeededEntropy
@@ -42,6 +44,26 @@ def test_a_regulariser_of_ones_own_leaves_the_optimum() -> None:
         assert window.excess(theta) >= 0.05 * np.sum((theta - best) ** 2) - 1e-12  # strong convexity
         theta = window.project(theta - 0.01 * window.gradients(theta).mean(axis=0))
     assert window.excess(theta) < 0.02
+
+
+def test_the_excess_with_a_regulariser_is_that_of_both() -> None:
+    """The optimum, e_1, has the norm 1, and no theta of the ball has more: the regulariser is largest there."""
+    run = learned("erm", 1_000, 10, net=RIDGE)
+    assert np.all(run.excess <= run.loss)
+    assert np.all(run.excess > run.loss - RIDGE.l2 / 2)
+    assert np.all(run.excess >= 0)
+
+
+def test_useless_columns_are_the_tables_own_and_say_nothing() -> None:
+    data, (X, y, holdout, truth) = RealData(JOB), table_of(15)
+    kept = data.X.shape[1]
+    np.testing.assert_array_equal(X[:, :kept], data.X)
+    np.testing.assert_array_equal(y, data.y)
+    assert (X.shape[1], holdout.shape[1], len(truth)) == (kept + 15, kept + 15, len(holdout))
+    for k in range(15):
+        useless = X[:, kept + k]
+        np.testing.assert_array_equal(np.sort(useless), np.sort(data.X[:, k % kept]))
+        assert abs(np.corrcoef(useless, y)[0, 1]) < 5 / np.sqrt(len(y))
 
 
 def test_gradients_are_those_of_the_hinge_loss() -> None:
