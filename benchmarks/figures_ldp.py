@@ -142,7 +142,7 @@ def cell(samples: np.ndarray) -> str:
 
 def exponents(alpha: float, measure: Measure) -> tuple[float, float] | None:
     """Table 1: how fast the last and the averaged iterate fall with n; None where it says nothing."""
-    if alpha >= 1:
+    if alpha >= 1 or (measure is excess and alpha < 0.33):
         return None
     if measure is distance:
         return rates(alpha)
