@@ -144,7 +144,7 @@ class FastGroup:
         self._next: dict[int, int] = {}
         self._gone: dict[int, int] = {}
         self._error: KafkaError | None = None
-        self._moved = self._told = self._restart = self._paused = False
+        self._moved = self._told = self._joined = self._restart = self._paused = False
         try:
             self._consumer = Consumer(settings | {"error_cb": self._failed}, logger=log)
         except (KafkaException, TypeError, ValueError):  # their text may show a value
@@ -181,7 +181,7 @@ class FastGroup:
         """See `GroupClient.state`."""
         if self._told:
             return str(MemberState.STABLE)
-        return str(MemberState.REBALANCING if self._consumer.memberid() else MemberState.UNJOINED)
+        return str(MemberState.REBALANCING if self._joined else MemberState.UNJOINED)
 
     @property
     def partitions(self) -> set[int]:
@@ -219,6 +219,8 @@ class FastGroup:
                 found += self._consumer.consume(max_records - 1, 0.0)
         except KafkaException as error:
             raise KafkaConnectionError(error.args[0].name()) from None
+        if not self._told:  # not in `state`: a thread that asks the client keeps this one out of it
+            self._joined = bool(self._consumer.memberid())
         ends: dict[Any, Any] = {}
         if any(map(Message.error, found)):
             for message in found:
