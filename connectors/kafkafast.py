@@ -70,6 +70,8 @@ UNUSED = {"bootstrap_timeout_ms", "request_timeout_ms", "api_version", "ssl_chec
 """Options that only kafka-python's connection uses, or that are treated apart."""
 
 _QUEUE_FULL_MS = 20
+_LONGEST_SENT = 1_000_000
+"""The longest message in bytes that the client sends, if nothing else is set."""
 
 log = logging.getLogger("kafka.confluent")  # below the logger of kafka-python, for which users have settings
 
@@ -105,6 +107,8 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
     given = {NAMES.get(name, name.replace("_", ".")): v for name, v in options.items() if name not in UNUSED}
     if not options.get("ssl_check_hostname", True):
         given["ssl.endpoint.identification.algorithm"] = "none"
+    if isinstance(fetched := options.get("fetch_max_bytes"), int) and fetched < _LONGEST_SENT:
+        given["message.max.bytes"] = fetched  # the client demands it, although a consumer sends no messages
     servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
     defaults = {
         "check.crcs": True,
@@ -148,7 +152,9 @@ class FastGroup:
         try:
             self._consumer = Consumer(settings | {"error_cb": self._failed}, logger=log)
         except (KafkaException, TypeError, ValueError):  # their text may show a value
-            raise ConfigError("the client confluent does not accept a value of source.options") from None
+            raise ConfigError(
+                f"the client confluent does not accept a value of source.options: one of {', '.join(sorted(options))}"
+            ) from None
 
     def _failed(self, error: KafkaError) -> None:
         """Note an error that does not belong to a message; librdkafka recovers from all others by itself."""
