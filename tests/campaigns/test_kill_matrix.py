@@ -610,12 +610,14 @@ Kafka brokers and on PostgreSQL with a synchronous standby. The records are coun
 It passes only if every commit shows the numbers of the records before its position, every record is counted once, no
 subject is over its cap, each bad record has one dead letter, and a worker commits again after each fault of a server
 or of a connection. Every second Kafka stream is in a compacted topic, in transactions of which some are aborted. Half
-of the streams use TLS and passwords, for Kafka and for PostgreSQL. Since 2026-11-23 each worker that reads Kafka has one
+of the streams use TLS and passwords, for Kafka and for PostgreSQL. Since 2ef6ca0 each worker that reads Kafka has one
 of the two clients, drawn at its start. `benchmarks/campaign.jsonl` has a line for each
 stream; an interrupted campaign continues. The streams that failed found four defects of the library, which are fixed
 with tests: spends that counted twice, workers that ended while the brokers were away (two kinds), and dead letters that
 were written twice. With c850cbe and 342d710, two streams each waited for
-a window that their last users could not fill: a defect of the campaign, which now asks the store what waits.
+a window that their last users could not fill: a defect of the campaign, which now asks the store what waits. With
+2ef6ca0, one worker could not send dead letters after its brokers were back, because its client waited longer before it
+tried them again than messages may wait; fixed with a test.
 
 """
 
