@@ -18,7 +18,7 @@ import numpy as np
 from kafka.errors import KafkaConnectionError, OffsetOutOfRangeError, for_code
 from kafka.structs import MemberState
 
-from connectors.kafkaclient import explain_refusal
+from connectors.kafkaclient import RECONNECT_MS, explain_refusal
 from connectors.kafkagroup import Told
 from streamdp.errors import ConfigError
 
@@ -115,7 +115,7 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
         "fetch.queue.backoff.ms": _QUEUE_FULL_MS,  # its 1000 ms let a fast reader wait for the next fetch
         "isolation.level": "read_committed",
         "max.partition.fetch.bytes": 4 << 20,
-        "reconnect.backoff.max.ms": 2000,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
     }
     return defaults | given | {
         "bootstrap.servers": servers,

@@ -615,7 +615,9 @@ of the two clients, drawn at its start. `benchmarks/campaign.jsonl` has a line f
 stream; an interrupted campaign continues. The streams that failed found four defects of the library, which are fixed
 with tests: spends that counted twice, workers that ended while the brokers were away (two kinds), and dead letters that
 were written twice. With c850cbe and 342d710, two streams each waited for
-a window that their last users could not fill: a defect of the campaign, which now asks the store what waits.
+a window that their last users could not fill: a defect of the campaign, which now asks the store what waits. With
+2ef6ca0, one worker could not send dead letters after its brokers were back, because its client waited longer before it
+tried them again than messages may wait; fixed with a test.
 
 """
 
