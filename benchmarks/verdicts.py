@@ -44,17 +44,29 @@ def missing(verdict: str, commands: str) -> list[str]:
 
 
 def moved(commands: str, commit: str) -> dict[tuple[float, ...], set[str]]:
-    """What now stands in the places of each pair of the pages at the commit; pages of another length are left out."""
+    """What now stands in the place of each pair of the pages at the commit; new and longer pages are left out."""
     found: dict[tuple[float, ...], set[str]] = {}
     for page in pages(commands):
-        shown = subprocess.run(
-            ["git", "show", f"{commit}:{page}"], cwd=ROOT, check=True, capture_output=True, text=True
-        )
+        shown = subprocess.run(["git", "show", f"{commit}:{page}"], cwd=ROOT, capture_output=True, text=True)
         before, after = pairs(shown.stdout), pairs((ROOT / page).read_text(encoding="utf-8"))
         if len(before) == len(after):
             for old, new in zip(before, after, strict=True):
                 found.setdefault(number(old), set()).add(new)
     return found
+
+
+def updated(item: str, verdict: str, commands: str, commit: str) -> str:
+    """The verdict with what now stands in the places that it quotes; prints each change and unknown place."""
+    places, lost = moved(commands, commit), missing(verdict, commands)
+
+    def current(found: re.Match[str]) -> str:
+        old, now = found[0], places.get(number(found[0]), set())
+        if number(old) in map(number, now) or not (now or old in lost):
+            return old
+        print(f"{item}: {old} is now {' or '.join(sorted(now)) or 'at no known place'}")
+        return min(now) if len(now) == 1 else old
+
+    return _PAIR.sub(current, verdict)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,15 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for line in FILE.read_text(encoding="utf-8").splitlines(keepends=True):
         cells = line.split("|")
         if len(cells) == 7:
-            commands, verdict = cells[4:6]
-            places = moved(commands, given.since)
-            for old in dict.fromkeys(missing(verdict, commands)):
-                now = places.get(number(old), set())
-                print(f"{cells[1].strip()}: {old} is now {' or '.join(sorted(now)) or 'at no known place'}")
-                if len(now) == 1:
-                    verdict = verdict.replace(old, *now)
-            line = "|".join([*cells[:5], verdict, cells[6]])
-        lines.append(line)
+            cells[5] = updated(cells[1].strip(), cells[5], cells[4], given.since)
+        lines.append("|".join(cells))
     if given.write:
         FILE.write_text("".join(lines), encoding="utf-8")
 
