@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,8 +29,10 @@ from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
+from streamdp.optim.batch_search import LEAST_SPREAD
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
+from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.optim.walk import Walk
@@ -98,6 +101,9 @@ class BatchedModel(BoundedModel, ValidatedModel):
             self._check_newton("ac-sa")
             if self.domain is None:
                 self._domain = RealSpace()
+            if self._free and (bounds := self._target_bounds()) is not None and isinstance(self._loss, Huber):
+                half = bounds[1] / 2 - bounds[0] / 2
+                self._loss = replace(self._loss, sigma_min=min(self._loss.sigma_min, LEAST_SPREAD * half))
 
     # -- what subclasses define -------------------------------------------------------------------------------------
 
@@ -356,7 +362,8 @@ class BatchedModel(BoundedModel, ValidatedModel):
             planned = ("newton", size, self._place)
         elif self._method == "asgd":
             planned = ("asgd", size, self._place, self._loss.weighting)
-        return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
+        loss = repr(self._resolve_loss())  # as declared: `_use` may have lowered its least scale
+        return super()._model() | {"loss": loss, "budget": str(self._budget), "plan": repr(planned)}
 
     def _learned(self) -> dict[str, Any]:
         return self._walk.learned()

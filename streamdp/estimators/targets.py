@@ -31,7 +31,10 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
             return None
         from streamdp.data.declaration import declared_bounds  # it needs polars, which takes half a second to import
 
-        return declared_bounds("target", self.target)
+        low, high = declared_bounds("target", self.target)
+        if not 2e-60 <= high - low <= 2e60:  # beyond, squares leave the doubles
+            raise SchemaError("target: expected bounds at a distance from 2e-60 to 2e60")
+        return low, high
 
     def _encode_target(self, y: Any) -> float:
         value = y if type(y) is float else number("target", y)

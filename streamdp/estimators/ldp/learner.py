@@ -32,6 +32,7 @@ from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
+_MOST_COUNTED = 1e15
 _SCALINGS = ("private", "declared", "none")
 EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
@@ -342,10 +343,12 @@ class LDPLearner(ValidatedModel):
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
             or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
             or not progress[k.SEGMENT] <= SEGMENTS - 1
+            or progress[k.TURN :].max() > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")
         if (
             scales[:, 1].min() < 1e-60
+            or np.abs(scales[:, :2]).max() > _LARGEST_THETA
             or scales[:, 2:].min() < 0
             or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
         ):
