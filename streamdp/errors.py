@@ -1,11 +1,11 @@
-"""Typed errors, and the hint for a mistyped name.
+"""Typed errors, the check of a choice, and the hint for a mistyped name.
 
 A message says what was expected, what was given and what to do. It never shows a record's values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 
@@ -24,6 +24,25 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     by_case = {other.lower(): other for other in known}
     found = get_close_matches(name.lower(), by_case, n=1, cutoff=0.6)
     return f"; did you mean {by_case[found[0]]!r}?" if found else ""
+
+
+def check_choice(name: str, value: object, choices: Collection[str], others: str = "") -> None:
+    """Raise `ConfigError` unless a value is one of some texts.
+
+    Parameters
+    ----------
+    name
+        The name of the setting.
+    value
+        Its value.
+    choices
+        The texts.
+    others
+        What else is possible, for the message.
+    """
+    if not (isinstance(value, str) and value in choices):
+        hint = suggestion(value, choices) if isinstance(value, str) else ""
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}{others}, got {value!r}{hint}")
 
 
 class PrivacyWarning(UserWarning):

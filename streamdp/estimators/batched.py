@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from streamdp.data.subjects import subject_bytes, subjects_bytes
-from streamdp.errors import ConfigError, NotAvailableError, SchemaError
+from streamdp.errors import ConfigError, NotAvailableError, SchemaError, check_choice
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.validated import ValidatedModel
@@ -72,8 +72,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
             if value is not None and not (whole and 1 <= value <= MOST_RECORDS):
                 raise ConfigError(f"{name}: expected a whole number from 1 to {MOST_RECORDS}, or None")
         names = ("auto", *self._methods) if len(self._methods) > 1 else self._methods
-        if self.method not in names:
-            raise ConfigError(f"method: expected one of {', '.join(names)}, got {self.method!r}")
+        check_choice("method", self.method, names)
         super()._set_up()
         self._use(self._usual() if self.method == "auto" else self.method)
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.

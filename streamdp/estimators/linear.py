@@ -70,6 +70,8 @@ class LinearModel(StreamEstimator):
 
     def _set_up(self) -> None:
         super()._set_up()
+        if not isinstance(self.intercept, bool | np.bool_):
+            raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._loss = self._resolve_loss()
         self._domain = self._default_domain if self.domain is None else self.domain
         if not isinstance(self._domain, Domain):
@@ -361,6 +363,9 @@ class LinearModel(StreamEstimator):
         Raises `ConfigError` if models differ or an estimator is given twice (a copy, which has the same records, is not
         recognised), and `NotAvailableError` before the features are known.
         """
+        for other in others:
+            if not isinstance(other, LinearModel):
+                raise ConfigError(f"merged: expected a {type(self).__name__}, got {type(other).__name__}")
         if len({id(part) for part in (self, *others)}) <= len(others):
             raise ConfigError("merged: expected estimators of disjoint records, got one of them twice")
         result = self.clone()

@@ -96,8 +96,12 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
     """Whether the loss gives probabilities of the classes."""
 
     def _set_up(self) -> None:
-        self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
-        if isinstance(self.classes, str) or len(set(self._labels)) != len(self._labels) or len(self._labels) < 2:
+        try:
+            self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
+            several = len(set(self._labels)) == len(self._labels) > 1
+        except TypeError:  # no list, or a label without a hash
+            several = False
+        if isinstance(self.classes, str | bytes) or not several:
             raise ConfigError("classes: expected a list of at least two labels and no label twice")
         self._index = {label: float(k) for k, label in enumerate(self._labels)}
         super()._set_up()

@@ -84,8 +84,9 @@ class ElasticNet:
 
     def __post_init__(self) -> None:
         for name in ("l1", "l2"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}: expected a finite number of at least 0, got {getattr(self, name)!r}")
+            value: object = getattr(self, name)
+            if not isinstance(value, int | float | np.number) or not 0 <= value < math.inf:
+                raise ConfigError(f"{name}: expected a finite number of at least 0, got {value!r}")
         whole("free", self.free, 0, 1 << 31)
 
     @property

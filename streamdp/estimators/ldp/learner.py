@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
@@ -66,8 +66,8 @@ class LDPLearner(ValidatedModel):
         self._rng = entropy(self.seed)
         self._kind = self.mechanism
         self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
-        if self.scaling is not None and self.scaling not in _SCALINGS:
-            raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, _SCALINGS, " or None")
 
     def _resolve_loss(self) -> Loss:
         return weighted_by_norm(super()._resolve_loss())

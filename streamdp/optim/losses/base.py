@@ -38,7 +38,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError, SchemaError, check_choice
 
 WEIGHTINGS = ("mallows", "norm")
 
@@ -82,9 +82,10 @@ class Loss:
     def __post_init__(self) -> None:
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ConfigError(f"clip must be positive and finite, got {self.clip}")
-        if self.weighting is not None and (self.weighting not in WEIGHTINGS or self.clip is not None):
-            expected = " or ".join(WEIGHTINGS)
-            raise ConfigError(f"weighting: expected {expected} and no clip, got {self.weighting!r}, clip={self.clip}")
+        if self.weighting is not None:
+            check_choice("weighting", self.weighting, WEIGHTINGS)
+            if self.clip is not None:
+                raise ConfigError(f"weighting: expected None with a clip, got {self.weighting!r}, clip={self.clip}")
 
     @property
     def by_norm(self) -> bool:
