@@ -386,6 +386,8 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
     found: dict[str, str] = {}
     for place, path in files:
         name = ".".join(place)
+        if path is not None and "\0" in path:
+            return place, f"{name}: expected a path without the character 0"
         if path is not None and (other := found.setdefault(os.path.realpath(path), name)) != name:
             return place, f"{name}: expected a file of its own, got the same as {other}"
     return None
