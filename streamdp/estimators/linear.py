@@ -31,8 +31,6 @@ def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y:
     ----------
     spec
         The loss and the model as numbers for the compiled loops.
-    loss
-        The loss.
     point
         (d,), where the gradients are taken.
     X, y

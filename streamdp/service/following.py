@@ -41,13 +41,7 @@ class Found(NamedTuple):
 
 
 class Follower:
-    """Reads the store of one job. Threads may share it.
-
-    Parameters
-    ----------
-    config
-        The job.
-    """
+    """Reads the store of one job. Threads may share it."""
 
     def __init__(self, config: JobConfig) -> None:
         self._config = config

@@ -25,11 +25,6 @@ Listener = Callable[[Snapshot, dict[str, Any] | None], None]
 class Job:
     """A job, and its last committed model. All methods are called in the thread of the event loop.
 
-    Parameters
-    ----------
-    config
-        The job.
-
     Attributes
     ----------
     trouble
@@ -73,8 +68,6 @@ class Job:
 
         Parameters
         ----------
-        snapshot
-            The snapshot.
         measures
             What the model scores on the public holdout; None without a holdout.
         """
@@ -151,13 +144,7 @@ class Job:
 
 
 class FollowedJob(Job):
-    """A job that its own workers learn. The store is only read.
-
-    Parameters
-    ----------
-    config
-        The job.
-    """
+    """A job that its own workers learn. The store is only read."""
 
     def __init__(self, config: JobConfig) -> None:
         super().__init__(config)
@@ -187,12 +174,6 @@ class FollowedJob(Job):
 
 
 def first_snapshot(config: JobConfig) -> Snapshot:
-    """Version 0 of a job: its estimator has learned nothing.
-
-    Parameters
-    ----------
-    config
-        The job.
-    """
+    """Version 0 of a job: its estimator has learned nothing."""
     state: Any = config.build_estimator()
     return Snapshot(config.job, config.fingerprint(), config.text(), 0, 0.0, Counts(), {}, state.state_dict())

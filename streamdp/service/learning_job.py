@@ -61,8 +61,6 @@ class LearningJob(Job):
 
     Parameters
     ----------
-    config
-        The job.
     accepted
         What the operator accepts.
     """

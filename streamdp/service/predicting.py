@@ -42,11 +42,6 @@ async def predict(request: Request, job: JobName) -> Response:
 
 def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
     """The answer for encoded records.
-
-    Parameters
-    ----------
-    job
-        The job.
     X
         (n, p), the encoded features.
     """

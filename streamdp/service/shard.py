@@ -28,8 +28,6 @@ class ShardStore:
     ----------
     store
         It has claimed the shard.
-    shard
-        The shard.
     answers
         Of the store.
     source

@@ -89,10 +89,6 @@ class Driver:
 
     Parameters
     ----------
-    spark
-        The session.
-    config
-        The job.
     accepted
         What the operator accepts.
     publish

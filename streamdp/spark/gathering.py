@@ -79,8 +79,6 @@ class Gather(ShardTask):
 
         Parameters
         ----------
-        config
-            The job.
         public, key
             As for `ShardTask`.
         shards
@@ -280,8 +278,6 @@ def learn_batches(records: GatheredRecords, learner: DividedModel) -> None:
 
     Parameters
     ----------
-    records
-        The records.
     learner
         The estimator, at the boundary from which the records were gathered.
 
@@ -323,8 +319,6 @@ class ClusterUsers:
 
     Parameters
     ----------
-    records
-        Their records.
     learner
         The learner on the driver.
     """

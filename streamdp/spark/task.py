@@ -291,8 +291,6 @@ def decoded(rows: pa.RecordBatch, schema: Schema) -> tuple[pl.DataFrame, np.ndar
     ----------
     rows
         n rows of `records.prepared`.
-    schema
-        The schema.
     """
     names = {column_name(i): name for i, name in enumerate(schema.columns)}
     table = pa.Table.from_batches([rows.select(list(names))]).rename_columns(list(names.values()))

@@ -231,8 +231,6 @@ def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.nda
 
     Parameters
     ----------
-    run
-        The run.
     bound
         L, the largest norm of a user's gradient.
     users
@@ -272,8 +270,6 @@ def accelerate(
 
     Parameters
     ----------
-    run
-        The run.
     start
         (d,), x_0.
     gradient
