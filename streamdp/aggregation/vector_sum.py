@@ -27,7 +27,7 @@ def whole(name: str, value: object, least: int, most: int) -> None:
         The range; both ends belong to it.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+        raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,7 @@ class LinearModel(StreamEstimator):
 
         spec = self._loss.spec()
         spec[k.INTERCEPT] = bool(self.intercept)
-        box = np.empty((2, self._size(p)))
-        box[0], box[1] = -np.inf, np.inf
+        box = np.repeat([[-np.inf], [np.inf]], self._size(p), axis=1)
         if isinstance(self._domain, L2Ball):
             spec[k.DOMAIN], spec[k.RADIUS] = k.BALL, self._domain.radius
         elif isinstance(self._domain, Box):
@@ -361,9 +360,8 @@ class LinearModel(StreamEstimator):
         Raises `ConfigError` if models differ or an estimator is given twice (a copy, which has the same records, is not
         recognised), and `NotAvailableError` before the features are known.
         """
-        for other in others:
-            if not isinstance(other, LinearModel):
-                raise ConfigError(f"merged: expected a {type(self).__name__}, got {type(other).__name__}")
+        if not all(isinstance(other, LinearModel) for other in others):
+            raise ConfigError("merged: expected estimators of the same model")
         if len({id(part) for part in (self, *others)}) <= len(others):
             raise ConfigError("merged: expected estimators of disjoint records, got one of them twice")
         result = self.clone()

@@ -42,6 +42,9 @@ async def predict(request: Request, job: JobName) -> Response:
 
 def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
     """The answer for encoded records.
+
+    Parameters
+    ----------
     X
         (n, p), the encoded features.
     """

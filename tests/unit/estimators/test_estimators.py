@@ -270,7 +270,7 @@ def test_wrong_arguments_are_named() -> None:
         "ledger: expected a Ledger or None, got int": lambda: classifier(ledger=5),
         "intercept: expected True or False, got 'no'": lambda: classifier(intercept="no"),
         "features: expected a list of names": lambda: LDPSGDClassifier(features=[["a"]]),
-        "merged: expected a LDPSGDClassifier, got int": lambda: classifier().merged(5),  # type: ignore[arg-type]
+        "merged: expected estimators of the same model": lambda: classifier().merged(5),  # type: ignore[arg-type]
         "loss: expected one of .* or a Loss, got 'logistik'; did you mean 'logistic'": lambda: classifier(
             loss="logistik"
         ),
