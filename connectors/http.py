@@ -41,10 +41,6 @@ class HTTPSource:
 
     Parameters
     ----------
-    encoder
-        Turns columns into features and target.
-    memory
-        What was answered before.
     queue_records
         How many records may wait. A longer queue is refused.
     """

@@ -45,8 +45,6 @@ class RecordFile(ABC):
     ----------
     path
         A file, plain or gzip, or `-` for standard input.
-    encoder
-        What the records mean, such as a `streamdp.data.schema.Schema`.
     follow, max_bad_share, min_bad, keep_payload
         See `files.CSVSource`.
     """

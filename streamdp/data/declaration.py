@@ -267,13 +267,7 @@ def _typical(name: str, given: Any, bounds: Bounds) -> tuple[float, float]:
 
 
 def encoded_names(declared: Declaration) -> list[str]:
-    """The names of the encoded columns of a feature.
-
-    Parameters
-    ----------
-    declared
-        The feature.
-    """
+    """The names of the encoded columns of a feature."""
     if declared.is_number:
         return [declared.name]
     return [f"{declared.name}={category}" for category in cast(tuple[str, ...], declared.values)[1:]]

@@ -195,8 +195,6 @@ def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
     ----------
     value
         The message's value.
-    params
-        The parameters of the batch's sum.
 
     Raises `SchemaError` if the bits are not of this sum.
     """
@@ -287,11 +285,6 @@ class Assembly:
 
     def add(self, part: MixedPart) -> Shuffled | None:
         """Add a part; returns the whole batch after its last part, else None.
-
-        Parameters
-        ----------
-        part
-            The next part of a forwarding.
 
         Raises `SchemaError` for a part that does not fit.
         """

@@ -20,8 +20,6 @@ class Direct:
 
     Parameters
     ----------
-    app
-        The application of FastAPI.
     routes
         Routes of the application. Those of other forms are left out.
     """

@@ -24,13 +24,7 @@ PLAIN_BYTES = 1 << 18
 
 
 class FeatureReader:
-    """Reads the records of a call that predicts.
-
-    Parameters
-    ----------
-    declared
-        The schema of the job.
-    """
+    """Reads the records of a call that predicts."""
 
     def __init__(self, declared: SchemaConfig) -> None:
         # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.

@@ -71,11 +71,6 @@ class Follower:
     def add(self, mine: Snapshot) -> Snapshot:
         """Take a commit of this process, which is known before the next look.
 
-        Parameters
-        ----------
-        mine
-            The snapshot of its shard.
-
         Returns the snapshot of the job, all shards combined.
         """
         with self._lock:

@@ -29,10 +29,6 @@ class Guard:
 
     Parameters
     ----------
-    app
-        The application inside.
-    metrics
-        Counts the requests.
     stopping
         Set when the service stops. Requests are refused then.
     only_loopback

@@ -90,13 +90,7 @@ class Job:
             times.append((time.time(), dict(self.reasons)))
 
     def show(self, found: Found) -> None:
-        """Show what another process has committed.
-
-        Parameters
-        ----------
-        found
-            What a look at the store found.
-        """
+        """Show what another process has committed."""
         self.trouble = found.trouble
         if found.snapshot is not None and found.snapshot.seq == self.snapshot.seq:
             self.snapshot = found.snapshot  # no commit: another number of records waits
@@ -128,13 +122,7 @@ class Job:
         return []
 
     def await_labels(self, call: Cut) -> None:
-        """Remember the features of records with an id, for labels that come later. Here nothing learns them.
-
-        Parameters
-        ----------
-        call
-            The records that were predicted.
-        """
+        """Remember the features of records with an id, for labels that come later. Here nothing learns them."""
 
     async def start(self) -> None:
         """Begin to learn or to follow."""

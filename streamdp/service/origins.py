@@ -13,8 +13,6 @@ class Origins:
 
     Parameters
     ----------
-    app
-        The application inside.
     by_job
         The origins of each job.
     """

@@ -28,12 +28,6 @@ class ShardStore:
     ----------
     store
         It has claimed the shard.
-    answers
-        Of the store.
-    source
-        The calls that wait for their commit.
-    follower
-        It knows the other shards.
 
     Attributes
     ----------

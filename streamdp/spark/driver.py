@@ -89,8 +89,6 @@ class Driver:
 
     Parameters
     ----------
-    accepted
-        What the operator accepts.
     publish
         Each function is called with the snapshots of all shards after every commit.
     stream
@@ -162,8 +160,6 @@ class Driver:
 
         Parameters
         ----------
-        frame
-            The records.
         mark
             The position after them, for all shards.
 

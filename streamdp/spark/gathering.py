@@ -237,8 +237,6 @@ class GatheredRecords:
 
         Parameters
         ----------
-        ask
-            What is asked.
         batch
             The number of the batch.
 
@@ -315,13 +313,7 @@ class UserSum:
 
 
 class ClusterUsers:
-    """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users.
-
-    Parameters
-    ----------
-    learner
-        The learner on the driver.
-    """
+    """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users."""
 
     def __init__(self, records: GatheredRecords, learner: WindowLearner) -> None:
         self._records = records

@@ -233,10 +233,6 @@ def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.nda
     ----------
     bound
         L, the largest norm of a user's gradient.
-    users
-        The users of the window.
-    rng
-        The source of randomness.
     theta
         (d,), the point of the gradient.
 
