@@ -7,7 +7,6 @@ import math
 import pickle
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -144,32 +143,6 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
     assert not model.at_boundary or at == n
     assert np.array_equal(model.theta, model._walk.sequence.points[1])
     assert model.theta == pytest.approx(ag, rel=1e-6, abs=1e-7)
-
-
-@every
-@planned
-@pytest.mark.slow
-def test_any_chunks_give_the_same(make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """One by one, frames and arrays of any sizes, bit by bit under one seed."""
-    import pandas as pd
-
-    n = 300
-    whole = make(seed=3, **options)
-    X, y = stream(whole, n)
-    labels = [whole._labels[int(i)] for i in y] if hasattr(whole, "_labels") else y.tolist()
-    whole.learn_arrays(X, y)
-    single, frames, chunks = (make(seed=3, **options) for _ in range(3))
-    for row, target in zip(X.tolist(), labels, strict=True):
-        single.learn_one(dict(zip(NAMES, row, strict=True)), target)
-    cuts = [0, *np.sort(np.random.default_rng(1).integers(0, n, 20)).tolist(), n]
-    for low, high in pairwise(cuts):
-        chunks.learn_arrays(X[low:high], y[low:high])
-        frames.learn_many(pd.DataFrame(X[low:high], columns=NAMES), pd.Series(labels[low:high], dtype=object))
-    for other in (single, frames, chunks):
-        assert np.array_equal(other._walk.sequence.points, whole._walk.sequence.points)
-        assert np.array_equal(other._total, whole._total)
-        assert (other._taken, other.n_seen, other.phase) == (whole._taken, n, whole.phase)
-        assert other.guarantee == whole.guarantee
 
 
 def test_the_plan_is_for_what_the_model_is() -> None:
@@ -527,35 +500,6 @@ def test_reading_within_a_batch_shows_the_last_boundary() -> None:
 
 # --- copies and states
 
-COPIES: dict[str, Callable[[Any], Any]] = {
-    "copy": copy.copy,
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
-}
-
-
-@pytest.mark.parametrize("by", COPIES.values(), ids=COPIES.keys())
-@pytest.mark.parametrize("make", ["huber", "classes"])
-def test_a_copy_holds_the_last_boundary(by: Callable[[Any], Any], make: str) -> None:
-    model = MODELS[make](batch_size=10)
-    X, y = stream(model, 30)
-    model.learn_arrays(X[:20], y[:20])
-    before = model.state_dict()
-    model.learn_arrays(X[20:27], y[20:27])
-    held = model._total.copy()
-    other = by(model)
-    assert np.array_equal(model._total, held)
-    assert model._taken == 7
-    assert not other._total.any()
-    assert (other.n_seen, other._taken, other.at_boundary) == (20, 0, True)
-    state = other.state_dict()
-    assert np.array_equal(state.pop("state"), before.pop("state"))
-    assert state == before
-    assert other._rng is not model._rng
-    other.learn_arrays(X[20:], y[20:])
-    assert (other.n_seen, other.at_boundary, model.n_seen) == (30, True, 27)
-    assert not np.shares_memory(other._walk.sequence.points, model._walk.sequence.points)
-
 
 def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     """Nor noise, searched by the bytes of the numbers; bytes that may be there are found, so the search can fail."""
@@ -570,24 +514,6 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     numbers = [held[i : i + 8] for i in range(0, len(held), 8)]
     numbers += [value.tobytes() for row in X for value in row] + [value.tobytes() for value in y]
     assert not any(number in written for number in numbers)
-
-
-@every
-@planned
-def test_a_saved_state_continues_bit_by_bit(make: Callable[..., Any], options: dict[str, Any]) -> None:
-    model = make(seed=1, **options)
-    X, y = stream(model, 2500)
-    n = model.boundary_within(1200)
-    model.learn_arrays(X[:n], y[:n])
-    model.close_batch()
-    other = make(seed=1, **options)
-    other.load_state_dict(model.state_dict())
-    model._rng, other._rng = SeededEntropy(8), SeededEntropy(8)
-    for each in (model, other):
-        each.learn_arrays(X[n:], y[n:])
-    assert np.array_equal(model._walk.sequence.points, other._walk.sequence.points)
-    assert np.array_equal(model._total, other._total)
-    assert (model.n_seen, model.phase, model.statement()) == (other.n_seen, other.phase, other.statement())
 
 
 def test_loading_forgets_the_open_batch() -> None:

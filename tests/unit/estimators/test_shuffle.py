@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
 from typing import Any
 
 import numpy as np
@@ -301,26 +299,6 @@ def test_a_device_refuses_what_is_no_record(x: dict[str, Any], y: Any) -> None:
 def test_bad_settings_are_refused_at_once(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         model(**options)
-
-
-def test_a_copy_holds_the_last_boundary() -> None:
-    X, y = data(150)
-    learner = model(batch_size=100, horizon=1000)
-    learner.learn_arrays(X, y)
-    for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
-        assert (made.n_seen, made.at_boundary, made._ones.any()) == (100, True, False)
-        np.testing.assert_array_equal(made.theta, learner.theta)
-    assert (learner.n_seen, learner.at_boundary) == (150, False)
-
-
-def test_one_by_one_and_in_bulk_give_the_same_with_the_same_seed() -> None:
-    X, y = data(250)
-    one, many = (model(batch_size=100, horizon=250, seed=4) for _ in range(2))
-    for row, target in zip(X, y, strict=True):
-        one.learn_one(dict(zip(NAMES, row, strict=True)), bool(target))
-    many.learn_arrays(X, y)
-    np.testing.assert_array_equal(one.theta, many.theta)
-    np.testing.assert_array_equal(one._ones, many._ones)
 
 
 def test_a_cap_is_kept() -> None:
