@@ -1,4 +1,4 @@
-"""Typed errors, the check of a choice, and the hint for a mistyped name.
+"""Typed errors, the checks of a choice and of a number, and the hint for a mistyped name.
 
 A message says what was expected, what was given and what to do. It never shows a record's values.
 """
@@ -6,6 +6,7 @@ A message says what was expected, what was given and what to do. It never shows 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from numbers import Real
 from typing import Any
 
 
@@ -43,6 +44,19 @@ def check_choice(name: str, value: object, choices: Collection[str], others: str
     if not (isinstance(value, str) and value in choices):
         hint = suggestion(value, choices) if isinstance(value, str) else ""
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}{others}, got {value!r}{hint}")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a setting is a real number that fits a double, and not a truth value.
+
+    Parameters
+    ----------
+    value
+        Any value.
+    """
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value.bit_length() < 1024
+    return isinstance(value, Real)
 
 
 class PrivacyWarning(UserWarning):

@@ -322,7 +322,7 @@ class LinearModel(StreamEstimator):
                 raise ConfigError(f"state: lacks {missing}") from None
             except StreamDPError:
                 raise
-            except (TypeError, ValueError, OverflowError):
+            except (TypeError, ValueError, OverflowError, IndexError):
                 raise ConfigError("state: expected what state_dict returns") from None
             if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
                 raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")

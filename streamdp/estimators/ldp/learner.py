@@ -225,6 +225,8 @@ class LDPLearner(ValidatedModel):
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        if not isinstance(report, Report | Answer):
+            raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         arrays = self._arrays
         row = record_rows(self._mechanism_of(report.budget), arrays.state.shape[1])[0]
         keep = float(row[samplers.KEEP])

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.data.subjects import subject_bytes, subjects_bytes
-from streamdp.errors import ConfigError
-from streamdp.estimators.bounded import is_number
+from streamdp.errors import ConfigError, is_number
 from streamdp.estimators.user.open_users import OpenUsers, Users
 from streamdp.estimators.user.records import UserRecords
 

@@ -21,6 +21,7 @@ from docstring_parser import numpydoc
 import streamdp.estimators
 from streamdp import (
     ApproxDP,
+    Box,
     GaussianDP,
     L2Ball,
     Laplace,
@@ -38,6 +39,7 @@ from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.parameters import documented
 from streamdp.optim import frame as k
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
+from streamdp.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
 from streamdp.privacy.mechanisms import NoNoise
@@ -276,9 +278,24 @@ def test_wrong_arguments_are_named() -> None:
         ),
         "classes: expected a list": lambda: classifier(classes=5),
         "l1: expected a finite number": lambda: ElasticNet(l1="1"),  # type: ignore[arg-type]
+        "clip must be positive": lambda: Logistic(clip="1"),  # type: ignore[arg-type]
+        "Huber: c must be": lambda: Huber(c=None),  # type: ignore[arg-type]
+        "target_bound must be": lambda: Squared(clip=None, target_bound=[], radius=1.0),  # type: ignore[arg-type]
+        "tau must be": lambda: Quantile(tau=np.ones(2)),  # type: ignore[arg-type]
+        "radius must be": lambda: L2Ball("1"),  # type: ignore[arg-type]
+        "low must be below high": lambda: Box(None, 1.0),  # type: ignore[arg-type]
+        "^bound must be": lambda: Laplace(PureDP(1), "1"),  # type: ignore[arg-type]
+        "^sensitivity must be": lambda: Laplace(PureDP(1), 1.0, "1"),  # type: ignore[arg-type]
+        "bounds: expected declarations by feature name": lambda: BoundsScaler([1]),  # type: ignore[arg-type]
+        "'a': expected non-empty strings": lambda: CategoryEncoder({"a": 5}),  # type: ignore[dict-item]
+        "X: expected a frame or an array, got int": lambda: classifier().learn_many(5, [1]),  # type: ignore[arg-type]
+        "report: expected what a randomizer returns": lambda: classifier().absorb(5),  # type: ignore[arg-type]
+        "state: expected what state_dict returns": lambda: classifier().load_state_dict(np.ones(2)),  # type: ignore[arg-type]
+        "x: expected numbers$": lambda: Huber().gradient(np.ones(2), ["secret"], 1.0),  # type: ignore[arg-type]
+        "target: expected numbers$": lambda: Huber().gradient(np.ones(2), np.ones(1), "secret"),  # type: ignore[arg-type]
     }
     for words, act in wrong.items():
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises((ConfigError, SchemaError), match=words):
             act()
 
 
