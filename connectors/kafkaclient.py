@@ -53,6 +53,9 @@ PASSING = (
 CONNECT_TIMEOUT_S = 6.0
 ANSWER_TIMEOUT_S = 10.0
 LOGIN_TIMEOUT_S = 2.0
+RECONNECT_MS = 2000
+"""The longest pause before a broker is tried again. It must be well below all timeouts: with the 30 s of kafka-python,
+messages expired before each new try, and a producer did not send again after its brokers were back."""
 
 _VERSIONS_REQUEST = (18, 0, 1, -1)
 """ApiVersions, its version 0, a number for the answer, no client id."""
@@ -80,7 +83,7 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
         raise ConfigError(f"security_protocol: expected one of {', '.join(PROTOCOLS)}")
     settings = {
         "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
-        "reconnect_backoff_max_ms": 2000,
+        "reconnect_backoff_max_ms": RECONNECT_MS,
         "allow_auto_create_topics": False,
         "max_partition_fetch_bytes": 4 << 20,
         "isolation_level": "read_committed",
@@ -108,7 +111,11 @@ def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]
     options
         Other options of `kafka.KafkaAdminClient`.
     """
-    settings = {"bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S), **options}
+    settings = {
+        "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
+        "reconnect_backoff_max_ms": RECONNECT_MS,
+        **options,
+    }
     return KafkaAdminClient(bootstrap_servers=bootstrap_servers, **settings)
 
 

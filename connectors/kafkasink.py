@@ -14,6 +14,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from connectors.kafkaclient import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
+    RECONNECT_MS,
     connect,
     connect_admin,
     kafka_errors,
@@ -46,6 +47,7 @@ class TopicWriter:
         settings = {
             "bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S),
             "allow_auto_create_topics": False,
+            "reconnect_backoff_max_ms": RECONNECT_MS,
             "acks": "all",
             "linger_ms": 20,
             "max_block_ms": int(1000 * ANSWER_TIMEOUT_S),
@@ -94,8 +96,9 @@ class TopicWriter:
         return {message.partition: message.offset + 1 for message in sorted(sent, key=attrgetter("offset"))}
 
     def close(self) -> None:
-        """Send what is queued, and close the connection."""
-        self._producer.close(timeout=ANSWER_TIMEOUT_S)
+        """Close the connection. What `flush` has not confirmed may be lost."""
+        with contextlib.suppress(KafkaError):
+            self._producer.close(timeout=ANSWER_TIMEOUT_S)
 
 
 class SnapshotTopic:

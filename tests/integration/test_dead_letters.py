@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafkasink import read_topic
+from connectors.kafkasink import TopicWriter, read_topic
 from connectors.letterfile import DeadLetterFile
 from connectors.lettertopic import DeadLetterTopic
 from connectors.memory import BAD, Entry, MemoryShards, MemorySource
@@ -110,6 +110,13 @@ def test_a_worker_that_dies_between_letters_and_commit_leaves_each_letter_once(
     found = sorted((item["partition"], item.get("offset", item.get("position"))) for item in written())
     assert found == [(i, at) for i in range(len(SHARDS)) for at in bad(i + 1)]
     assert sum(snapshot.counts.dead for snapshot in Store.snapshots(tmp_path / "job.db")) == len(found)
+
+
+def test_a_broker_is_tried_again_before_messages_expire(broker: Broker, make_topic: Callable[..., str]) -> None:
+    """If not, each message expires while the client waits, and it never sends again (found by the kill matrix)."""
+    with closing(TopicWriter(make_topic(1), broker.bootstrap)) as writer:
+        config = writer._producer.config
+    assert 4 * config["reconnect_backoff_max_ms"] < config["delivery_timeout_ms"]
 
 
 @pytest.mark.parametrize("place", ["file", "topic"])
