@@ -44,7 +44,7 @@ class CSVGrammar:
     header_rows = 1
 
     def __init__(self, delimiter: str, columns: Sequence[str] = ()) -> None:
-        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
             raise ConfigError("expected one ASCII character, no quote and no line end, as delimiter")
         d = re.escape(delimiter)
         quoted = r'"(?:[^"]++|"")*+'

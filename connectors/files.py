@@ -30,8 +30,6 @@ class CSVSource(RecordFile):
     ----------
     path
         A file, plain or gzip, or `-` for standard input.
-    encoder
-        What the records mean, such as a `streamdp.data.schema.Schema`.
     delimiter
         One ASCII character between fields.
     follow

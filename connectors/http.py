@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, Memory
+from connectors.jsoncalls import FIELDS
 from connectors.jsonrows import encode_json_lines
 from connectors.recordblocks import Records
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
@@ -40,10 +41,6 @@ class HTTPSource:
 
     Parameters
     ----------
-    encoder
-        Turns columns into features and target.
-    memory
-        What was answered before.
     queue_records
         How many records may wait. A longer queue is refused.
     """
@@ -315,7 +312,8 @@ class HTTPSource:
         for letter in dead:
             k = bisect_right(edges, letter.position) - 1
             i = letter.position - edges[k]
-            calls[k].outcomes[i], calls[k].reasons[i] = DEAD, letter.reason
+            column = {} if letter.column is None else {"column": FIELDS.get(letter.column, letter.column)}
+            calls[k].outcomes[i], calls[k].reasons[i] = DEAD, {"reason": letter.reason} | column
 
         def told(admitted: np.ndarray | None) -> None:
             outcomes = np.zeros(edges[-1] - start, dtype=np.uint8)

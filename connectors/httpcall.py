@@ -72,7 +72,7 @@ class Call:
     place
         For reports of a topic: the position of the topic after them, which is committed with them. None for a call.
     outcomes, reasons
-        What becomes of each record (size,), and why it is dead, by index.
+        What becomes of each record (size,); and by index its reason and maybe its column, if it is dead.
     """
 
     size: int
@@ -85,10 +85,10 @@ class Call:
     tell: list[Callable[[Answered | Exception], None]] = field(default_factory=list)
     place: Mapping[str, Any] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
-    reasons: dict[int, str] = field(default_factory=dict)
+    reasons: dict[int, dict[str, str]] = field(default_factory=dict)
 
     def answer(self, version: int) -> Answered:
-        """The answer after a commit: numbers, and index and reason of each dead record.
+        """The answer after a commit: numbers, and index, reason and maybe column of each dead record.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Call:
             "version": version,
             "learned": numbers[LEARNED],
             "refused": numbers[REFUSED],
-            "dead": [{"index": i, "reason": reason} for i, reason in sorted(self.reasons.items())],
+            "dead": [{"index": i, **self.reasons[i]} for i in sorted(self.reasons)],
         }
         return Answered(self.digest, document)
 

@@ -15,7 +15,9 @@ from connectors.recordblocks import Records
 from streamdp.errors import SchemaError
 
 TARGET, SUBJECT, BUDGET = "$y", "$subject", "$budget"
-"""The columns of `y`, `subject` and `budget` in the flat records. Their names differ from those of features."""
+"""The columns of `y`, `subject` and `budget` in the flat records. No feature may have such a name."""
+FIELDS = {TARGET: "y", SUBJECT: "subject", BUDGET: "budget"}
+"""The fields of a call that these columns are."""
 
 REASONS = {
     loop.UNKNOWN: "unknown_field",

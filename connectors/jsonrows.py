@@ -46,8 +46,6 @@ def encode_json(
         (n,) int64, ascending: the position of each record.
     position
         The source's position after the last record.
-    encoder
-        Turns the columns into features and target.
     given
         Columns of the encoder that come from elsewhere: n values for each name. Keys with these names are ignored.
 
@@ -103,8 +101,6 @@ def encode_json_lines(records: Records, rows: np.ndarray, encoder: Encoder) -> B
         n lines.
     rows
         (n,) int64: the number of each line.
-    encoder
-        Turns the columns into features and target.
     """
     return _encode(records, records.raw, rows, {}, encoder, {})
 
@@ -236,8 +232,6 @@ def encode_objects(
         (n,) int64: the position of each record.
     position
         The source's position after the last record.
-    encoder
-        Turns the columns into features and target.
     dead
         Dead letters to add to the batch, such as those of records that could not be decoded.
     """

@@ -141,8 +141,6 @@ class RecordBlocks:
     ----------
     path
         A file, plain or gzip, or `-` for standard input.
-    grammar
-        The format.
     follow
         Wait for more at the end of a plain file.
 

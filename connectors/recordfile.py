@@ -20,7 +20,7 @@ import polars as pl
 
 from connectors.recordblocks import Blocks, Grammar, RecordBlocks, Records
 from streamdp.data.records import Batch, Encoder, Position
-from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError
+from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError, is_number
 
 FIRST = 64
 """How many records of a file are in its digest."""
@@ -45,8 +45,6 @@ class RecordFile(ABC):
     ----------
     path
         A file, plain or gzip, or `-` for standard input.
-    encoder
-        What the records mean, such as a `streamdp.data.schema.Schema`.
     follow, max_bad_share, min_bad, keep_payload
         See `files.CSVSource`.
     """
@@ -64,7 +62,7 @@ class RecordFile(ABC):
         min_bad: int = 100,
         keep_payload: bool = False,
     ) -> None:
-        if max_bad_share is not None and not 0 <= max_bad_share <= 1:
+        if max_bad_share is not None and not (is_number(max_bad_share) and 0 <= max_bad_share <= 1):
             raise ConfigError(f"expected max_bad_share in [0, 1] or None, got {max_bad_share}")
         self.path = os.fspath(path)
         if follow and self.path == "-":

@@ -1,11 +1,12 @@
-"""Typed errors, and the hint for a mistyped name.
+"""Typed errors, the checks of a choice and of a number, and the hint for a mistyped name.
 
 A message says what was expected, what was given and what to do. It never shows a record's values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from numbers import Real
 from typing import Any
 
 
@@ -24,6 +25,38 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     by_case = {other.lower(): other for other in known}
     found = get_close_matches(name.lower(), by_case, n=1, cutoff=0.6)
     return f"; did you mean {by_case[found[0]]!r}?" if found else ""
+
+
+def check_choice(name: str, value: object, choices: Collection[str], others: str = "") -> None:
+    """Raise `ConfigError` unless a value is one of some texts.
+
+    Parameters
+    ----------
+    name
+        The name of the setting.
+    value
+        Its value.
+    choices
+        The texts.
+    others
+        What else is possible, for the message.
+    """
+    if not (isinstance(value, str) and value in choices):
+        hint = suggestion(value, choices) if isinstance(value, str) else ""
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}{others}, got {value!r}{hint}")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a setting is a real number that fits a double, and not a truth value.
+
+    Parameters
+    ----------
+    value
+        Any value.
+    """
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value.bit_length() < 1024
+    return isinstance(value, Real)
 
 
 class PrivacyWarning(UserWarning):

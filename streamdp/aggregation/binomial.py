@@ -231,8 +231,6 @@ def tight_parameters(users: int, d: int, budget: ApproxDP, share: float, rounds:
         n; all of them answer.
     d
         Coordinates.
-    budget
-        What one vector may spend.
     share
         The sensitivity over 2 Delta2, in (0, 1].
     rounds
@@ -337,8 +335,6 @@ def paper_parameters(users: int, d: int, budget: ApproxDP, bound: float) -> tupl
     ----------
     users, d
         n, and the number of coordinates.
-    budget
-        What one vector may spend.
     bound
         Delta2.
 

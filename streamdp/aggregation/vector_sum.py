@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from streamdp.aggregation import binomial
 from streamdp.data.floats import floats
-from streamdp.errors import BudgetError, ConfigError, SchemaError
+from streamdp.errors import BudgetError, ConfigError, SchemaError, check_choice
 from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
 
 Calibration = Literal["tight", "paper"]
+CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
 
 
 def whole(name: str, value: object, least: int, most: int) -> None:
@@ -26,7 +27,7 @@ def whole(name: str, value: object, least: int, most: int) -> None:
         The range; both ends belong to it.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+        raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -205,8 +206,7 @@ def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, s
     if not isinstance(budget, ApproxDP):
         raise BudgetError(f"a shuffled sum serves ApproxDP, got {type(budget).__name__}")
     check_serviceable(budget)
-    if calibration not in ("tight", "paper"):
-        raise ConfigError(f"calibration must be tight or paper, got {calibration!r}")
+    check_choice("calibration", calibration, CALIBRATIONS)
     if calibration == "tight":
         binomial.check_epsilon(budget)
     if not 1e-60 <= bound <= 1e60:

@@ -68,8 +68,6 @@ def inspect(job: JobConfig, most: int | None = None) -> Inspection:
 
     Parameters
     ----------
-    job
-        The job. Its source is a file.
     most
         Read about so many records. None: all of them.
 

@@ -138,6 +138,12 @@ class JobConfig(Definition):
                 raise MisfitError("model", f"{need}, not {self.model.estimator}")
             if "id" in self.schema_.features:
                 raise MisfitError("schema", "no feature may be called id: with type: http, it is the id of a record")
+            from connectors.jsoncalls import FIELDS
+
+            if taken := FIELDS.keys() & self.schema_.features:
+                raise MisfitError(
+                    "schema", f"no feature may be called {min(taken)}: rename it for a source of type: http"
+                )
             if not self.store_on_server and self.source.most_shards > 1 and "shards" in self.source.model_fields_set:
                 raise MisfitError("source", "shards need a store on PostgreSQL, which several services can share")
             if self.schema_.time is not None:
@@ -380,6 +386,8 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
     found: dict[str, str] = {}
     for place, path in files:
         name = ".".join(place)
+        if path is not None and "\0" in path:
+            return place, f"{name}: expected a path without the character 0"
         if path is not None and (other := found.setdefault(os.path.realpath(path), name)) != name:
             return place, f"{name}: expected a file of its own, got the same as {other}"
     return None

@@ -114,7 +114,7 @@ class KafkaSourceConfig(KafkaClientConfig):
     max_bad_share
         Stop if the share of bad messages, from 0 to 1, is larger. None: no limit.
     max_bad_in_a_row
-        Stop after this many consecutive bad messages. None: no limit.
+        Stop if more consecutive messages of one partition are bad. None: no limit.
     dead_letters, dead_letter_topic
         A file or a topic for the positions of bad messages. None: they are only counted.
     keep_payload

@@ -33,8 +33,6 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
 
     Parameters
     ----------
-    error
-        The error that pydantic raised for the settings.
     known
         The names of all settings, for a hint.
 

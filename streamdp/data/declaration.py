@@ -65,7 +65,7 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
 
     Raises `SchemaError` if it is not that.
     """
-    listed = tuple(categories)
+    listed = tuple(categories) if isinstance(categories, Iterable) else (None,)
     if not all(isinstance(c, str) and c for c in listed):
         raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
     if len(listed) < 2 or len(set(listed)) < len(listed):
@@ -267,13 +267,7 @@ def _typical(name: str, given: Any, bounds: Bounds) -> tuple[float, float]:
 
 
 def encoded_names(declared: Declaration) -> list[str]:
-    """The names of the encoded columns of a feature.
-
-    Parameters
-    ----------
-    declared
-        The feature.
-    """
+    """The names of the encoded columns of a feature."""
     if declared.is_number:
         return [declared.name]
     return [f"{declared.name}={category}" for category in cast(tuple[str, ...], declared.values)[1:]]

@@ -52,13 +52,7 @@ class ColumnCounts:
 
 
 class Inspection:
-    """An encoder that counts what it encodes. It gives a source the place of the schema; see `records.Encoder`.
-
-    Parameters
-    ----------
-    schema
-        The declared schema, which encodes.
-    """
+    """An encoder that counts what it encodes. It gives a source the place of the schema; see `records.Encoder`."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -83,13 +77,7 @@ class Inspection:
         return self._schema.numeric_columns
 
     def note(self, batch: Batch) -> None:
-        """Count the records of a batch, and those that do not fit.
-
-        Parameters
-        ----------
-        batch
-            What the source returned.
-        """
+        """Count the records of a batch, and those that do not fit."""
         self.rows += len(batch) + len(batch.dead)
         self.fit += len(batch)
         self.reasons.update((letter.reason, letter.column) for letter in batch.dead)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from river import base
@@ -11,10 +11,16 @@ from streamdp.data.columns import scale_number, scale_to_bounds
 from streamdp.data.declaration import Bounds, declared_bounds, declared_categories
 from streamdp.data.floats import floats, number
 from streamdp.data.scaling import scale_floats
-from streamdp.errors import SchemaError
+from streamdp.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def _by_name(what: str, declared: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    if not isinstance(declared, Mapping):
+        raise ConfigError(f"{what}: expected declarations by feature name, got {type(declared).__name__}")
+    return declared.items()
 
 
 class BoundsScaler(base.MiniBatchTransformer):
@@ -35,7 +41,7 @@ class BoundsScaler(base.MiniBatchTransformer):
 
     def __init__(self, bounds: Mapping[str, Bounds]) -> None:
         self.bounds = bounds
-        self._checked = {name: declared_bounds(name, pair) for name, pair in bounds.items()}
+        self._checked = {name: declared_bounds(name, pair) for name, pair in _by_name("bounds", bounds)}
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -93,7 +99,7 @@ class CategoryEncoder(base.MiniBatchTransformer):
 
     def __init__(self, categories: Mapping[str, Sequence[str]]) -> None:
         self.categories = categories
-        self._checked = {name: declared_categories(name, listed) for name, listed in categories.items()}
+        self._checked = {name: declared_categories(name, listed) for name, listed in _by_name("categories", categories)}
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

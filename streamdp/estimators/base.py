@@ -108,6 +108,8 @@ class StreamEstimator(river_base.Estimator):
     def _set_up(self) -> None:
         """Check the parameters and make what does not depend on the features. Subclasses extend it."""
         self._budget = self._default_budget if self.budget is None else parse_budget(self.budget)
+        if self.ledger is not None and not hasattr(self.ledger, "admit_many"):
+            raise ConfigError(f"ledger: expected a Ledger or None, got {type(self.ledger).__name__}")
         self._features: Features | None = None
         self._spent: tuple[Budget, ...] = ()
         self._counted: Budget | None = None

@@ -18,18 +18,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from streamdp.aggregation.vector_sum import whole
 from streamdp.data.subjects import subject_bytes, subjects_bytes
-from streamdp.errors import ConfigError, NotAvailableError, SchemaError
+from streamdp.errors import NotAvailableError, SchemaError, check_choice
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
+from streamdp.optim.batch_search import LEAST_SPREAD
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
+from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.optim.walk import Walk
@@ -38,7 +42,6 @@ from streamdp.privacy.guarantees import Budget, parse_budget
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
     from streamdp.estimators.packing import RecordLearner
-
 
 _NOBODY: Set[bytes] = frozenset()
 
@@ -65,12 +68,9 @@ class BatchedModel(BoundedModel, ValidatedModel):
 
     def _set_up(self) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if value is not None and not (whole and 1 <= value <= MOST_RECORDS):
-                raise ConfigError(f"{name}: expected a whole number from 1 to {MOST_RECORDS}, or None")
-        names = ("auto", *self._methods) if len(self._methods) > 1 else self._methods
-        if self.method not in names:
-            raise ConfigError(f"method: expected one of {', '.join(names)}, got {self.method!r}")
+            if value is not None:
+                whole(name, value, 1, MOST_RECORDS)
+        check_choice("method", self.method, ("auto", *self._methods) if len(self._methods) > 1 else self._methods)
         super()._set_up()
         self._use(self._usual() if self.method == "auto" else self.method)
         # With a ledger: the subjects with a record in the open batch, and those whose records come next.
@@ -98,6 +98,9 @@ class BatchedModel(BoundedModel, ValidatedModel):
             self._check_newton("ac-sa")
             if self.domain is None:
                 self._domain = RealSpace()
+            if self._free and (bounds := self._target_bounds()) is not None and isinstance(self._loss, Huber):
+                least = LEAST_SPREAD * (bounds[1] / 2 - bounds[0] / 2)  # small targets need a smaller scale
+                self._loss = replace(self._loss, sigma_min=min(self._loss.sigma_min, least))
 
     # -- what subclasses define -------------------------------------------------------------------------------------
 
@@ -128,10 +131,9 @@ class BatchedModel(BoundedModel, ValidatedModel):
 
     def _vectors(self, p: int) -> Vectors:
         """Decide what a batch sums, for p features."""
-        loss = self._loss
         if self._method != "newton":
-            return Vectors(self._size(p), loss.bound, loss.sensitivity)
-        self._curvature = curvature = Curvature(loss, p + bool(self.intercept))
+            return Vectors(self._size(p), self._loss.bound, self._loss.sensitivity)
+        self._curvature = curvature = Curvature(self._loss, p + bool(self.intercept))
         return Vectors(curvature.size, curvature.bound, curvature.sensitivity)
 
     def _allocate(self, p: int) -> None:
@@ -241,11 +243,8 @@ class BatchedModel(BoundedModel, ValidatedModel):
             self._taken += taken
             if self._joining:
                 self._members |= self._joining
-            if taken == left:
-                self._include(X, y)
-            else:
-                self._include(X[:taken], y[:taken])
-                X, y = X[taken:], y[taken:]
+            self._include(X[:taken], y[:taken])
+            X, y = X[taken:], y[taken:]
             left -= taken
 
     def _begin(self) -> None:
@@ -356,7 +355,8 @@ class BatchedModel(BoundedModel, ValidatedModel):
             planned = ("newton", size, self._place)
         elif self._method == "asgd":
             planned = ("asgd", size, self._place, self._loss.weighting)
-        return super()._model() | {"budget": str(self._budget), "plan": repr(planned)}
+        mine = {"loss": repr(self._resolve_loss()), "budget": str(self._budget), "plan": repr(planned)}
+        return super()._model() | mine
 
     def _learned(self) -> dict[str, Any]:
         return self._walk.learned()

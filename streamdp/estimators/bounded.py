@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from streamdp.errors import BudgetError, ConfigError, SchemaError
+from streamdp.errors import BudgetError, ConfigError, SchemaError, is_number
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
@@ -174,19 +174,6 @@ class BoundedModel(LinearModel):
             return []
         border = "; theta sits on the border of its domain: a larger domain may hold a better theta"
         return [f"{theta} is kept in {self._domain}" + border * self.on_border]
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a parameter is a number that fits a double, and not a truth value.
-
-    Parameters
-    ----------
-    value
-        Any value.
-    """
-    if isinstance(value, int):
-        return not isinstance(value, bool) and value.bit_length() < 1024
-    return isinstance(value, float | np.number)
 
 
 def _width(domain: Domain) -> float:

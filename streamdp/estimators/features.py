@@ -39,8 +39,12 @@ class Features:
     """
 
     def __init__(self, names: Sequence[Any], owner: str) -> None:
-        if not names or len(set(names)) != len(names):
-            raise ConfigError("features: expected at least one name and no name twice")
+        try:
+            fits = len(set(names)) == len(names) > 0
+        except TypeError:  # a name without a hash
+            fits = False
+        if not fits:
+            raise ConfigError("features: expected a list of names, at least one and none twice")
         self.names = tuple(names)
         self.origin, self.unit = np.zeros(len(names)), np.ones(len(names))
         """(p,): a column is (value - origin) / unit."""

@@ -17,7 +17,11 @@ def names_of(X: Any) -> list[Any] | None:
     ----------
     X
         A frame or an array.
+
+    Raises `SchemaError` for anything else.
     """
+    if not hasattr(X, "__len__"):
+        raise SchemaError(f"X: expected a frame or an array, got {type(X).__name__}")
     columns = getattr(X, "columns", None)
     return None if columns is None else list(columns)
 

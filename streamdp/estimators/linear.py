@@ -31,8 +31,6 @@ def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y:
     ----------
     spec
         The loss and the model as numbers for the compiled loops.
-    loss
-        The loss.
     point
         (d,), where the gradients are taken.
     X, y
@@ -70,6 +68,8 @@ class LinearModel(StreamEstimator):
 
     def _set_up(self) -> None:
         super()._set_up()
+        if not isinstance(self.intercept, bool | np.bool_):
+            raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._loss = self._resolve_loss()
         self._domain = self._default_domain if self.domain is None else self.domain
         if not isinstance(self._domain, Domain):
@@ -109,8 +109,7 @@ class LinearModel(StreamEstimator):
 
         spec = self._loss.spec()
         spec[k.INTERCEPT] = bool(self.intercept)
-        box = np.empty((2, self._size(p)))
-        box[0], box[1] = -np.inf, np.inf
+        box = np.repeat([[-np.inf], [np.inf]], self._size(p), axis=1)
         if isinstance(self._domain, L2Ball):
             spec[k.DOMAIN], spec[k.RADIUS] = k.BALL, self._domain.radius
         elif isinstance(self._domain, Box):
@@ -323,7 +322,7 @@ class LinearModel(StreamEstimator):
                 raise ConfigError(f"state: lacks {missing}") from None
             except StreamDPError:
                 raise
-            except (TypeError, ValueError, OverflowError):
+            except (TypeError, ValueError, OverflowError, IndexError):
                 raise ConfigError("state: expected what state_dict returns") from None
             if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
                 raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
@@ -361,6 +360,8 @@ class LinearModel(StreamEstimator):
         Raises `ConfigError` if models differ or an estimator is given twice (a copy, which has the same records, is not
         recognised), and `NotAvailableError` before the features are known.
         """
+        if not all(isinstance(other, LinearModel) for other in others):
+            raise ConfigError("merged: expected estimators of the same model")
         if len({id(part) for part in (self, *others)}) <= len(others):
             raise ConfigError("merged: expected estimators of disjoint records, got one of them twice")
         result = self.clone()

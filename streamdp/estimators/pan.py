@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import check_choice
 from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented
 from streamdp.estimators.targets import LinearClassifier, LinearRegressor
@@ -75,8 +75,7 @@ class _PanPrivate(DividedModel):
     _rng: FreshWords | SeededEntropy
 
     def _set_up(self) -> None:
-        if self.mechanism not in _MECHANISMS:
-            raise ConfigError(f"mechanism: expected one of {', '.join(_MECHANISMS)}, got {self.mechanism!r}")
+        check_choice("mechanism", self.mechanism, _MECHANISMS)
         self._noisy = self.mechanism != "none"
         self._rng = FreshWords() if self.seed is None else SeededEntropy(self.seed)
         super()._set_up()

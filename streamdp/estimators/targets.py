@@ -31,7 +31,10 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
             return None
         from streamdp.data.declaration import declared_bounds  # it needs polars, which takes half a second to import
 
-        return declared_bounds("target", self.target)
+        low, high = declared_bounds("target", self.target)
+        if not 2e-60 <= high - low <= 2e60:  # beyond, squares leave the doubles
+            raise SchemaError("target: expected bounds at a distance from 2e-60 to 2e60")
+        return low, high
 
     def _encode_target(self, y: Any) -> float:
         value = y if type(y) is float else number("target", y)
@@ -93,8 +96,12 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
     """Whether the loss gives probabilities of the classes."""
 
     def _set_up(self) -> None:
-        self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
-        if isinstance(self.classes, str) or len(set(self._labels)) != len(self._labels) or len(self._labels) < 2:
+        try:
+            self._labels: tuple[Hashable, ...] = (False, True) if self.classes is None else tuple(self.classes)
+            several = len(set(self._labels)) == len(self._labels) > 1
+        except TypeError:  # no list, or a label without a hash
+            several = False
+        if isinstance(self.classes, str | bytes) or not several:
             raise ConfigError("classes: expected a list of at least two labels and no label twice")
         self._index = {label: float(k) for k, label in enumerate(self._labels)}
         super()._set_up()

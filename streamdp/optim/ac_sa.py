@@ -119,8 +119,6 @@ def run_of(problem: Problem, records: int, batch: int, distance: float, beta: fl
 
     Parameters
     ----------
-    problem
-        The assumptions.
     records
         The number of records, at least 1.
     batch
@@ -174,8 +172,6 @@ def plan(problem: Problem, records: int, batch: int | None = None, distance: flo
 
     Parameters
     ----------
-    problem
-        The assumptions.
     records
         n, the number of records, at least 1.
     batch

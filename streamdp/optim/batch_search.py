@@ -32,7 +32,9 @@ import numpy as np
 from streamdp.errors import ConfigError
 
 SPREADS = 44
-"""The number of spreads: the least one is about 3e-7 of half the width of the bounds."""
+"""The number of spreads."""
+LEAST_SPREAD = 2 ** ((1 - SPREADS) / 2)
+"""The least of them, in units of half the width of the bounds: about 3e-7."""
 _CLEAR = 0.35
 _NODES = np.linspace(-4, 4, 97)
 _LARGEST = 1e6

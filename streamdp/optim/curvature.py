@@ -80,13 +80,7 @@ _SHARE = 2.0
 
 
 def has_curvature(loss: Loss) -> bool:
-    """Return whether a loss's records have a bounded curvature here: Huber and logistic losses without `clip`.
-
-    Parameters
-    ----------
-    loss
-        Any loss.
-    """
+    """Return whether a loss's records have a bounded curvature here: Huber and logistic losses without `clip`."""
     return isinstance(loss, Huber | Logistic) and loss.clip is None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, is_number
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class L2Ball:
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.radius < np.inf:
+        if not (is_number(self.radius) and 0 < self.radius < np.inf):
             raise ConfigError(f"L2Ball: radius must be positive and finite, got {self.radius}")
 
     def project(self, theta: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ class Box:
     high: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.low < self.high:
+        if not (is_number(self.low) and is_number(self.high) and self.low < self.high):
             raise ConfigError(f"Box: low must be below high, got [{self.low}, {self.high}]")
 
     def project(self, theta: np.ndarray) -> np.ndarray:

@@ -62,8 +62,6 @@ class Newton(Growing):
 
     Parameters
     ----------
-    curvature
-        The vectors that are summed.
     start
         (d,) the first query point.
     project
@@ -111,13 +109,7 @@ class Newton(Growing):
 
     @staticmethod
     def size(curvature: Curvature) -> int:
-        """The length of `state` without units.
-
-        Parameters
-        ----------
-        curvature
-            The vectors that are summed.
-        """
+        """The length of `state` without units."""
         return 2 * curvature.parameters + curvature.size + 3
 
     @staticmethod
@@ -126,8 +118,6 @@ class Newton(Growing):
 
         Parameters
         ----------
-        curvature
-            The vectors that are summed.
         numbers
             (size,), finite.
         check

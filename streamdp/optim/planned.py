@@ -24,8 +24,6 @@ class Planned(Walk):
 
     Parameters
     ----------
-    problem
-        The assumptions of the plan.
     start
         (d,) theta_0.
     project

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, check_choice
 
 CLOCKS = ("information", "records")
 _LARGEST = 1e6
@@ -74,8 +74,7 @@ class Steps:
             raise ConfigError(f"eta: expected a positive number of at most {_LARGEST:g}, got {self.eta}")
         if not 0 <= self.alpha <= 1:
             raise ConfigError(f"alpha: expected a number from 0 to 1, got {self.alpha}")
-        if self.clock not in CLOCKS:
-            raise ConfigError(f"clock: expected {' or '.join(CLOCKS)}, got {self.clock!r}")
+        check_choice("clock", self.clock, CLOCKS)
 
     def numbers(self, distance: float, bound: float, offset: float) -> tuple[float, float, float]:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.

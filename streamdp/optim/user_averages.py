@@ -22,8 +22,6 @@ def average_gradients(
     ----------
     spec
         `Loss.spec`, with the intercept set.
-    loss
-        The loss that `spec` describes.
     point
         (d,) theta.
     X, y
@@ -49,8 +47,6 @@ def within_bound(vectors: np.ndarray, loss: Loss) -> np.ndarray:
     ----------
     vectors
         (k, d) float.
-    loss
-        The loss whose bound is used.
     """
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     vectors *= np.minimum(1.0, loss.bound / np.maximum(norms, 1e-300))[:, None]

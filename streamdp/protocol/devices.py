@@ -143,8 +143,6 @@ class DeviceSimulator:
 
     Parameters
     ----------
-    points
-        The learner's announcements.
     messages
         Where the answers go.
     notes

@@ -26,8 +26,6 @@ class Learner:
     ----------
     estimator
         A new estimator; the state comes from the store.
-    shuffled
-        The mixed batches.
     points
         Where the announcements go.
     store

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Shuffled
-from streamdp.aggregation.vector_sum import VectorSum
+from streamdp.aggregation.vector_sum import CALIBRATIONS, VectorSum
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 
@@ -123,7 +123,7 @@ def read_announcement(
         for name in ("users", "d", "g", "b"):
             given[name] = _whole(given[name])
         agreement, loss = _fields(found, "agreement", str), _fields(found, "loss", str)
-        if given["calibration"] not in ("tight", "paper"):
+        if given["calibration"] not in CALIBRATIONS:
             raise SchemaError("an announcement has no such calibration")
     except (TypeError, KeyError, ValueError, OverflowError, RecursionError) as error:  # SchemaError is a ValueError
         if isinstance(error, SchemaError):
@@ -195,8 +195,6 @@ def read_message(value: bytes | None, params: VectorSum) -> tuple[bytes, bytes]:
     ----------
     value
         The message's value.
-    params
-        The parameters of the batch's sum.
 
     Raises `SchemaError` if the bits are not of this sum.
     """
@@ -287,11 +285,6 @@ class Assembly:
 
     def add(self, part: MixedPart) -> Shuffled | None:
         """Add a part; returns the whole batch after its last part, else None.
-
-        Parameters
-        ----------
-        part
-            The next part of a forwarding.
 
         Raises `SchemaError` for a part that does not fit.
         """

@@ -29,8 +29,6 @@ class Mixer:
 
     Parameters
     ----------
-    messages
-        The devices' messages.
     shuffled
         Where the mixed batches go.
     store

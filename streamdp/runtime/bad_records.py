@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from streamdp.data.records import Batch, Shard
 from streamdp.errors import TooManyBadRecordsError
 from streamdp.store.snapshot import Counts
@@ -61,15 +63,16 @@ class BadRecords:
         """
         self.polled += len(batch) + len(batch.dead)
         if not batch.dead:
-            return 0
+            return 0 if len(batch) else in_a_row
         self.bad += len(batch.dead)
-        last_good = int(batch.positions[-1]) if len(batch) else -1
-        in_a_row = sum(letter.position > last_good for letter in batch.dead) + (0 if len(batch) else in_a_row)
-        if self.max_in_a_row is not None and in_a_row > self.max_in_a_row:
+        before = np.searchsorted(batch.positions, [letter.position for letter in batch.dead])  # how many good ones
+        runs = np.bincount(before, minlength=len(batch) + 1)
+        runs[0] += in_a_row
+        if self.max_in_a_row is not None and runs.max() > self.max_in_a_row:
             last = batch.dead[-1]
             column = "" if last.column is None else f" in column {last.column!r}"
             raise TooManyBadRecordsError(
-                f"{shard}: {in_a_row} records in a row cannot be decoded; the reason of the last is "
+                f"{shard}: {runs.max()} records in a row cannot be decoded; the reason of the last is "
                 f"{last.reason!r}{column}; fix the schema or the producer, or raise max_bad_in_a_row"
             )
         if self.max_share is not None and self.bad > self.max_share * max(self.polled, MIN_POLLED):
@@ -77,4 +80,4 @@ class BadRecords:
                 f"{self.bad} of {self.polled} records cannot be decoded, over the share of {self.max_share:g}; "
                 "fix the schema or the producer, or raise max_bad_share"
             )
-        return in_a_row
+        return int(runs[-1])

@@ -73,7 +73,7 @@ class Worker:
     commit_records, commit_seconds
         Commit after about this many records, or after this many seconds in which a position moved.
     max_bad_in_a_row, max_bad_share
-        Stop with `TooManyBadRecordsError` after this many undecodable records of a shard in a row, or above this share
+        Stop with `TooManyBadRecordsError` above this many undecodable records of a shard in a row, or above this share
         of all polled records (of at least 1000); None for no limit.
     dead_letters
         Gets the dead letters; it is committed before their records are.

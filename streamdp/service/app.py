@@ -57,8 +57,6 @@ def create_app(
         The jobs.
     tokens
         Tokens for all jobs.
-    accepted
-        What the operator accepts for jobs that learn here.
 
     Raises `ConfigError` for two jobs of one name or a name with /, and the errors of a public holdout file.
     """

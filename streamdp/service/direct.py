@@ -20,8 +20,6 @@ class Direct:
 
     Parameters
     ----------
-    app
-        The application of FastAPI.
     routes
         Routes of the application. Those of other forms are left out.
     """
@@ -35,13 +33,7 @@ class Direct:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; see the ASGI specification.
-
-        Parameters
-        ----------
-        scope, receive, send
-            As there.
-        """
+        """Answer one request; see the ASGI specification."""
         parts = scope["path"].split("/") if scope["type"] == "http" and scope["method"] == "POST" else []
         if len(parts) != 5 or parts[:3] != ["", "v1", "models"] or not parts[3] or parts[4] not in self._routes:
             await self._app(scope, receive, send)

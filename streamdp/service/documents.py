@@ -25,13 +25,7 @@ def answer(value: Any) -> Response:
 
 
 def summary(job: Job) -> dict[str, Any]:
-    """A line of the list of models.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
+    """A line of the list of models."""
     snapshot = job.snapshot
     return {
         "job": job.name,
@@ -46,13 +40,7 @@ def summary(job: Job) -> dict[str, Any]:
 
 
 def description(job: Job) -> dict[str, Any]:
-    """All about a model but its weights.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
+    """All about a model but its weights."""
     model = job.model
     achieved = model.estimator.guarantee
     guarantee = _amounts(achieved.budgets) | {
@@ -66,25 +54,13 @@ def description(job: Job) -> dict[str, Any]:
 
 
 def validation(job: Job) -> dict[str, Any]:
-    """What private answers tell about a model, under `validation`. Empty without them.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
+    """What private answers tell about a model, under `validation`. Empty without them."""
     quality = job.model.quality
     return {} if quality is None else {"validation": quality.document()}
 
 
 def statement(job: Job) -> str:
-    """The privacy statement, with what waits in the memory of the service.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
+    """The privacy statement, with what waits in the memory of the service."""
     said = job.model.statement()
     return "\n".join([said, *(f"Note: {note}." for note in job.notes())])
 
@@ -103,13 +79,7 @@ def _amounts(budgets: tuple[Budget, ...]) -> dict[str, float]:
 
 
 def weight_rows(model: Model) -> list[dict[str, Any]]:
-    """The weights of a model in original units.
-
-    Parameters
-    ----------
-    model
-        The model.
-    """
+    """The weights of a model in original units."""
     schema = model.definition.schema_
     target = schema.target
     classes = target.classes

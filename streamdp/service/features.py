@@ -24,21 +24,16 @@ PLAIN_BYTES = 1 << 18
 
 
 class FeatureReader:
-    """Reads the records of a call that predicts.
-
-    Parameters
-    ----------
-    declared
-        The schema of the job.
-    """
+    """Reads the records of a call that predicts."""
 
     def __init__(self, declared: SchemaConfig) -> None:
         # A schema encodes whole records, so each gets an arbitrary target; predictions do not depend on it.
-        target = declared.target.model_copy(update={"column": "$y"})
+        column = max(declared.features, key=len) + "$"  # no feature has this name
+        target = declared.target.model_copy(update={"column": column})
         self._schema = declared.model_copy(update={"target": target, "subject": None, "budget": None}).build()
-        self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias("$y")
+        self._target = pl.lit("0" if declared.target.classes is None else declared.target.classes[0]).alias(column)
         self.columns = self._schema.feature_columns
-        self.numeric_columns = tuple(c for c in self._schema.numeric_columns if c != "$y")
+        self.numeric_columns = tuple(c for c in self._schema.numeric_columns if c != column)
         self._packer = None
         with contextlib.suppress(SchemaError):  # bounds of 1e60 or more
             if self._schema.plain:

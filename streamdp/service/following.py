@@ -41,13 +41,7 @@ class Found(NamedTuple):
 
 
 class Follower:
-    """Reads the store of one job. Threads may share it.
-
-    Parameters
-    ----------
-    config
-        The job.
-    """
+    """Reads the store of one job. Threads may share it."""
 
     def __init__(self, config: JobConfig) -> None:
         self._config = config
@@ -76,11 +70,6 @@ class Follower:
 
     def add(self, mine: Snapshot) -> Snapshot:
         """Take a commit of this process, which is known before the next look.
-
-        Parameters
-        ----------
-        mine
-            The snapshot of its shard.
 
         Returns the snapshot of the job, all shards combined.
         """

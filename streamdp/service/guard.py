@@ -29,10 +29,6 @@ class Guard:
 
     Parameters
     ----------
-    app
-        The application inside.
-    metrics
-        Counts the requests.
     stopping
         Set when the service stops. Requests are refused then.
     only_loopback
@@ -47,13 +43,7 @@ class Guard:
         self._only_loopback = only_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; see the ASGI specification.
-
-        Parameters
-        ----------
-        scope, receive, send
-            As there.
-        """
+        """Answer one request; see the ASGI specification."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

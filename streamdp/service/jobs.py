@@ -25,11 +25,6 @@ Listener = Callable[[Snapshot, dict[str, Any] | None], None]
 class Job:
     """A job, and its last committed model. All methods are called in the thread of the event loop.
 
-    Parameters
-    ----------
-    config
-        The job.
-
     Attributes
     ----------
     trouble
@@ -73,8 +68,6 @@ class Job:
 
         Parameters
         ----------
-        snapshot
-            The snapshot.
         measures
             What the model scores on the public holdout; None without a holdout.
         """
@@ -97,13 +90,7 @@ class Job:
             times.append((time.time(), dict(self.reasons)))
 
     def show(self, found: Found) -> None:
-        """Show what another process has committed.
-
-        Parameters
-        ----------
-        found
-            What a look at the store found.
-        """
+        """Show what another process has committed."""
         self.trouble = found.trouble
         if found.snapshot is not None and found.snapshot.seq == self.snapshot.seq:
             self.snapshot = found.snapshot  # no commit: another number of records waits
@@ -135,13 +122,7 @@ class Job:
         return []
 
     def await_labels(self, call: Cut) -> None:
-        """Remember the features of records with an id, for labels that come later. Here nothing learns them.
-
-        Parameters
-        ----------
-        call
-            The records that were predicted.
-        """
+        """Remember the features of records with an id, for labels that come later. Here nothing learns them."""
 
     async def start(self) -> None:
         """Begin to learn or to follow."""
@@ -151,13 +132,7 @@ class Job:
 
 
 class FollowedJob(Job):
-    """A job that its own workers learn. The store is only read.
-
-    Parameters
-    ----------
-    config
-        The job.
-    """
+    """A job that its own workers learn. The store is only read."""
 
     def __init__(self, config: JobConfig) -> None:
         super().__init__(config)
@@ -187,12 +162,6 @@ class FollowedJob(Job):
 
 
 def first_snapshot(config: JobConfig) -> Snapshot:
-    """Version 0 of a job: its estimator has learned nothing.
-
-    Parameters
-    ----------
-    config
-        The job.
-    """
+    """Version 0 of a job: its estimator has learned nothing."""
     state: Any = config.build_estimator()
     return Snapshot(config.job, config.fingerprint(), config.text(), 0, 0.0, Counts(), {}, state.state_dict())

@@ -18,11 +18,6 @@ ASK_S = 5.0
 def lag(job: Job) -> int | None:
     """The number of messages after the last commit, at most `ASK_S` old. Any thread may call it; it waits for a broker.
 
-    Parameters
-    ----------
-    job
-        The job.
-
     Returns None if the job reads no topic, or if the brokers do not answer.
     """
     source = job.config.source

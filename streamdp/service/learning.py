@@ -50,8 +50,6 @@ def learning_job(request: Request, job: str, scope: str) -> LearningJob:
 
     Parameters
     ----------
-    request
-        The request.
     job
         The name of the job.
     scope
@@ -66,23 +64,12 @@ def learning_job(request: Request, job: str, scope: str) -> LearningJob:
 
 
 def nothing(job: LearningJob) -> Response:
-    """The answer to a call without records or reports.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
+    """The answer to a call without records or reports."""
     return documents.answer({"version": job.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
 
 
 def idempotency_key(request: Request) -> str | None:
     """The `Idempotency-Key` of a request; None without one.
-
-    Parameters
-    ----------
-    request
-        The request.
 
     Raises `ProblemError` 400 for one that is empty or too long.
     """

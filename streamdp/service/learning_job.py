@@ -57,15 +57,7 @@ _log = logging.getLogger("streamdp.service.learning")
 
 
 class LearningJob(Job):
-    """A job whose source is http.
-
-    Parameters
-    ----------
-    config
-        The job.
-    accepted
-        What the operator accepts.
-    """
+    """A job whose source is http."""
 
     learns = True
 

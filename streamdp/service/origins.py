@@ -13,8 +13,6 @@ class Origins:
 
     Parameters
     ----------
-    app
-        The application inside.
     by_job
         The origins of each job.
     """
@@ -34,13 +32,7 @@ class Origins:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; see the ASGI specification.
-
-        Parameters
-        ----------
-        scope, receive, send
-            As there.
-        """
+        """Answer one request; see the ASGI specification."""
         parts = scope["path"].split("/") if scope["type"] == "http" else []
         job = parts[3] if parts[:3] == ["", "v1", "models"] and len(parts) > 3 else ""
         await self._by_job.get(job, self._app)(scope, receive, send)

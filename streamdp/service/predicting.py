@@ -45,8 +45,6 @@ def predictions(job: Job, X: np.ndarray) -> dict[str, Any]:
 
     Parameters
     ----------
-    job
-        The job.
     X
         (n, p), the encoded features.
     """

@@ -16,8 +16,6 @@ def allowed(request: Request, job: str | None, *scopes: str) -> None:
 
     Parameters
     ----------
-    request
-        The request.
     job
         The job that is used; None for all.
     scopes
@@ -30,11 +28,6 @@ def allowed(request: Request, job: str | None, *scopes: str) -> None:
 
 def readable(request: Request) -> list[Job]:
     """The jobs that the token of a request may read.
-
-    Parameters
-    ----------
-    request
-        The request.
 
     Raises `ProblemError` 401 or 403 if there is none.
     """
@@ -56,8 +49,6 @@ def job_for(request: Request, job: str, *scopes: str) -> Job:
 
     Parameters
     ----------
-    request
-        The request.
     job
         The name of the job.
     scopes
@@ -74,11 +65,6 @@ def job_for(request: Request, job: str, *scopes: str) -> Job:
 
 async def read_json(request: Request) -> bytes:
     """Read the body of a request. It is not parsed.
-
-    Parameters
-    ----------
-    request
-        The request.
 
     Raises `ProblemError` 415 if it does not say that it is JSON, so that no page of another origin can send it
     unasked; 413 over `MAX_BODY_BYTES`; 408 after `BODY_SECONDS`; 400 if the client left.

@@ -73,10 +73,11 @@ class Predictions(BaseModel):
 
 
 class Dead(BaseModel):
-    """A record that was not learned because it does not fit."""
+    """A record that was not learned because it does not fit, and which of its columns or fields does not."""
 
     index: int
     reason: str
+    column: str | None = None
 
 
 class Outcome(BaseModel):

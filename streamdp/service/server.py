@@ -34,8 +34,6 @@ class Server(uvicorn.Server):
 
     Parameters
     ----------
-    app
-        The application.
     listening
         The socket.
     tls_cert, tls_key
@@ -114,8 +112,6 @@ def serve(
         Where to listen; port 0 is any free port.
     tls_cert, tls_key
         The certificate and its key, PEM files; None: no TLS.
-    accepted
-        What the operator accepts for jobs that learn here.
     log_level
         The least level, of `logging`, of the lines on standard error: calls are INFO, failures are ERROR.
     trace

@@ -28,14 +28,6 @@ class ShardStore:
     ----------
     store
         It has claimed the shard.
-    shard
-        The shard.
-    answers
-        Of the store.
-    source
-        The calls that wait for their commit.
-    follower
-        It knows the other shards.
 
     Attributes
     ----------

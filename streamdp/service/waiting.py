@@ -38,13 +38,7 @@ class Waiting:
         return len(self._features)
 
     def add(self, call: Cut) -> None:
-        """Remember the features of the records that have an id.
-
-        Parameters
-        ----------
-        call
-            Records that were predicted.
-        """
+        """Remember the features of the records that have an id."""
         now = self._clock()
         for name, text in zip(call.texts(call.ids[call.named]), call.flat.raw(call.named), strict=True):
             self._drop(name)
@@ -59,11 +53,6 @@ class Waiting:
 
     def join(self, call: Cut) -> tuple[Cut, dict[int, str], list[bytes]]:
         """Join labels with the features that they belong to.
-
-        Parameters
-        ----------
-        call
-            Records to learn.
 
         Returns the call with whole records; the reason why each other label is dead, by index; and the ids to forget
         after the commit.

@@ -147,8 +147,6 @@ def write(figure: Figure, path: str, statement: str) -> None:
 
     Parameters
     ----------
-    figure
-        What `draw` returned.
     path
         The file; its ending is one of `FORMATS`.
     statement

@@ -89,12 +89,6 @@ class Driver:
 
     Parameters
     ----------
-    spark
-        The session.
-    config
-        The job.
-    accepted
-        What the operator accepts.
     publish
         Each function is called with the snapshots of all shards after every commit.
     stream
@@ -166,8 +160,6 @@ class Driver:
 
         Parameters
         ----------
-        frame
-            The records.
         mark
             The position after them, for all shards.
 

@@ -79,8 +79,6 @@ class Gather(ShardTask):
 
         Parameters
         ----------
-        config
-            The job.
         public, key
             As for `ShardTask`.
         shards
@@ -239,8 +237,6 @@ class GatheredRecords:
 
         Parameters
         ----------
-        ask
-            What is asked.
         batch
             The number of the batch.
 
@@ -280,8 +276,6 @@ def learn_batches(records: GatheredRecords, learner: DividedModel) -> None:
 
     Parameters
     ----------
-    records
-        The records.
     learner
         The estimator, at the boundary from which the records were gathered.
 
@@ -319,15 +313,7 @@ class UserSum:
 
 
 class ClusterUsers:
-    """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users.
-
-    Parameters
-    ----------
-    records
-        Their records.
-    learner
-        The learner on the driver.
-    """
+    """The users of a window on executors, as `windows.records.WindowUsers` without gradients of single users."""
 
     def __init__(self, records: GatheredRecords, learner: WindowLearner) -> None:
         self._records = records

@@ -30,8 +30,6 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
 
     Parameters
     ----------
-    config
-        The job.
     master
         The address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit. A local one
         listens on the loopback address only.
@@ -61,13 +59,6 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
 
 def read(spark: SparkSession, config: JobConfig) -> DataFrame:
     """Return the DataFrame of a job with `source.format`.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    config
-        The job.
 
     Raises `ConfigError` for a job without a format, and `SourceError` if Spark cannot read it.
     """

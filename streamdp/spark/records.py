@@ -50,8 +50,6 @@ def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, s
     ----------
     frame
         The records; no stream.
-    schema
-        The schema of the job.
     shards
         How many shards there are.
     key

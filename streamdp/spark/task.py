@@ -204,13 +204,7 @@ class ShardTask(Task):
         return Lane(shard, load, self.definition, self.key)
 
     def rows(self, lane: Lane) -> Iterator[pa.RecordBatch]:
-        """Yield what goes to the driver of a shard whose records are learned.
-
-        Parameters
-        ----------
-        lane
-            The shard.
-        """
+        """Yield what goes to the driver of a shard whose records are learned."""
         lane.estimator.close_batch()
         sealed = seal(lane.result(lane.estimator.state_dict()).encode(lane.shard), self.public)
         yield pa.RecordBatch.from_pydict({SHARD: pa.array([lane.shard], pa.int64()), SEALED: pa.array([sealed])})
@@ -291,8 +285,6 @@ def decoded(rows: pa.RecordBatch, schema: Schema) -> tuple[pl.DataFrame, np.ndar
     ----------
     rows
         n rows of `records.prepared`.
-    schema
-        The schema.
     """
     names = {column_name(i): name for i, name in enumerate(schema.columns)}
     table = pa.Table.from_batches([rows.select(list(names))]).rename_columns(list(names.values()))

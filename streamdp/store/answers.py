@@ -4,7 +4,8 @@ Services that share a job may get the same call at the same time. The key is uni
 is refused, and it finds the answer of the other when it reads the call again.
 
 The table holds keyed digests: of a caller's key or a record's id, and of the body. The subject key is beside the
-database and never in it, so the database alone confirms no guess of a body. The answers are numbers and reasons.
+database and never in it, so the database alone confirms no guess of a body. The answers are numbers, reasons and
+names of columns.
 """
 
 from __future__ import annotations

@@ -149,11 +149,5 @@ def of_shard(table: Table) -> ColumnElement[bool]:
 
 
 def named(shard: Shard) -> dict[str, Any]:
-    """Return the parameters of a statement with `of_shard`.
-
-    Parameters
-    ----------
-    shard
-        The shard.
-    """
+    """Return the parameters of a statement with `of_shard`."""
     return {"of_topic": shard.topic, "of_partition": shard.partition}

@@ -42,8 +42,6 @@ class Validator:
 
     Parameters
     ----------
-    task
-        What the model predicts.
     size
         The length of the vector that predicts.
     rng

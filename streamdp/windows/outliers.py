@@ -46,7 +46,7 @@ import numpy as np
 
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.selection import SELECTIONS
-from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.errors import ConfigError, TooFewUsersError, check_choice
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.windows.task import Method, Release, Rng, Task, Users
@@ -131,8 +131,7 @@ class OutlierRemoval(Method):
     name: ClassVar[str] = "outlier-removal"
 
     def __post_init__(self) -> None:
-        if self.selection not in SELECTIONS:
-            raise ConfigError(f"selection: expected {' or '.join(SELECTIONS)}, got {self.selection!r}")
+        check_choice("selection", self.selection, SELECTIONS)
         if not 1 <= self.most_queries <= 10**6:
             raise ConfigError(f"most_queries: expected from 1 to 10^6, got {self.most_queries}")
         if not (0 < self.outliers <= 0.2 and 0 < self.failure <= 0.5):

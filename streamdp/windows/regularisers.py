@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from streamdp.aggregation.vector_sum import whole
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, is_number
 
 
 class Regulariser(Protocol):
@@ -84,8 +84,9 @@ class ElasticNet:
 
     def __post_init__(self) -> None:
         for name in ("l1", "l2"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}: expected a finite number of at least 0, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not (is_number(value) and 0 <= value < math.inf):
+                raise ConfigError(f"{name}: expected a finite number of at least 0, got {value!r}")
         whole("free", self.free, 0, 1 << 31)
 
     @property

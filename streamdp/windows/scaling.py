@@ -107,8 +107,6 @@ def zoom(
 
     Parameters
     ----------
-    users
-        The users of the window.
     columns
         (k,) indices of the columns.
     frame
@@ -117,8 +115,6 @@ def zoom(
         The number of users.
     noise
         That of a round.
-    rng
-        The source of randomness.
     """
     frame, k = frame.copy(), len(columns)
     grid, deviation = float(noise.rows(2 * k)[0, 1]), _deviation(noise, k, n)

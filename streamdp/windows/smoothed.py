@@ -103,7 +103,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
+from streamdp.errors import BudgetError, ConfigError, TooFewUsersError, check_choice
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
 from streamdp.privacy.samplers import GRID
@@ -146,8 +146,7 @@ class ConvolutionSmoothing(Method):
     name: ClassVar[str] = "smoothed"
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ConfigError(f"objective: expected {' or '.join(OBJECTIVES)}, got {self.objective!r}")
+        check_choice("objective", self.objective, OBJECTIVES)
         if self.most_queries is not None and self.most_queries < 1:
             raise ConfigError(f"most_queries must be at least 1, got {self.most_queries}")
         if (h := self.regulariser) is not None and not 0 <= h.convexity <= h.smoothness < math.inf:
@@ -232,14 +231,8 @@ def noisy_gradient(run: Run, bound: float, users: Users, rng: Rng, theta: np.nda
 
     Parameters
     ----------
-    run
-        The run.
     bound
         L, the largest norm of a user's gradient.
-    users
-        The users of the window.
-    rng
-        The source of randomness.
     theta
         (d,), the point of the gradient.
 
@@ -273,8 +266,6 @@ def accelerate(
 
     Parameters
     ----------
-    run
-        The run.
     start
         (d,), x_0.
     gradient

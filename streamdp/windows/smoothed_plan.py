@@ -189,13 +189,7 @@ def run_bound(steps: Any, ramp: Any, distance: Any, convexity: float, smoothness
 
 
 def rough_noise(task: Task) -> Noise:
-    """Approximate noise multipliers for the search; they need no numerical accounting.
-
-    Parameters
-    ----------
-    task
-        The public numbers of the window.
-    """
+    """Approximate noise multipliers for the search; they need no numerical accounting."""
     return partial(nearly_normal, GaussianDP.from_approx(task.budget).mu)
 
 

@@ -137,11 +137,6 @@ class Method(Protocol):
     def plan(self, task: Task) -> Any:
         """Steps, noise and everything else that follows from public numbers.
 
-        Parameters
-        ----------
-        task
-            The public numbers of the window.
-
         Raises `TooFewUsersError`, which says how many users are needed, and `ConfigError` for a task that the method
         cannot serve.
         """
@@ -210,10 +205,6 @@ class Method(Protocol):
         ----------
         plan
             The result of `plan`.
-        users
-            The users of the window.
         start
             (d + k,), a point of the domain and what the method kept: what the last run released; zeros if none.
-        rng
-            The source of randomness.
         """

@@ -20,6 +20,7 @@ from streamdp import (
     ShuffleRegressor,
 )
 from streamdp.aggregation.kernels import noisy_counts
+from streamdp.estimators.linear import gradients
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
@@ -47,9 +48,15 @@ KINDS: dict[str, tuple[Any, Any]] = {
 }
 both = pytest.mark.parametrize("loss", PAIRS)
 TRIALS = 400_000
+# Gradients alone, which planned steps sum: residuals to either side, far away.
+PAIRS_OF_ALL = PAIRS | {"gradients": (((1.0, 1.0), FAR), ((1.0, 1.0), -FAR))}
+every = pytest.mark.parametrize("loss", PAIRS_OF_ALL)
 
 
 def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
+    if loss == "gradients":
+        kind = ShuffleRegressor if shuffled else PanPrivateRegressor
+        return kind(features=["a", "b"], intercept=False, method="ac-sa", **({"batch_size": 3} | options))
     units = loss == "units"
     features: Any = {"a": (-1, 1), "b": (-1, 1)} if units else ["a", "b"]
     model = KINDS[loss][shuffled](features=features, intercept=units, **({"batch_size": 3} | options))
@@ -65,15 +72,18 @@ def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
 
 def vectors(model: Any, *records: Record) -> np.ndarray:
     X, y = (np.array(column) for column in zip(*records, strict=True))
+    if model._curvature is None:
+        return gradients(model._spec, model._loss, model._middle, X, y)
     found: np.ndarray = model._curvature.vectors(model._spec, model._middle, X, y)
     return found
 
 
 def towards(model: Any, loss: str) -> np.ndarray:
     """The unit vector between the two records, which are as far apart as the claim allows, to 3 %."""
-    a, b = vectors(model, *PAIRS[loss])
+    a, b = vectors(model, *PAIRS_OF_ALL[loss])
     apart = float(np.linalg.norm(a - b))
-    assert 0.97 * model._curvature.sensitivity < apart <= model._curvature.sensitivity
+    sensitivity = (model._curvature or model._loss).sensitivity
+    assert 0.97 * sensitivity < apart <= sensitivity
     difference: np.ndarray = (a - b) / apart
     return difference
 
@@ -155,12 +165,12 @@ def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
 # --- audits
 
 
-@both
+@every
 @pytest.mark.parametrize(("budget", "share"), [(GaussianDP(1), 0.9), (ApproxDP(1, 0.05), 0.83)], ids=str)
 def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget: Budget, share: float) -> None:
     """A pan-private sum with only one of its noises, through the compiled loops, for each of two extreme records."""
     model = estimator(loss, budget=budget)
-    direction, size = towards(model, loss), model._curvature.size
+    direction, size = towards(model, loss), len(model._total)
 
     def score(record: Record, scale: float, seed: int) -> np.ndarray:
         total, noise = np.zeros(size, dtype=np.int64), np.empty(size * TRIALS, dtype=np.int64)
@@ -170,7 +180,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
         return np.asarray((noise.reshape(-1, size) + total) @ direction)
 
     def found(scale: float, seed: int) -> float:
-        return lower_bound(budget, *(score(record, scale, seed + i) for i, record in enumerate(PAIRS[loss])))
+        return lower_bound(budget, *(score(record, scale, seed + i) for i, record in enumerate(PAIRS_OF_ALL[loss])))
 
     claim = amount(budget)
     whole, half = found(model._scale, 10), found(model._scale / 2, 20)
@@ -204,7 +214,7 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
         assert 0.7 * most < found <= most
 
 
-@both
+@every
 def test_a_shuffled_batch_keeps_its_claim_and_half_its_noise_does_not(loss: str) -> None:
     """A quarter of the bits is half the noise. The attack is along the difference of the two vectors; seeded."""
     delta, people, trials = 0.02, 10, 40_000
@@ -222,7 +232,7 @@ def test_a_shuffled_batch_keeps_its_claim_and_half_its_noise_does_not(loss: str)
         return np.asarray(out.reshape(trials, people, -1).sum(axis=1) @ direction)
 
     for bits, low, high in ((params.b, 0.6, 1.0), (params.b // 4, 1.2, math.inf)):
-        a, b = (sums(record, bits, seed) for seed, record in enumerate(PAIRS[loss]))
+        a, b = (sums(record, bits, seed) for seed, record in enumerate(PAIRS_OF_ALL[loss]))
         found = epsilon_lower_bound(a, b, delta)
         print(f"{loss}, {bits} bits: found {found:.3f}")
         assert low < found <= high

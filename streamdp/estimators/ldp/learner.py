@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
@@ -32,6 +32,7 @@ from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
+_MOST_COUNTED = 1e15
 _SCALINGS = ("private", "declared", "none")
 EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
@@ -65,8 +66,8 @@ class LDPLearner(ValidatedModel):
         self._rng = entropy(self.seed)
         self._kind = self.mechanism
         self._mechanism_of(self._budget)  # a budget that cannot be served is an error now, not at the first record
-        if self.scaling is not None and self.scaling not in _SCALINGS:
-            raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, _SCALINGS, " or None")
 
     def _resolve_loss(self) -> Loss:
         return weighted_by_norm(super()._resolve_loss())
@@ -224,6 +225,8 @@ class LDPLearner(ValidatedModel):
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        if not isinstance(report, Report | Answer):
+            raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         arrays = self._arrays
         row = record_rows(self._mechanism_of(report.budget), arrays.state.shape[1])[0]
         keep = float(row[samplers.KEEP])
@@ -342,10 +345,12 @@ class LDPLearner(ValidatedModel):
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
             or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
             or not progress[k.SEGMENT] <= SEGMENTS - 1
+            or progress[k.TURN :].max() > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")
         if (
             scales[:, 1].min() < 1e-60
+            or np.abs(scales[:, :2]).max() > _LARGEST_THETA
             or scales[:, 2:].min() < 0
             or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
         ):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled
-from streamdp.aggregation.vector_sum import Calibration, VectorSum
+from streamdp.aggregation.vector_sum import CALIBRATIONS, Calibration, VectorSum
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, NotAtBoundaryError
+from streamdp.errors import ConfigError, NotAtBoundaryError, check_choice
 from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.linear import gradients
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
@@ -48,8 +48,7 @@ class ShuffleLearner(DividedModel):
     _rng: Entropy | SeededEntropy
 
     def _set_up(self) -> None:
-        if self.calibration not in ("tight", "paper"):
-            raise ConfigError(f"calibration: expected tight or paper, got {self.calibration!r}")
+        check_choice("calibration", self.calibration, CALIBRATIONS)
         self._rng = entropy(self.seed)
         super()._set_up()
         VectorSum.calibrated(self._budget, 1.0, 1000, 1, self.calibration)  # a budget that cannot be served fails here

@@ -27,7 +27,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, check_choice
 from streamdp.estimators.user.randomizer import chance_of_truth, is_within
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.user.target_units import Bounds, Units
@@ -45,8 +45,8 @@ class AskedTarget(UserRecords):
     """None: the units are not learned."""
 
     def _set_up(self) -> None:
-        if self.scaling is not None and self.scaling not in _SCALINGS:
-            raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, _SCALINGS, " or None")
         super()._set_up()
         self._chance = chance_of_truth(self._budget)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.data.subjects import subject_bytes, subjects_bytes
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, is_number
 from streamdp.estimators.user.open_users import OpenUsers, Users
 from streamdp.estimators.user.records import UserRecords
 
@@ -22,7 +22,7 @@ class CollectedUsers(UserRecords):
     window_seconds: float | None
 
     def _set_up(self) -> None:
-        if self.window_seconds is not None and not self.window_seconds > 0:
+        if self.window_seconds is not None and not (is_number(self.window_seconds) and self.window_seconds > 0):
             raise ConfigError(f"window_seconds: expected a positive number, or None, got {self.window_seconds!r}")
         super()._set_up()
         self._people = OpenUsers(self.items_per_user, self.window, self.window_seconds)

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.bounded import PLANNED_ONLY
 from streamdp.estimators.user.asked_target import AskedTarget
@@ -55,8 +55,7 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
     _methods = ("asgd", "ac-sa")
 
     def _set_up(self) -> None:
-        if self.centre not in ("zero", "asked"):
-            raise ConfigError(f'centre: expected "zero" or "asked", got {self.centre!r}')
+        check_choice("centre", self.centre, ("zero", "asked"))
         super()._set_up()
         UserMean(self._budget, 1.0, 2.0, 1, 1, 1.0)  # a budget that cannot be served is an error now
         self.n_users = 0

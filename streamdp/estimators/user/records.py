@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.bounded import is_number
+from streamdp.errors import ConfigError, SchemaError, is_number
 from streamdp.estimators.user.randomizer import MOST_ITEMS, sensitivity_of_average
 from streamdp.estimators.user.target_units import TargetUnits
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from streamdp.data.subjects import subjects_bytes
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError, check_choice
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.user.target_units import place_targets
 from streamdp.estimators.windowed.scales import Scales
@@ -67,10 +67,10 @@ class WindowLearner(UserRecords):
         if not isinstance(self._budget, ApproxDP):
             raise BudgetError(f"{type(self).__name__}: expected eps=E,delta=D, got {self._budget}")
         plain = self.smoothness is None and not self.strong_convexity and self._loss.weighting is None
-        if self.scaling not in (None, "private", "none"):
-            raise ConfigError(f'scaling: expected "private", "none" or None, got {self.scaling!r}')
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, ("private", "none"), " or None")
         usual = NEWTON if has_curvature(self._loss) and plain else _PLANNED
-        self._use(usual if self.method == "auto" else self.method)
+        self._use(usual if isinstance(self.method, str) and self.method == "auto" else self.method)
         self._gathered = Gathering(self.items_per_user, self.window)
         self.n_users = 0
         """Users that were learned from; a user counts once for each window."""

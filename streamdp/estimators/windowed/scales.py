@@ -123,16 +123,12 @@ class Scales:
 
         Parameters
         ----------
-        users
-            Those of the window.
         frame
             (2, k), the last ones.
         task
             The task of the method with the whole budget.
         plan
             Plans the method for a task.
-        rng
-            Draws the noise.
 
         Returns the plan for the rest of the budget, the new frame, and whether it is final. None, and nothing is asked
         of the users, if the noise would be too large or the rest of the budget too small for the method.

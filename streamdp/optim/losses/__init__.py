@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamdp.errors import ConfigError
+from streamdp.errors import check_choice
 from streamdp.optim.losses.base import Loss, check_classes
 from streamdp.optim.losses.huber import Huber
 from streamdp.optim.losses.logistic import Logistic, Softmax
@@ -41,9 +41,8 @@ def loss_for(choice: str | Loss) -> Loss:
     """
     if isinstance(choice, Loss):
         return choice
-    if choice in LOSSES:
-        return LOSSES[choice]()
-    raise ConfigError(f"loss: expected one of {', '.join(LOSSES)} or a Loss, got {choice!r}")
+    check_choice("loss", choice, LOSSES, " or a Loss")
+    return LOSSES[choice]()
 
 
 def weighted_by_norm(loss: Loss) -> Loss:

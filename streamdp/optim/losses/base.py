@@ -38,7 +38,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.errors import ConfigError, SchemaError
+from streamdp.data.floats import floats
+from streamdp.errors import ConfigError, SchemaError, check_choice, is_number
 
 WEIGHTINGS = ("mallows", "norm")
 
@@ -80,11 +81,12 @@ class Loss:
     """Whether the compiled loops compute the gradient of the Moreau envelope; True for the non-smooth losses."""
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not 0 < self.clip < math.inf:
+        if self.clip is not None and not (is_number(self.clip) and 0 < self.clip < math.inf):
             raise ConfigError(f"clip must be positive and finite, got {self.clip}")
-        if self.weighting is not None and (self.weighting not in WEIGHTINGS or self.clip is not None):
-            expected = " or ".join(WEIGHTINGS)
-            raise ConfigError(f"weighting: expected {expected} and no clip, got {self.weighting!r}, clip={self.clip}")
+        if self.weighting is not None:
+            check_choice("weighting", self.weighting, WEIGHTINGS)
+            if self.clip is not None:
+                raise ConfigError(f"weighting: expected None with a clip, got {self.weighting!r}, clip={self.clip}")
 
     @property
     def by_norm(self) -> bool:
@@ -218,7 +220,7 @@ class Loss:
         Raises `ConfigError` if theta has the wrong shape or is outside its domain, `SchemaError` if x has the wrong
         shape or the target is out of range.
         """
-        theta, row, target = np.array(theta, dtype=float), np.array(x, dtype=float), np.array([y], dtype=float)
+        theta, row, target = floats("theta", theta), floats("x", x), floats("target", [y])
         if row.ndim != 1:
             raise SchemaError(f"x: expected one record, got shape {row.shape}")
         self.check_theta(theta, len(row))

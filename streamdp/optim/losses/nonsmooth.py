@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, is_number
 from streamdp.optim.losses.base import Loss, check_classes
 
 
@@ -38,7 +38,7 @@ class Quantile(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.tau < 1:
+        if not (is_number(self.tau) and 0 < self.tau < 1):
             raise ConfigError(f"Quantile: tau must be in (0, 1), got {self.tau}")
 
     def _bound(self) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, is_number
 from streamdp.optim.losses.base import Loss
 
 _ROUNDING = 2.0**-41  # relative rounding error that a projection may leave: half of what the mechanisms allow
@@ -53,7 +53,7 @@ class Squared(Loss):
         if self.by_norm:
             raise ConfigError("Squared: expected weighting mallows, because its bound needs a bounded ||x||^2 w")
         for name, value in (("target_bound", self.target_bound), ("radius", self.radius)):
-            if value is not None and not 0 < value < math.inf:
+            if value is not None and not (is_number(value) and 0 < value < math.inf):
                 raise ConfigError(f"Squared: {name} must be positive and finite, got {value}")
 
     def check_theta(self, theta: np.ndarray, columns: int) -> None:

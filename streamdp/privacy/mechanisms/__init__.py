@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import check_choice
 from streamdp.privacy.guarantees import Budget, PureDP, amount
 from streamdp.privacy.mechanisms.additive import Gaussian, Laplace
 from streamdp.privacy.mechanisms.base import Mechanism, NoNoise, randomize_rows, round_down
@@ -54,11 +54,10 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
     """
     if isinstance(choice, type) and issubclass(choice, Mechanism):
         return choice
-    if choice == "auto":
+    if isinstance(choice, str) and choice == "auto":
         return PrivUnit if isinstance(budget, PureDP) else Gaussian
-    if choice in MECHANISMS:
-        return MECHANISMS[choice]
-    raise ConfigError(f"mechanism: expected auto, {', '.join(MECHANISMS)} or a Mechanism class, got {choice!r}")
+    check_choice("mechanism", choice, MECHANISMS, ", auto or a Mechanism class")
+    return MECHANISMS[choice]
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.errors import BudgetError, ConfigError
+from streamdp.errors import BudgetError, ConfigError, is_number
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
 
@@ -49,11 +49,12 @@ class Mechanism:
             kinds = " or ".join(kind.__name__ for kind in self.serves)
             raise BudgetError(f"{type(self).__name__} serves {kinds}, got {type(self.budget).__name__}")
         check_serviceable(self.budget)
-        if not 1e-60 <= self.bound <= 1e60:  # far from where squares of gradients and noise leave the doubles
+        # The limits are far from where squares of gradients and noise leave the doubles.
+        if not (is_number(self.bound) and 1e-60 <= self.bound <= 1e60):
             raise ConfigError(f"bound must be from 1e-60 to 1e60, got {self.bound}")
         if self.sensitivity is None:
             object.__setattr__(self, "sensitivity", 2.0 * self.bound)
-        elif not 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-12):
+        elif not (is_number(self.sensitivity) and 0 < self.sensitivity <= 2 * self.bound * (1 + 1e-12)):
             raise ConfigError(f"sensitivity must be in (0, 2 bound], got {self.sensitivity}")
 
     def guarantee(self, sensitivity: float, d: int) -> Budget | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import pickle
 import re
 import signal
@@ -20,6 +21,7 @@ from docstring_parser import numpydoc
 import streamdp.estimators
 from streamdp import (
     ApproxDP,
+    Box,
     GaussianDP,
     L2Ball,
     Laplace,
@@ -27,22 +29,22 @@ from streamdp import (
     LDPSGDClassifier,
     LDPSGDRegressor,
     Ledger,
-    PanPrivateRegressor,
     PrivUnit,
     PureDP,
-    ShuffleRegressor,
     Squared,
     UserLevelLDPRegressor,
-    WindowedRegressor,
 )
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.parameters import documented
+from streamdp.optim import frame as k
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
+from streamdp.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
 from streamdp.privacy.mechanisms import NoNoise
 from streamdp.privacy.statement import in_words
+from streamdp.windows.regularisers import ElasticNet
 
 ESTIMATORS = [name for name in streamdp.estimators.__all__ if name.endswith(("Regressor", "Classifier"))]
 
@@ -238,12 +240,62 @@ def test_odd_numbers_raise_typed_errors(value: Any) -> None:
         lambda: made.learn_arrays([[value]], [1.0]),  # type: ignore[arg-type, list-item]
         lambda: made.load_state_dict(made.state_dict() | {"n_seen": value}),
     ]
-    for kind in (PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor, WindowedRegressor):
-        for name in ("smoothness", "strong_convexity", "spread", "window", "batch_size", "items_per_user"):
-            if name in inspect.signature(kind).parameters:
-                acts.append(lambda kind=kind, name=name: kind(features=["a"], **{name: value}))
     for act in acts:
         with contextlib.suppress(StreamDPError):
+            act()
+
+
+WRONG: tuple[Any, ...] = (
+    *(5, 0, -1, True, 1j, float("nan"), float("inf"), 10**400, Decimal(10) ** 400, "", "no", "1", b"x", object(), dict),
+    *([], [["a"]], [None], (1, 2, 3), np.array([1, 2]), {}, {None: (0, 1)}),
+    *({"a": value} for value in (1, None, (1,), (2, 1), [], ["x"], ["x", "x"], {"bounds": 5})),
+    *({"a": {"bounds": (0, 1), "typical": typical}} for typical in (5, (0, 1e-70))),
+)
+
+
+@pytest.mark.parametrize("kind", [getattr(streamdp.estimators, name) for name in ESTIMATORS], ids=ESTIMATORS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_wrong_arguments_raise_typed_errors(kind: Any) -> None:
+    """Any value of any parameter is either refused in words, or makes a model that learns, predicts and is saved."""
+    target = 0.5 if kind.__name__.endswith("Regressor") else True
+    for name, value in itertools.product(inspect.signature(kind).parameters, WRONG):
+        with contextlib.suppress(StreamDPError):
+            model = kind(**{"features": ["a", "b"], name: value})
+            model.learn_one({"a": 0.1, "b": 0.2}, target, subject="s")
+            model.predict_one({"a": 0.1, "b": 0.2})
+            if model.at_boundary:
+                kind(**{"features": ["a", "b"], name: value}).load_state_dict(model.state_dict())
+
+
+def test_wrong_arguments_are_named() -> None:
+    wrong: dict[str, Callable[[], Any]] = {
+        "ledger: expected a Ledger or None, got int": lambda: classifier(ledger=5),
+        "intercept: expected True or False, got 'no'": lambda: classifier(intercept="no"),
+        "features: expected a list of names": lambda: LDPSGDClassifier(features=[["a"]]),
+        "merged: expected estimators of the same model": lambda: classifier().merged(5),  # type: ignore[arg-type]
+        "loss: expected one of .* or a Loss, got 'logistik'; did you mean 'logistic'": lambda: classifier(
+            loss="logistik"
+        ),
+        "classes: expected a list": lambda: classifier(classes=5),
+        "l1: expected a finite number": lambda: ElasticNet(l1="1"),  # type: ignore[arg-type]
+        "clip must be positive": lambda: Logistic(clip="1"),  # type: ignore[arg-type]
+        "Huber: c must be": lambda: Huber(c=None),  # type: ignore[arg-type]
+        "target_bound must be": lambda: Squared(clip=None, target_bound=[], radius=1.0),  # type: ignore[arg-type]
+        "tau must be": lambda: Quantile(tau=np.ones(2)),  # type: ignore[arg-type]
+        "radius must be": lambda: L2Ball("1"),  # type: ignore[arg-type]
+        "low must be below high": lambda: Box(None, 1.0),  # type: ignore[arg-type]
+        "^bound must be": lambda: Laplace(PureDP(1), "1"),  # type: ignore[arg-type]
+        "^sensitivity must be": lambda: Laplace(PureDP(1), 1.0, "1"),  # type: ignore[arg-type]
+        "bounds: expected declarations by feature name": lambda: BoundsScaler([1]),  # type: ignore[arg-type]
+        "'a': expected non-empty strings": lambda: CategoryEncoder({"a": 5}),  # type: ignore[dict-item]
+        "X: expected a frame or an array, got int": lambda: classifier().learn_many(5, [1]),  # type: ignore[arg-type]
+        "report: expected what a randomizer returns": lambda: classifier().absorb(5),  # type: ignore[arg-type]
+        "state: expected what state_dict returns": lambda: classifier().load_state_dict(np.ones(2)),  # type: ignore[arg-type]
+        "x: expected numbers$": lambda: Huber().gradient(np.ones(2), ["secret"], 1.0),  # type: ignore[arg-type]
+        "target: expected numbers$": lambda: Huber().gradient(np.ones(2), np.ones(1), "secret"),  # type: ignore[arg-type]
+    }
+    for words, act in wrong.items():
+        with pytest.raises((ConfigError, SchemaError), match=words):
             act()
 
 
@@ -381,6 +433,23 @@ def test_a_state_outside_the_domain_is_refused() -> None:
             model.load_state_dict(state | {"state": numbers})
     with pytest.raises(ConfigError):
         model.load_state_dict(state | {"n_seen": -1})
+
+
+def test_a_state_with_numbers_that_no_stream_reaches_is_refused() -> None:
+    """The next column in turn is an index in compiled code: as 1e300 it was one before the first column."""
+    model = LDPASGDRegressor(features=dict.fromkeys("abc", (0, 1)), target=(0, 1), seed=1)
+    model.learn_arrays(np.full((100, 3), 0.5), np.full(100, 0.5))
+    state = model.state_dict()
+    for name, place in (
+        ("progress", k.TURN),
+        ("progress", k.CHANGES),
+        ("scales", (0, k.CENTRE)),
+        ("scales", (1, k.SCALE)),
+    ):
+        forged = state[name].copy()
+        forged[place] = 1e300
+        with pytest.raises(ConfigError, match="out of range"):
+            model.load_state_dict(state | {name: forged})
 
 
 @pytest.mark.parametrize("what", ["y", "subjects", "budgets"])

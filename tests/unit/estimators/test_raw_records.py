@@ -172,7 +172,7 @@ def test_private_scaling_is_the_default_where_it_can_be() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"scaling": "privat"}, "expected private, declared, none or None"),
+        ({"scaling": "privat"}, "expected one of private, declared, none or None"),
         ({"scaling": "private", "features": ["a"]}, "needs declared bounds"),
         ({"scaling": "declared", "features": ["a"]}, "needs declared bounds"),
         ({"scaling": "private", "intercept": False}, "needs intercept=True"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
 from typing import Any
 
 import numpy as np
@@ -24,8 +22,6 @@ from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffle
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
-from streamdp.privacy.entropy import SeededEntropy
-from tests.support.audit import epsilon_lower_bound
 from tests.support.proximal import prox
 
 NAMES = ["a", "b"]
@@ -303,26 +299,6 @@ def test_bad_settings_are_refused_at_once(options: dict[str, Any], error: type[E
         model(**options)
 
 
-def test_a_copy_holds_the_last_boundary() -> None:
-    X, y = data(150)
-    learner = model(batch_size=100, horizon=1000)
-    learner.learn_arrays(X, y)
-    for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
-        assert (made.n_seen, made.at_boundary, made._ones.any()) == (100, True, False)
-        np.testing.assert_array_equal(made.theta, learner.theta)
-    assert (learner.n_seen, learner.at_boundary) == (150, False)
-
-
-def test_one_by_one_and_in_bulk_give_the_same_with_the_same_seed() -> None:
-    X, y = data(250)
-    one, many = (model(batch_size=100, horizon=250, seed=4) for _ in range(2))
-    for row, target in zip(X, y, strict=True):
-        one.learn_one(dict(zip(NAMES, row, strict=True)), bool(target))
-    many.learn_arrays(X, y)
-    np.testing.assert_array_equal(one.theta, many.theta)
-    np.testing.assert_array_equal(one._ones, many._ones)
-
-
 def test_a_cap_is_kept() -> None:
     X, y = data(300)
     with Ledger(ApproxDP(2.0, 2e-6)) as ledger:
@@ -358,40 +334,3 @@ def test_regression_and_many_classes() -> None:
     classifier = ShuffleClassifier(features=NAMES, classes=["low", "middle", "high"], horizon=len(X), seed=2)
     classifier.learn_arrays(X, classes)
     assert np.mean(classifier.predict_arrays(X) == classes) > 0.75
-
-
-# --- audit
-
-
-def batches(
-    learner: ShuffleClassifier, row: list[float], target: float, bits: int, trials: int, seed: int
-) -> np.ndarray:
-    """What the learner sees of many batches of 10 people that include this person; `noise` bits of noise each."""
-    from streamdp.aggregation.kernels import noisy_counts
-    from streamdp.estimators.linear import gradients
-
-    X, y = np.array([[0.3, -0.2]] * 9 + [row]), np.array([1.0] * 9 + [target])
-    vectors = gradients(learner._spec, learner._loss, learner._middle, X, y)
-    params = learner._params
-    places = np.tile(((vectors / params.bound + 1) * (params.g / 2)).ravel(), trials)
-    rng, out, done = SeededEntropy(seed, 1 << 20), np.empty(len(places), dtype=np.int64), 0
-    while done < len(places):
-        more = noisy_counts(places[done:], bits, out[done:], rng.words)
-        done += more
-        rng.refill_for(more)
-    return out.reshape(trials, 10, -1).sum(axis=1)
-
-
-def test_a_batch_keeps_its_claim_and_half_its_noise_does_not() -> None:
-    """A quarter of the bits is half the noise. The attack is along the difference of the two gradients; seeded."""
-    delta = 0.02
-    options = {"loss": "hinge", "method": "sgd", "intercept": False}  # its gradients at 0 have the largest norm
-    learner = model(budget=ApproxDP(1.0, delta), batch_size=10, **options)
-    bits, trials = learner._params.b, 100_000
-    direction = np.array([1.0, 1.0])
-    for noise, low, high in ((bits, 0.7, 1.0), (bits // 4, 1.3, math.inf)):
-        a, b = (
-            batches(learner, row, target, noise, trials, seed) @ direction
-            for row, target, seed in (([1.0, 1.0], 1.0, 1), ([1.0, 1.0], 0.0, 2))
-        )
-        assert low < epsilon_lower_bound(a, b, delta) <= high

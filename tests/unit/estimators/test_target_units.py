@@ -9,6 +9,7 @@ import pytest
 
 from streamdp import (
     L2Ball,
+    LDPSGDRegressor,
     PanPrivateRegressor,
     Quantile,
     ShuffleRegressor,
@@ -147,6 +148,31 @@ def test_newton_begins_within_the_bounds_and_then_units_do_not_matter(kind: Any)
     np.testing.assert_array_equal(learner.theta, raw.theta)
     for options in ({"intercept": False}, {"domain": L2Ball(3.0)}, {"method": "ac-sa"}, {"loss": "quantile"}):
         assert np.abs(kind(features=["a", "b"], target=BOUNDS, **options).theta).max() <= 1
+
+
+@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
+def test_newton_learns_targets_of_any_size(kind: Any) -> None:
+    """Shares, rates and dollars: the same model in other units. The least scale of Huber's loss, .1, is not in them."""
+    X, y, _ = data(3000)
+    y = (y - CENTRE) / SCALE
+    whole = kind(features=["a", "b"], seed=3, target=(-1.0, 1.0))
+    whole.learn_arrays(X, y)
+    for unit in (1e-50, 1e-3, 1e9):
+        learner = kind(features=["a", "b"], seed=3, target=(-unit, unit))
+        learner.learn_arrays(X, y * unit)
+        np.testing.assert_allclose(learner.theta, whole.theta * unit, rtol=1e-6)
+        again = kind(features=["a", "b"], seed=3, target=(-unit, unit))
+        learner.close_batch()
+        again.load_state_dict(learner.state_dict())
+        np.testing.assert_array_equal(again.theta, learner.theta)
+    assert "sigma_min=0.1" in learner.state_dict()["loss"]  # as before: older states are read
+
+
+@pytest.mark.parametrize("kind", [LDPSGDRegressor, PanPrivateRegressor, UserLevelLDPRegressor])
+def test_bounds_whose_squares_leave_the_doubles_are_refused(kind: Any) -> None:
+    for bounds in ((0.0, 1e-61), (-1e61, 1e61)):
+        with pytest.raises(SchemaError, match="distance"):
+            kind(features=["a"], target=bounds).learn_one({"a": 0.0}, 0.0)
 
 
 def test_units_are_off_where_a_parameter_is_in_those_of_theta() -> None:

@@ -52,6 +52,31 @@ def test_the_posterior_is_bayes_rule() -> None:
     assert ls.gain(kept, mean, 0.5) == pytest.approx(expected, rel=2e-5)
 
 
+@pytest.mark.parametrize("epsilon", [0.005, 0.05])
+@pytest.mark.slow
+def test_rounding_is_small_beside_what_noisy_bits_leave_open(epsilon: float) -> None:
+    """200,000 bits of little information, against counts of answers in doubles. At 0.005 a cell's logarithms differ by
+    about the rounding of one bit; the mean and its deviation stay within a fiftieth of the deviation."""
+    rng, posterior, keep = np.random.default_rng(0), ls.flat(1), 1 / (1 + math.exp(-epsilon))
+    centres, spreads = np.linspace(-1, 1, ls.CENTRES)[:, None], 2.0 ** np.arange(-6, 0.25, 0.5)
+    exact = np.zeros((ls.CENTRES, ls.SPREADS))
+    for low, high, true in ((-math.inf, 0.13, 0.56), (-0.2, 0.4, 0.84)):
+        below = 0.0 if math.isinf(low) else (1 + np.tanh(0.85 * (low - centres) / spreads)) / 2
+        f = 0.025 + 0.95 * ((1 + np.tanh(0.85 * (high - centres) / spreads)) / 2 - below)
+        answers = rng.random(100_000) < keep * true + (1 - keep) * (1 - true)
+        for answer in answers.tolist():
+            ls.update(posterior, 0, low, high, answer, keep)
+        yes = np.log(keep * f + (1 - keep) * (1 - f)), np.log(keep * (1 - f) + (1 - keep) * f)
+        exact += answers.sum() * yes[0] + (~answers).sum() * yes[1]
+    weights = np.exp(exact - exact.max())
+    mean = float((weights * centres).sum() / weights.sum())
+    deviation = math.sqrt((weights * (centres - mean) ** 2).sum() / weights.sum())
+    summary = np.zeros(ls.SUMMARY)
+    ls.summarise(ls.weights(posterior, 0), summary)
+    assert summary[ls.MEAN] == pytest.approx(mean, abs=deviation / 50)
+    assert math.sqrt(summary[ls.VARIANCE]) == pytest.approx(deviation, rel=1 / 50)
+
+
 @pytest.mark.parametrize(("centre", "spread"), [(0.0, 0.5), (0.4, 0.05), (-0.9, 0.02)])
 def test_questions_without_noise_find_centre_and_spread(centre: float, spread: float) -> None:
     rng, posterior, summary = np.random.default_rng(0), ls.flat(1), np.zeros(ls.SUMMARY)

@@ -44,6 +44,14 @@ def test_limits_are_the_last_allowed_numbers() -> None:
         limited.count(SHARD, lacking, 3)
 
 
+def test_a_run_counts_wherever_a_poll_cuts_it() -> None:
+    """A good record after it does not undo it, and a poll without records does not end it."""
+    assert BadRecords(3, None).count(SHARD, batch(4, []), 3) == 3
+    for good, before in (([False] * 4 + [True], 0), ([True] + [False] * 4 + [True], 0), ([False, True, False], 3)):
+        with pytest.raises(TooManyBadRecordsError, match="4 records in a row"):
+            BadRecords(3, None).count(SHARD, batch(4, good), before)
+
+
 def test_the_share_is_of_at_least_a_thousand_records() -> None:
     limited = BadRecords(None, 0.05)
     limited.count(SHARD, batch(0, [False] * 50), 0)

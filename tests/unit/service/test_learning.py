@@ -17,8 +17,9 @@ import pytest
 
 from connectors.httpcall import Call
 from connectors.jsoncalls import cut
-from streamdp.errors import SourceUnavailableError
+from streamdp.errors import ConfigError, SourceUnavailableError
 from streamdp.service import requests
+from streamdp.service.features import FeatureReader
 from streamdp.service.schemas import Outcome
 from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
@@ -55,20 +56,20 @@ def test_an_answer_comes_after_the_commit_and_the_model_shows_it(tmp_path: Path)
 
 def test_dead_and_refused_records_are_told_apart(tmp_path: Path) -> None:
     x = {"dep_delay": 1, "origin": "EWR"}
-    bad: list[tuple[Any, str]] = [
-        ({"x": x, "y": "maybe", "subject": "a"}, "unknown_class"),
-        ({"x": x | {"dep_delay": SECRET + "!"}, "y": "True", "subject": "a"}, "not_a_number"),
-        ({"x": x, "subject": "a"}, "missing"),
-        ({"x": x, "y": "True"}, "missing"),
-        ({"x": {"dep_delay": 1}, "y": "True", "subject": "a"}, "missing"),
-        ({"x": x, "y": "True", "subject": "a", "budget": 1e9}, "bad_budget"),
-        ({"x": x, "y": "True", "subject": "a", "bugdet": 1}, "unknown_field"),
-        ({"x": [1], "y": "True", "subject": "a"}, "not_an_object"),
-        (SECRET, "not_an_object"),
-        ({"x": x, "y": "True", "subject": "a", "id": ""}, "bad_id"),
+    bad: list[tuple[Any, str, str | None]] = [
+        ({"x": x, "y": "maybe", "subject": "a"}, "unknown_class", "y"),
+        ({"x": x | {"dep_delay": SECRET + "!"}, "y": "True", "subject": "a"}, "not_a_number", "dep_delay"),
+        ({"x": x, "subject": "a"}, "missing", "y"),
+        ({"x": x, "y": "True"}, "missing", "subject"),
+        ({"x": {"dep_delay": 1}, "y": "True", "subject": "a"}, "missing", "origin"),
+        ({"x": x, "y": "True", "subject": "a", "budget": 1e9}, "bad_budget", "budget"),
+        ({"x": x, "y": "True", "subject": "a", "bugdet": 1}, "unknown_field", None),
+        ({"x": [1], "y": "True", "subject": "a"}, "not_an_object", None),
+        (SECRET, "not_an_object", None),
+        ({"x": x, "y": "True", "subject": "a", "id": ""}, "bad_id", None),
     ]
     records: list[Any] = []
-    for given, _ in bad:
+    for given, _, _ in bad:
         records += [given, record(len(records), subject="one person")]
     with client(job(tmp_path)) as http:
         answer = learn(http, records)
@@ -76,10 +77,26 @@ def test_dead_and_refused_records_are_told_apart(tmp_path: Path) -> None:
         "version": 1,
         "learned": 5,  # the cap is eps=5
         "refused": len(bad) - 5,
-        "dead": [{"index": 2 * i, "reason": reason} for i, (_, reason) in enumerate(bad)],
+        "dead": [
+            {"index": 2 * i, "reason": reason} | ({} if column is None else {"column": column})
+            for i, (_, reason, column) in enumerate(bad)
+        ],
     }
     assert SECRET not in answer.text
     assert stored(tmp_path) == (5, len(bad) - 5, len(bad))
+
+
+@pytest.mark.parametrize("name", ["$y", "$subject", "$budget"])
+def test_a_name_of_a_flat_record_is_no_feature_of_a_job_that_learns_from_requests(name: str, tmp_path: Path) -> None:
+    """A job that learns elsewhere may have it, and predicts."""
+    schema = {"features": {name: [0, 1]}, "target": {"column": "t", "bounds": [0, 1]}}
+    model = {"estimator": "LDPSGDRegressor", "budget": "eps=1"}
+    options: dict[str, Any] = {"schema": schema, "model": model, "cap": None}
+    with pytest.raises(ConfigError, match=rf"no feature may be called \{name}"):
+        job(tmp_path, **options)
+    reader = FeatureReader(job(tmp_path, **options, source={"type": "csv", "path": "a.csv"}).schema_)
+    X, _ = reader.read(json.dumps({"records": [{name: 0.75}]}).encode())
+    assert X.tolist() == [[0.5]]
 
 
 def test_records_bring_their_own_budgets(tmp_path: Path) -> None:
