@@ -15,6 +15,7 @@ CAP_ANGLE: int
 NORM_BOUND: int
 KEEP: int
 INFORMATION: int
+ADDITIVE: int
 CALIBRATION: int
 
 def respond(truth: bool, keep: float, words: np.ndarray) -> int: ...

@@ -300,7 +300,11 @@ def test_rows_for_many_amounts_are_those_of_each_or_a_little_stricter(kind: type
         return
     amounts = np.array([0.3, 1.0, 1.7, 0.3, 5.0])
     rows = kind(budget, 1.2, 2.0).rows(4, amounts)
-    assert rows.shape == (5, samplers.CALIBRATION)
+    assert rows.shape == (5, samplers.CALIBRATION if kind is PrivUnit else samplers.ADDITIVE)
+    unasked = kind(budget, 1.2, 2.0).rows(4, amounts, answers=False)
+    noise = [samplers.SCALE, samplers.GRID, samplers.INFORMATION]
+    assert np.array_equal(rows[:, noise], unasked[:, noise])
+    assert np.all(unasked[:, samplers.KEEP] <= rows[:, samplers.KEEP])
     for row, value in zip(rows, amounts, strict=True):
         exact = kind(with_amount(budget, value), 1.2, 2.0).rows(4)[0]
         lowest = kind(with_amount(budget, value * (1 - 2**-10)), 1.2, 2.0).rows(4)[0]

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount, with_amount
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
 from streamdp.privacy.mechanisms.response import truth
 
@@ -28,9 +28,9 @@ _GRID_BITS = 20
 
 
 def _grid(scale: np.ndarray) -> np.ndarray:
-    """The largest power of two at most 2^-20 of the scale."""
-    grid: np.ndarray = np.exp2(np.floor(np.log2(scale)) - _GRID_BITS)
-    return grid
+    """The largest power of two at most 2^-20 of the scale: its double without the bits after the leading one."""
+    leading: np.ndarray = (np.asarray(scale, dtype=float).view(np.int64) >> 52 << 52).view(float)
+    return leading * 2.0**-_GRID_BITS
 
 
 def _reach(sensitivity: float, d: int, grid: np.ndarray) -> np.ndarray:
@@ -44,20 +44,21 @@ def _additive(
     variance: float,
     d: int,
     amounts: np.ndarray,
+    answers: bool,
 ) -> np.ndarray:
     """Rows for additive noise whose scale is proportional to the sensitivity, rounding included.
 
     `variance` is that of noise with scale 1 in one coordinate.
     """
-    from streamdp.privacy.samplers import CALIBRATION, GRID, INFORMATION, KEEP, SCALE
+    from streamdp.privacy.samplers import ADDITIVE, GRID, INFORMATION, KEEP, SCALE
 
     sensitivity = mechanism.sensitivity or 0.0
     grid = _grid(scale_of(sensitivity))
-    rows = np.zeros((np.size(grid), CALIBRATION))
-    rows[:, GRID] = grid
-    rows[:, SCALE] = scale_of(_reach(sensitivity, d, grid))
-    rows[:, KEEP] = truth(mechanism.budget, amounts)
-    rows[:, INFORMATION] = 1 / (1 + variance * d * (rows[:, SCALE] / mechanism.bound) ** 2)
+    scale = scale_of(_reach(sensitivity, d, grid))
+    rows = np.empty((len(grid), ADDITIVE))
+    rows[:, GRID], rows[:, SCALE] = grid, scale
+    rows[:, KEEP] = truth(mechanism.budget, amounts) if answers else 0.5
+    rows[:, INFORMATION] = 1 / (1 + variance * d / mechanism.bound**2 * scale**2)
     return rows
 
 
@@ -98,10 +99,10 @@ class Laplace(Mechanism):
         """See `Mechanism.variance`."""
         return 2 * d * float(self.rows(d)[0, 0]) ** 2
 
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
         """See `Mechanism.rows`."""
         epsilon = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
-        return _additive(self, lambda s: math.sqrt(d) * s / epsilon, 2.0, d, epsilon)
+        return _additive(self, lambda s: math.sqrt(d) * s / epsilon, 2.0, d, epsilon, answers)
 
 
 class Gaussian(Mechanism):
@@ -139,17 +140,15 @@ class Gaussian(Mechanism):
         """See `Mechanism.variance`."""
         return d * float(self.rows(d)[0, 0]) ** 2
 
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
         """See `Mechanism.rows`."""
         if isinstance(self.budget, ApproxDP):
             if amounts is not None:
-                return solved(
-                    lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts
-                )
+                return solved(self, d, amounts)
             mu, amounts = np.array([_gdp_of(self.budget).mu]), np.array([amount(self.budget)])
         else:
             mu = amounts = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
-        return _additive(self, lambda s: s / mu, 1.0, d, amounts)
+        return _additive(self, lambda s: s / mu, 1.0, d, amounts, answers)
 
 
 @lru_cache(maxsize=4096)
