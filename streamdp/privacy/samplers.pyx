@@ -16,12 +16,13 @@ from streamdp.privacy.privunit cimport privunit
 from streamdp.privacy.ziggurat cimport (
     Draw,
     Ziggurat,
+    common,
+    common_run,
     is_common,
     laplace_rare,
     laplace_table,
     normal_rare,
     normal_table,
-    common,
     unit,
 )
 
@@ -30,34 +31,18 @@ cnp.import_array()
 
 cdef extern from *:
     """
-    #include <stdint.h>
-    #include <string.h>
-    /* Four coordinates at once where the processor can. No sum is reordered, and no product is fused with a sum. */
-    #if defined(__x86_64__) && defined(__gnu_linux__)
-    #define SDP_CLONES __attribute__((target_clones("avx2", "default")))
-    #else
-    #define SDP_CLONES
-    #endif
-
     /* The nearest whole number, the even one of two, for |x| <= 2^51; a call of rint takes longer than all the rest.
        The sum is between 2^52 and 2^53, where doubles are the whole numbers, and the difference is exact. A gradient and
        its noise are far below 2^51 cells: 2^42 for the largest budget that is served. */
     static inline double sdp_whole(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
 
-    /* Adds the variates of d common words to g, on the grid. widths[j] is that of the layer of words[j]. The abscissa is
-       read as the low bits of a double from 2^52 to 2^53, and the bit beside it becomes the sign: as `common`, exactly. */
+    /* Adds the variates of d common words to g, on the grid. widths[j] is that of the layer of words[j]. No sum is
+       reordered, and no product is fused with a sum. */
     SDP_CLONES static void sdp_add_common(
         double *g, const uint64_t *words, const double *widths, Py_ssize_t d, double cells, double scale, double grid
     ) {
-        const uint64_t whole = (uint64_t) 0x433 << 52;
         for (Py_ssize_t j = 0; j < d; j++) {
-            uint64_t bits = ((words[j] << 3) >> 12) | whole;
-            double z;
-            memcpy(&z, &bits, sizeof z);
-            z = (z - 4503599627370496.0) * widths[j];
-            memcpy(&bits, &z, sizeof z);
-            bits ^= (words[j] >> 8) << 63;
-            memcpy(&z, &bits, sizeof z);
+            double z = sdp_common(words[j], widths[j]);
             g[j] = (sdp_whole(g[j] * cells) + sdp_whole(z * scale)) * grid;
         }
     }
@@ -66,16 +51,6 @@ cdef extern from *:
     void sdp_add_common(
         double* g, const uint64_t* words, const double* widths, Py_ssize_t d, double cells, double scale, double grid
     ) noexcept nogil
-
-
-cdef inline Py_ssize_t _common_run(const Ziggurat* table, const uint64_t* words, double* widths, Py_ssize_t most) noexcept nogil:
-    """How many of the first words are common, before another one or the end; `widths` gets those of their layers."""
-    cdef Py_ssize_t j
-    for j in range(most):
-        if not is_common(table, words[j]):
-            return j
-        widths[j] = table.width[words[j] & 0xFF]
-    return most
 
 
 cdef Py_ssize_t noise(
@@ -95,7 +70,7 @@ cdef Py_ssize_t noise(
         return at
     table = normal_table() if mechanism == GAUSSIAN else laplace_table()
     while True:
-        run = _common_run(table, words + at, side, min(d - j, end - at))
+        run = common_run(table, words + at, side, min(d - j, end - at))
         sdp_add_common(g + j, words + at, side, run, cells, scale, grid)
         at += run
         j += run
