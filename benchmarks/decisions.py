@@ -511,7 +511,7 @@ def stages(folder: Path, path: Path, people: bool) -> None:
 def commits(folder: Path) -> None:
     """The processor time of a commit, with and without the posteriors of ten columns that are scaled."""
     X, y = make_arrays(10_000)
-    bounds = {name: (-1.0, 1.0) for name in FEATURES}
+    bounds = dict.fromkeys(FEATURES, (-1.0, 1.0))
     for scaling in ("private", "none"):
         model = LDPASGDRegressor(features=bounds, scaling=scaling)
         model.learn_arrays(X, y)

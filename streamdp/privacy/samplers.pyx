@@ -46,11 +46,65 @@ cdef extern from *:
             g[j] = (sdp_whole(g[j] * cells) + sdp_whole(z * scale)) * grid;
         }
     }
+
+    /* See `calibrate`. The grid is the double of a scale without the bits after the leading one, times 2^-20. */
+    SDP_CLONES static void sdp_calibrate(
+        const double *amounts, Py_ssize_t n, double root, double sensitivity, double reach, double corner, double noise,
+        double *out
+    ) {
+        for (Py_ssize_t i = 0; i < n; i++) {
+            double scale = root * sensitivity / amounts[i], grid;
+            uint64_t bits;
+            memcpy(&bits, &scale, sizeof bits);
+            bits &= (uint64_t) 0x7FF << 52;
+            memcpy(&grid, &bits, sizeof grid);
+            grid *= 0x1p-20;
+            scale = root * (reach + corner * grid) / amounts[i];
+            out[4 * i] = scale;
+            out[4 * i + 1] = grid;
+            out[4 * i + 2] = 0.5;
+            out[4 * i + 3] = 1.0 / (1.0 + noise * (scale * scale));
+        }
+    }
     """
     double _whole "sdp_whole"(double x) noexcept nogil
     void sdp_add_common(
         double* g, const uint64_t* words, const double* widths, Py_ssize_t d, double cells, double scale, double grid
     ) noexcept nogil
+    void sdp_calibrate(
+        const double* amounts, Py_ssize_t n, double root, double sensitivity, double reach, double corner, double noise,
+        double* out
+    ) noexcept nogil
+
+
+def calibrate(
+    cnp.ndarray amounts not None,
+    double root,
+    double sensitivity,
+    double reach,
+    double corner,
+    double noise,
+    cnp.ndarray out not None,
+):
+    """Write the rows of additive noise, for which records answer with noise alone (KEEP is 1/2).
+
+    The grid h of a record is the largest power of two at most 2^-20 of the scale without rounding, root S / amount. Its
+    scale is root (reach + corner h) / amount, and its information 1 / (1 + noise scale^2).
+
+    Parameters
+    ----------
+    amounts
+        (n,) the epsilon or mu of each record.
+    root, sensitivity, reach, corner, noise
+        The constants; S is the sensitivity.
+    out
+        (n, `ADDITIVE`), overwritten.
+    """
+    cdef double* given = vector(amounts)
+    cdef double* rows = matrix(out)
+    if out.shape[0] != len(amounts) or out.shape[1] != ADDITIVE:
+        raise TypeError("the amounts and the rows differ in size")
+    sdp_calibrate(given, len(amounts), root, sensitivity, reach, corner, noise, rows)
 
 
 cdef Py_ssize_t noise(

@@ -311,6 +311,20 @@ def test_rows_for_many_amounts_are_those_of_each_or_a_little_stricter(kind: type
         assert exact[samplers.SCALE] * (1 - 1e-12) <= row[samplers.SCALE] <= lowest[samplers.SCALE] * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(("budget", "root"), [(PureDP(2), math.sqrt(5)), (GaussianDP(2), 1.0)], ids=str)
+def test_the_grid_is_the_largest_power_of_two_that_is_fine_enough(budget: Budget, root: float) -> None:
+    kind = Laplace if isinstance(budget, PureDP) else Gaussian
+    amounts = np.concatenate([np.geomspace(2.0**-20, 2.0**20, 10_001), 2.0 ** np.arange(-20, 21)])
+    rows = kind(budget, 1.2, 2.0).rows(5, amounts)
+    grid, scale = rows[:, samplers.GRID], root * 2.0 / amounts
+    assert np.all(np.frexp(grid)[0] == 0.5)
+    assert np.all((grid <= scale * 2.0**-20) & (scale * 2.0**-20 < 2 * grid))
+    reach = root * (2.0 * (1 + 2.0**-40) + math.sqrt(5) * grid) / amounts
+    assert rows[:, samplers.SCALE] == pytest.approx(reach, rel=1e-15)
+    noise = (1 if kind is Gaussian else 2) * 5 * rows[:, samplers.SCALE] ** 2
+    assert rows[:, samplers.INFORMATION] == pytest.approx(1.2**2 / (1.2**2 + noise), rel=1e-14)
+
+
 def test_rounding_down_never_rounds_up() -> None:
     values = np.concatenate([np.geomspace(1e-6, 1e3, 10_001), [1.0, 0.5, 2.0]])
     down = round_down(values)

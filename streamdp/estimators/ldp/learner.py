@@ -33,7 +33,7 @@ _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
 _BLOCK = 8192
-"""The records whose calibrations are computed at once: their memory is used again, and clearing new memory takes long."""
+"""How many records are calibrated at once: so much memory is used again, and new memory takes the kernel's time."""
 _SCALINGS = ("private", "declared", "none")
 EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
