@@ -64,7 +64,7 @@ from streamdp.privacy.arrays cimport (
     whole_numbers,
     wipe,
 )
-from streamdp.privacy.samplers cimport ADDITIVE, CALIBRATION, INFORMATION, KEEP, PRIVUNIT, answer, noise, use_words
+from streamdp.privacy.samplers cimport INFORMATION, KEEP, answer, columns, noise, use_words
 
 cnp.import_array()
 
@@ -184,11 +184,6 @@ cdef Py_ssize_t _learn(
     return X.n
 
 
-cdef Py_ssize_t _columns(int mechanism) noexcept:
-    """The columns of its calibration."""
-    return CALIBRATION if mechanism == PRIVUNIT else ADDITIVE
-
-
 def learn(
     arrays,
     int mechanism,
@@ -226,7 +221,7 @@ def learn(
     cdef double* numbers = matrix(calibration)
     cdef uint64_t* source = random_words(words)
     cdef Py_ssize_t n = calibration.shape[0], each = calibration.shape[1] if n > 1 else 0, end = len(words), room = 2 * m.d + m.p + 1
-    if calibration.shape[1] < _columns(mechanism) or n < (rows.n if n > 1 else 1) or rows.width != m.p or targets.n < rows.n:
+    if calibration.shape[1] < columns(mechanism) or n < (rows.n if n > 1 else 1) or rows.width != m.p or targets.n < rows.n:
         raise TypeError("the model, the records and the calibrations differ in size")
     cdef double* memory = scratch(room)
     if rows.n <= FEW:
@@ -261,7 +256,7 @@ cdef class LocalStep(RecordKernel):
         model_of(arrays, &self._model)
         self._kept = tuple(arrays), seen, calibration
         self._mechanism, self._seen, self._calibration = mechanism, whole_numbers(seen), matrix(calibration)
-        if calibration.shape[1] < _columns(mechanism):
+        if calibration.shape[1] < columns(mechanism):
             raise TypeError("expected one calibration")
         self.width, self.room, self.draws = self._model.p, 2 * self._model.d + self._model.p + 1, True
 

@@ -41,6 +41,11 @@ cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_
 cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexcept nogil
 
 
+cdef inline Py_ssize_t columns(int mechanism) noexcept:
+    """The least columns of its calibration."""
+    return CALIBRATION if mechanism == PRIVUNIT else ADDITIVE
+
+
 cdef inline Py_ssize_t draw_below(uint64_t choices, uint64_t* words, Py_ssize_t* at, Py_ssize_t end) noexcept nogil:
     """One of 0, ..., choices - 1 (at most 2^32 of them), all equally likely; -1 if the words ran out.
 

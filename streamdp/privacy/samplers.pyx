@@ -229,12 +229,16 @@ def randomize(int mechanism, cnp.ndarray calibration not None, cnp.ndarray G not
         (n, d).
     words
         Random words; the first entry is the position.
+
+    Raises `TypeError` for arrays of another type or shape.
     """
     cdef double* rows = matrix(calibration)
     cdef double* out = matrix(G)
     cdef uint64_t* source = random_words(words)
     cdef Py_ssize_t width = calibration.shape[1], each = width if calibration.shape[0] > 1 else 0
     cdef Py_ssize_t n = G.shape[0], d = G.shape[1], end = len(words), at = source[0], start, i, j
+    if width < columns(mechanism) or calibration.shape[0] < (n if each else 1):
+        raise TypeError("the calibrations and the gradients differ in size")
     cdef double* room = scratch(2 * d)
     i = 0
     with nogil:

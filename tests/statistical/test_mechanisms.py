@@ -325,6 +325,15 @@ def test_the_grid_is_the_largest_power_of_two_that_is_fine_enough(budget: Budget
     assert rows[:, samplers.INFORMATION] == pytest.approx(1.2**2 / (1.2**2 + noise), rel=1e-14)
 
 
+def test_rows_that_are_too_few_or_too_narrow_are_refused() -> None:
+    G, words = np.zeros((3, 2)), SeededEntropy(1).words
+    for kind in (Gaussian, PrivUnit):
+        rows = kind(GaussianDP(1) if kind is Gaussian else PureDP(1)).rows(2, np.ones(3))
+        for wrong in (np.ascontiguousarray(rows[:, :-1]), rows[:2], rows[:0]):
+            with pytest.raises(TypeError, match="differ in size"):
+                samplers.randomize(kind.code, wrong, G, words)
+
+
 def test_rounding_down_never_rounds_up() -> None:
     values = np.concatenate([np.geomspace(1e-6, 1e3, 10_001), [1.0, 0.5, 2.0]])
     down = round_down(values)

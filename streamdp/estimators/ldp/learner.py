@@ -32,8 +32,7 @@ from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
-_BLOCK = 8192
-"""How many records are calibrated at once: so much memory is used again, and new memory takes the kernel's time."""
+_BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
 EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
