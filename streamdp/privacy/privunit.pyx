@@ -111,6 +111,8 @@ cdef Py_ssize_t privunit(
     in_cap = unit(words[at + 1]) < row[CAP_PROBABILITY]
     draw = _cosine(d, in_cap, row, words, at + 2, end)
     cosine, at = draw.value, draw.at
+    if at > end:
+        return at
     if norm == 0.0:  # any direction is right, because the sign is fair
         g[0] = norm = square = 1.0
     while j < d:

@@ -334,6 +334,28 @@ def test_rows_that_are_too_few_or_too_narrow_are_refused() -> None:
                 samplers.randomize(kind.code, wrong, G, words)
 
 
+@pytest.mark.parametrize("wrong", [0.0, 2.0**-21, 2.0**21, math.nan])
+def test_an_amount_out_of_range_gets_no_row_of_another(wrong: float) -> None:
+    mechanism = PrivUnit(PureDP(1))
+    mechanism.rows(3, np.array([2.0**-20, 1.0, 2.0**19.5, 2.0**20]))
+    with pytest.raises(BudgetError):
+        mechanism.rows(3, np.array([1.0, wrong]))
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_privunit_that_runs_out_of_words_learns_nothing_and_uses_none(d: int) -> None:
+    row, enough = PrivUnit(PureDP(1)).rows(d), seeded(3)
+    enough.refill()
+    for n in range(1, d + 4):
+        G, words = np.full((1, d), 0.1), np.concatenate([[np.uint64(1)], enough.words[1 : n + 1]])
+        before = words.copy()
+        if samplers.randomize(samplers.PRIVUNIT, row, G, words) == 0:
+            assert np.array_equal(G, np.full((1, d), 0.1))
+            assert np.array_equal(words, before)
+        else:
+            assert n >= d + (2 if d == 1 else 3)
+
+
 def test_rounding_down_never_rounds_up() -> None:
     values = np.concatenate([np.geomspace(1e-6, 1e3, 10_001), [1.0, 0.5, 2.0]])
     down = round_down(values)

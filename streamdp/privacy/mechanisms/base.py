@@ -213,7 +213,11 @@ def solved(mechanism: Mechanism, d: int, amounts: np.ndarray) -> np.ndarray:
         The number of coordinates.
     amounts
         (n,) the epsilon or mu of each record; rounded down first, so that few distinct ones remain.
+
+    Raises `BudgetError` if one of them is outside `SERVICEABLE`.
     """
+    for extreme in (np.min(amounts), np.max(amounts)):
+        check_serviceable(with_amount(mechanism.budget, float(extreme)))
     table = _table(replace(mechanism, budget=with_amount(mechanism.budget, 1.0)), d)
     at = _leading_bits(amounts)
     least = _leading_bits(np.array(SERVICEABLE[:1]))
