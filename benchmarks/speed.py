@@ -40,7 +40,7 @@ from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.config.job import JobConfig, make_config
 from streamdp.data.preprocessing import BoundsScaler
 from streamdp.optim.losses import Huber, Logistic
-from streamdp.privacy.entropy import Entropy
+from streamdp.privacy.entropy import LARGEST, Entropy
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
 from streamdp.privacy.mechanisms.base import randomize_rows
@@ -285,8 +285,8 @@ def in_arrays() -> list[Row]:
 
 
 def keystream(words: int) -> None:
-    """Fill the buffer of a generator until it had so many words."""
-    source = Entropy()
+    """Fill a buffer, as long as that of a model that learns arrays, until it had so many words."""
+    source = Entropy(LARGEST)
     for _ in range(0, words, len(source.words) - 1):
         source.discard()
         source.refill()

@@ -64,7 +64,7 @@ from streamdp.privacy.arrays cimport (
     whole_numbers,
     wipe,
 )
-from streamdp.privacy.samplers cimport CALIBRATION, INFORMATION, KEEP, answer, noise, use_words
+from streamdp.privacy.samplers cimport INFORMATION, KEEP, answer, columns, noise, use_words
 
 cnp.import_array()
 
@@ -220,8 +220,8 @@ def learn(
     cdef int64_t* count = whole_numbers(seen)
     cdef double* numbers = matrix(calibration)
     cdef uint64_t* source = random_words(words)
-    cdef Py_ssize_t n = calibration.shape[0], each = CALIBRATION if n > 1 else 0, end = len(words), room = 2 * m.d + m.p + 1
-    if calibration.shape[1] != CALIBRATION or n < (rows.n if n > 1 else 1) or rows.width != m.p or targets.n < rows.n:
+    cdef Py_ssize_t n = calibration.shape[0], each = calibration.shape[1] if n > 1 else 0, end = len(words), room = 2 * m.d + m.p + 1
+    if calibration.shape[1] < columns(mechanism) or n < (rows.n if n > 1 else 1) or rows.width != m.p or targets.n < rows.n:
         raise TypeError("the model, the records and the calibrations differ in size")
     cdef double* memory = scratch(room)
     if rows.n <= FEW:
@@ -256,7 +256,7 @@ cdef class LocalStep(RecordKernel):
         model_of(arrays, &self._model)
         self._kept = tuple(arrays), seen, calibration
         self._mechanism, self._seen, self._calibration = mechanism, whole_numbers(seen), matrix(calibration)
-        if calibration.shape[1] != CALIBRATION:
+        if calibration.shape[1] < columns(mechanism):
             raise TypeError("expected one calibration")
         self.width, self.room, self.draws = self._model.p, 2 * self._model.d + self._model.p + 1, True
 

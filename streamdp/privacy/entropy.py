@@ -123,7 +123,8 @@ class _Words:
             new[0] = 1
             new[1:filled] = unused
             self._fill(new[filled:])
-            self.discard()
+            self.words[0] = len(self.words)
+            unused[:] = 0  # a used word is zero already
             self.words = new
             if self._repeats or _forks == before:
                 return

@@ -9,18 +9,20 @@ cpdef enum:
     GAUSSIAN = 2
     PRIVUNIT = 3
 
-# Columns of a calibration row. Additive noise uses the first two. KEEP is the probability of a true answer about one bit
-# at this budget, and INFORMATION that of a noisy gradient: C0^2 over its second moment, 1 without noise.
+# Columns of a calibration row. KEEP is the probability of a true answer about one bit at this budget, and INFORMATION that
+# of a noisy gradient: C0^2 over its second moment, 1 without noise. The first ADDITIVE columns are those of additive
+# noise; PrivUnit has all CALIBRATION.
 cpdef enum:
     SCALE = 0
     GRID = 1
-    CAP_PROBABILITY = 2
-    CAP_COSINE = 3
-    CAP_RADIAL = 4
-    CAP_ANGLE = 5
-    NORM_BOUND = 6
-    KEEP = 7
-    INFORMATION = 8
+    KEEP = 2
+    INFORMATION = 3
+    ADDITIVE = 4
+    CAP_PROBABILITY = 4
+    CAP_COSINE = 5
+    CAP_RADIAL = 6
+    CAP_ANGLE = 7
+    NORM_BOUND = 8
     CALIBRATION = 9
 
 cdef extern from *:
@@ -37,6 +39,11 @@ cdef Py_ssize_t noise(
 ) noexcept nogil
 cdef bint use_words(uint64_t* words, Py_ssize_t end, Py_ssize_t start, Py_ssize_t at) noexcept nogil
 cdef int answer(bint truth, double keep, uint64_t* words, Py_ssize_t end) noexcept nogil
+
+
+cdef inline Py_ssize_t columns(int mechanism) noexcept:
+    """The least columns of its calibration."""
+    return CALIBRATION if mechanism == PRIVUNIT else ADDITIVE
 
 
 cdef inline Py_ssize_t draw_below(uint64_t choices, uint64_t* words, Py_ssize_t* at, Py_ssize_t end) noexcept nogil:

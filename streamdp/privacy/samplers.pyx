@@ -16,12 +16,13 @@ from streamdp.privacy.privunit cimport privunit
 from streamdp.privacy.ziggurat cimport (
     Draw,
     Ziggurat,
+    common,
+    common_run,
     is_common,
     laplace_rare,
     laplace_table,
     normal_rare,
     normal_table,
-    common,
     unit,
 )
 
@@ -30,35 +31,39 @@ cnp.import_array()
 
 cdef extern from *:
     """
-    #include <stdint.h>
-    #include <string.h>
-    /* Four coordinates at once where the processor can. No sum is reordered, and no product is fused with a sum. */
-    #if defined(__x86_64__) && defined(__gnu_linux__)
-    #define SDP_CLONES __attribute__((target_clones("avx2", "default")))
-    #else
-    #define SDP_CLONES
-    #endif
-
     /* The nearest whole number, the even one of two, for |x| <= 2^51; a call of rint takes longer than all the rest.
        The sum is between 2^52 and 2^53, where doubles are the whole numbers, and the difference is exact. A gradient and
        its noise are far below 2^51 cells: 2^42 for the largest budget that is served. */
     static inline double sdp_whole(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
 
-    /* Adds the variates of d common words to g, on the grid. widths[j] is that of the layer of words[j]. The abscissa is
-       read as the low bits of a double from 2^52 to 2^53, and the bit beside it becomes the sign: as `common`, exactly. */
+    /* Adds the variates of d common words to g, on the grid. widths[j] is that of the layer of words[j]. No sum is
+       reordered, and no product is fused with a sum. */
     SDP_CLONES static void sdp_add_common(
         double *g, const uint64_t *words, const double *widths, Py_ssize_t d, double cells, double scale, double grid
     ) {
-        const uint64_t whole = (uint64_t) 0x433 << 52;
         for (Py_ssize_t j = 0; j < d; j++) {
-            uint64_t bits = ((words[j] << 3) >> 12) | whole;
-            double z;
-            memcpy(&z, &bits, sizeof z);
-            z = (z - 4503599627370496.0) * widths[j];
-            memcpy(&bits, &z, sizeof z);
-            bits ^= (words[j] >> 8) << 63;
-            memcpy(&z, &bits, sizeof z);
+            double z = sdp_common(words[j], widths[j]);
             g[j] = (sdp_whole(g[j] * cells) + sdp_whole(z * scale)) * grid;
+        }
+    }
+
+    /* See `calibrate`. The grid is the double of a scale without the bits after the leading one, times 2^-20. */
+    SDP_CLONES static void sdp_calibrate(
+        const double *amounts, Py_ssize_t n, double root, double sensitivity, double reach, double corner, double noise,
+        double *out
+    ) {
+        for (Py_ssize_t i = 0; i < n; i++) {
+            double scale = root * sensitivity / amounts[i], grid;
+            uint64_t bits;
+            memcpy(&bits, &scale, sizeof bits);
+            bits &= (uint64_t) 0x7FF << 52;
+            memcpy(&grid, &bits, sizeof grid);
+            grid *= 0x1p-20;
+            scale = root * (reach + corner * grid) / amounts[i];
+            out[4 * i] = scale;
+            out[4 * i + 1] = grid;
+            out[4 * i + 2] = 0.5;
+            out[4 * i + 3] = 1.0 / (1.0 + noise * (scale * scale));
         }
     }
     """
@@ -66,16 +71,40 @@ cdef extern from *:
     void sdp_add_common(
         double* g, const uint64_t* words, const double* widths, Py_ssize_t d, double cells, double scale, double grid
     ) noexcept nogil
+    void sdp_calibrate(
+        const double* amounts, Py_ssize_t n, double root, double sensitivity, double reach, double corner, double noise,
+        double* out
+    ) noexcept nogil
 
 
-cdef inline Py_ssize_t _common_run(const Ziggurat* table, const uint64_t* words, double* widths, Py_ssize_t most) noexcept nogil:
-    """How many of the first words are common, before another one or the end; `widths` gets those of their layers."""
-    cdef Py_ssize_t j
-    for j in range(most):
-        if not is_common(table, words[j]):
-            return j
-        widths[j] = table.width[words[j] & 0xFF]
-    return most
+def calibrate(
+    cnp.ndarray amounts not None,
+    double root,
+    double sensitivity,
+    double reach,
+    double corner,
+    double noise,
+    cnp.ndarray out not None,
+):
+    """Write the rows of additive noise, for which records answer with noise alone (KEEP is 1/2).
+
+    The grid h of a record is the largest power of two at most 2^-20 of the scale without rounding, root S / amount. Its
+    scale is root (reach + corner h) / amount, and its information 1 / (1 + noise scale^2).
+
+    Parameters
+    ----------
+    amounts
+        (n,) the epsilon or mu of each record.
+    root, sensitivity, reach, corner, noise
+        The constants; S is the sensitivity.
+    out
+        (n, `ADDITIVE`), overwritten.
+    """
+    cdef double* given = vector(amounts)
+    cdef double* rows = matrix(out)
+    if out.shape[0] != len(amounts) or out.shape[1] != ADDITIVE:
+        raise TypeError("the amounts and the rows differ in size")
+    sdp_calibrate(given, len(amounts), root, sensitivity, reach, corner, noise, rows)
 
 
 cdef Py_ssize_t noise(
@@ -95,7 +124,7 @@ cdef Py_ssize_t noise(
         return at
     table = normal_table() if mechanism == GAUSSIAN else laplace_table()
     while True:
-        run = _common_run(table, words + at, side, min(d - j, end - at))
+        run = common_run(table, words + at, side, min(d - j, end - at))
         sdp_add_common(g + j, words + at, side, run, cells, scale, grid)
         at += run
         j += run
@@ -200,12 +229,16 @@ def randomize(int mechanism, cnp.ndarray calibration not None, cnp.ndarray G not
         (n, d).
     words
         Random words; the first entry is the position.
+
+    Raises `TypeError` for arrays of another type or shape.
     """
     cdef double* rows = matrix(calibration)
     cdef double* out = matrix(G)
     cdef uint64_t* source = random_words(words)
     cdef Py_ssize_t width = calibration.shape[1], each = width if calibration.shape[0] > 1 else 0
     cdef Py_ssize_t n = G.shape[0], d = G.shape[1], end = len(words), at = source[0], start, i, j
+    if width < columns(mechanism) or calibration.shape[0] < (n if each else 1):
+        raise TypeError("the calibrations and the gradients differ in size")
     cdef double* room = scratch(2 * d)
     i = 0
     with nogil:

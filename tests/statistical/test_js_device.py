@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from streamdp.config.definition import Definition
+from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import amount, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, Mechanism
 from streamdp.protocol.local_half import LocalHalf
@@ -83,17 +84,17 @@ def test_privunit_is_unbiased_in_its_cap_and_always_possible(job: str) -> None:
     reports = draws(case, [[PERSON, truth(job)]], n)[0]
     assert all(possible(mechanism, True, g) is not None for g in reports[:500])
     assert np.abs(reports.mean(axis=0) - truly).max() < 6 * np.linalg.norm(reports[0]) / math.sqrt(d * n) * 1.5
-    row = mechanism.rows(d)[0]
+    cap, p = mechanism.rows(d)[0, [samplers.CAP_COSINE, samplers.CAP_PROBABILITY]]
     share = np.linalg.norm(truly) / mechanism.bound
-    q = stats.beta((d - 1) / 2, (d - 1) / 2, loc=-1, scale=2).sf(row[3])
-    wrong = (1 - row[2]) * q / (1 - q)  # the mirrored cap is off the cap
-    expected = (1 + share) / 2 * row[2] + (1 - share) / 2 * wrong
+    q = stats.beta((d - 1) / 2, (d - 1) / 2, loc=-1, scale=2).sf(cap)
+    wrong = (1 - p) * q / (1 - q)  # the mirrored cap is off the cap
+    expected = (1 + share) / 2 * p + (1 - share) / 2 * wrong
     cosines = reports @ (truly / np.linalg.norm(truly)) / np.linalg.norm(reports[0])
-    inside = int(np.count_nonzero(cosines >= row[3]))
+    inside = int(np.count_nonzero(cosines >= cap))
     assert stats.binomtest(inside, n, float(expected)).pvalue > FALSE_ALARM
     louder = draws(case, [[PERSON, truth(job)]], n, p=1.25)[0]
     cosines = louder @ (truly / np.linalg.norm(truly)) / np.linalg.norm(louder[0])
-    assert stats.binomtest(int(np.count_nonzero(cosines >= row[3])), n, float(expected)).pvalue < FALSE_ALARM
+    assert stats.binomtest(int(np.count_nonzero(cosines >= cap)), n, float(expected)).pvalue < FALSE_ALARM
 
 
 def test_a_bit_has_the_probability_of_its_budget() -> None:

@@ -300,11 +300,60 @@ def test_rows_for_many_amounts_are_those_of_each_or_a_little_stricter(kind: type
         return
     amounts = np.array([0.3, 1.0, 1.7, 0.3, 5.0])
     rows = kind(budget, 1.2, 2.0).rows(4, amounts)
-    assert rows.shape == (5, samplers.CALIBRATION)
+    assert rows.shape == (5, samplers.CALIBRATION if kind is PrivUnit else samplers.ADDITIVE)
+    unasked = kind(budget, 1.2, 2.0).rows(4, amounts, answers=False)
+    noise = [samplers.SCALE, samplers.GRID, samplers.INFORMATION]
+    assert np.array_equal(rows[:, noise], unasked[:, noise])
+    assert np.all(unasked[:, samplers.KEEP] <= rows[:, samplers.KEEP])
     for row, value in zip(rows, amounts, strict=True):
         exact = kind(with_amount(budget, value), 1.2, 2.0).rows(4)[0]
         lowest = kind(with_amount(budget, value * (1 - 2**-10)), 1.2, 2.0).rows(4)[0]
         assert exact[samplers.SCALE] * (1 - 1e-12) <= row[samplers.SCALE] <= lowest[samplers.SCALE] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("budget", "root"), [(PureDP(2), math.sqrt(5)), (GaussianDP(2), 1.0)], ids=str)
+def test_the_grid_is_the_largest_power_of_two_that_is_fine_enough(budget: Budget, root: float) -> None:
+    kind = Laplace if isinstance(budget, PureDP) else Gaussian
+    amounts = np.concatenate([np.geomspace(2.0**-20, 2.0**20, 10_001), 2.0 ** np.arange(-20, 21)])
+    rows = kind(budget, 1.2, 2.0).rows(5, amounts)
+    grid, scale = rows[:, samplers.GRID], root * 2.0 / amounts
+    assert np.all(np.frexp(grid)[0] == 0.5)
+    assert np.all((grid <= scale * 2.0**-20) & (scale * 2.0**-20 < 2 * grid))
+    reach = root * (2.0 * (1 + 2.0**-40) + math.sqrt(5) * grid) / amounts
+    assert rows[:, samplers.SCALE] == pytest.approx(reach, rel=1e-15)
+    noise = (1 if kind is Gaussian else 2) * 5 * rows[:, samplers.SCALE] ** 2
+    assert rows[:, samplers.INFORMATION] == pytest.approx(1.2**2 / (1.2**2 + noise), rel=1e-14)
+
+
+def test_rows_that_are_too_few_or_too_narrow_are_refused() -> None:
+    G, words = np.zeros((3, 2)), SeededEntropy(1).words
+    for kind in (Gaussian, PrivUnit):
+        rows = kind(GaussianDP(1) if kind is Gaussian else PureDP(1)).rows(2, np.ones(3))
+        for wrong in (np.ascontiguousarray(rows[:, :-1]), rows[:2], rows[:0]):
+            with pytest.raises(TypeError, match="differ in size"):
+                samplers.randomize(kind.code, wrong, G, words)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 2.0**-21, 2.0**21, math.nan])
+def test_an_amount_out_of_range_gets_no_row_of_another(wrong: float) -> None:
+    mechanism = PrivUnit(PureDP(1))
+    mechanism.rows(3, np.array([2.0**-20, 1.0, 2.0**19.5, 2.0**20]))
+    with pytest.raises(BudgetError):
+        mechanism.rows(3, np.array([1.0, wrong]))
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_privunit_that_runs_out_of_words_learns_nothing_and_uses_none(d: int) -> None:
+    row, enough = PrivUnit(PureDP(1)).rows(d), seeded(3)
+    enough.refill()
+    for n in range(1, d + 4):
+        G, words = np.full((1, d), 0.1), np.concatenate([[np.uint64(1)], enough.words[1 : n + 1]])
+        before = words.copy()
+        if samplers.randomize(samplers.PRIVUNIT, row, G, words) == 0:
+            assert np.array_equal(G, np.full((1, d), 0.1))
+            assert np.array_equal(words, before)
+        else:
+            assert n >= d + (2 if d == 1 else 3)
 
 
 def test_rounding_down_never_rounds_up() -> None:

@@ -33,6 +33,7 @@ _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
 _MOST_COUNTED = 1e15
+_BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
 EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
@@ -161,12 +162,21 @@ class LDPLearner(ValidatedModel):
         self._mechanism_of(budget)
 
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        mechanism, rows, rng = self._default, self._default_rows, self._rng
+        mechanism, d = self._default, self._arrays.state.shape[1]
         if amounts is not None:
-            rows = mechanism.rows(self._arrays.state.shape[1], amounts)
+            answers = len(self._arrays.summary) > 0
+            for at in range(0, len(X), _BLOCK):
+                some = slice(at, at + _BLOCK)
+                self._learn_by(mechanism, mechanism.rows(d, amounts[some], answers), X[some], y[some])
         elif budget is not None:
             mechanism = self._mechanism_of(budget)
-            rows = record_rows(mechanism, self._arrays.state.shape[1])
+            self._learn_by(mechanism, record_rows(mechanism, d), X, y)
+        else:
+            self._learn_by(mechanism, self._default_rows, X, y)
+
+    def _learn_by(self, mechanism: Mechanism, rows: np.ndarray, X: np.ndarray, y: np.ndarray) -> None:
+        """Learn by one calibration, or by one for each record."""
+        rng = self._rng
         while (done := self._kernel(self._arrays, mechanism.code, self._seen, X, y, rows, rng.words)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]

@@ -15,22 +15,13 @@ the mu of Gaussian noise are proportional to the distance after rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 
-from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount, with_amount
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
 from streamdp.privacy.mechanisms.response import truth
-
-_GRID_BITS = 20
-
-
-def _grid(scale: np.ndarray) -> np.ndarray:
-    """The largest power of two at most 2^-20 of the scale."""
-    grid: np.ndarray = np.exp2(np.floor(np.log2(scale)) - _GRID_BITS)
-    return grid
 
 
 def _reach(sensitivity: float, d: int, grid: np.ndarray) -> np.ndarray:
@@ -39,25 +30,23 @@ def _reach(sensitivity: float, d: int, grid: np.ndarray) -> np.ndarray:
 
 
 def _additive(
-    mechanism: Mechanism,
-    scale_of: Callable[[float | np.ndarray], np.ndarray],
-    variance: float,
-    d: int,
-    amounts: np.ndarray,
+    mechanism: Mechanism, root: float, variance: float, d: int, shares: np.ndarray, asked: np.ndarray | None
 ) -> np.ndarray:
-    """Rows for additive noise whose scale is proportional to the sensitivity, rounding included.
+    """Rows for additive noise of scale `root` times the sensitivity over the share, rounding included.
 
-    `variance` is that of noise with scale 1 in one coordinate.
+    `shares` (n,) are epsilons or mus, `variance` is that of noise with scale 1 in one coordinate, and `asked` (n,) the
+    amounts of the mechanism's kind of budget; None if no record is asked for a bit.
     """
-    from streamdp.privacy.samplers import CALIBRATION, GRID, INFORMATION, KEEP, SCALE
+    from streamdp.privacy.samplers import ADDITIVE, KEEP, calibrate
 
     sensitivity = mechanism.sensitivity or 0.0
-    grid = _grid(scale_of(sensitivity))
-    rows = np.zeros((np.size(grid), CALIBRATION))
-    rows[:, GRID] = grid
-    rows[:, SCALE] = scale_of(_reach(sensitivity, d, grid))
-    rows[:, KEEP] = truth(mechanism.budget, amounts)
-    rows[:, INFORMATION] = 1 / (1 + variance * d * (rows[:, SCALE] / mechanism.bound) ** 2)
+    rows = np.empty((len(shares), ADDITIVE))
+    noise = variance * d / mechanism.bound**2
+    calibrate(
+        np.ascontiguousarray(shares, float), root, sensitivity, sensitivity * ARITHMETIC, math.sqrt(d), noise, rows
+    )
+    if asked is not None:
+        rows[:, KEEP] = truth(mechanism.budget, asked)
     return rows
 
 
@@ -98,10 +87,10 @@ class Laplace(Mechanism):
         """See `Mechanism.variance`."""
         return 2 * d * float(self.rows(d)[0, 0]) ** 2
 
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
         """See `Mechanism.rows`."""
         epsilon = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
-        return _additive(self, lambda s: math.sqrt(d) * s / epsilon, 2.0, d, epsilon)
+        return _additive(self, math.sqrt(d), 2.0, d, epsilon, epsilon if answers else None)
 
 
 class Gaussian(Mechanism):
@@ -139,17 +128,15 @@ class Gaussian(Mechanism):
         """See `Mechanism.variance`."""
         return d * float(self.rows(d)[0, 0]) ** 2
 
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
         """See `Mechanism.rows`."""
         if isinstance(self.budget, ApproxDP):
             if amounts is not None:
-                return solved(
-                    lambda a: type(self)(with_amount(self.budget, a), self.bound, self.sensitivity).rows(d), amounts
-                )
+                return solved(self, d, amounts)
             mu, amounts = np.array([_gdp_of(self.budget).mu]), np.array([amount(self.budget)])
         else:
             mu = amounts = np.atleast_1d(amount(self.budget) if amounts is None else amounts)
-        return _additive(self, lambda s: s / mu, 1.0, d, amounts)
+        return _additive(self, 1.0, 1.0, d, mu, amounts if answers else None)
 
 
 @lru_cache(maxsize=4096)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError, is_number
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
+from streamdp.privacy.guarantees import (
+    SERVICEABLE,
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    PureDP,
+    check_serviceable,
+    with_amount,
+)
 
 Rng = Entropy | SeededEntropy
 
@@ -97,7 +105,7 @@ class Mechanism:
         """
         raise NotImplementedError
 
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
         """Calibrations for the compiled loops (see `samplers`): (1, c) for `budget`, or (n, c) for n amounts.
 
         Parameters
@@ -107,6 +115,8 @@ class Mechanism:
         amounts
             (n,) the epsilon or mu of each record, of the kind of `budget`. If a calibration has to be solved for, an
             amount is rounded down by at most a relative 2^-10, so that few distinct ones remain.
+        answers
+            Whether records may be asked for one bit. If not, their answers may be noise alone, which is faster.
         """
         raise NotImplementedError
 
@@ -164,11 +174,11 @@ class NoNoise(Mechanism):
         """See `Mechanism.variance`."""
         return 0.0
 
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
         """See `Mechanism.rows`."""
-        from streamdp.privacy.samplers import CALIBRATION, GRID, INFORMATION, KEEP
+        from streamdp.privacy.samplers import ADDITIVE, GRID, INFORMATION, KEEP
 
-        rows = np.zeros((1 if amounts is None else len(amounts), CALIBRATION))
+        rows = np.zeros((1 if amounts is None else len(amounts), ADDITIVE))
         rows[:, [GRID, KEEP, INFORMATION]] = 1.0
         return rows
 
@@ -193,21 +203,34 @@ def _leading_bits(amounts: np.ndarray) -> np.ndarray:
     return np.asarray(amounts, dtype=float).view(np.int64) >> _CUT
 
 
-def solved(solve: Callable[[float], np.ndarray], amounts: np.ndarray) -> np.ndarray:
-    """Rows (n, c) for amounts that each need a calibration to be solved for.
+def solved(mechanism: Mechanism, d: int, amounts: np.ndarray) -> np.ndarray:
+    """Rows (n, c) of a mechanism for amounts that each need a calibration to be solved for.
 
     Parameters
     ----------
-    solve
-        The calibration (1, c) for one amount.
+    mechanism
+        Its budget says the kind of the amounts.
+    d
+        The number of coordinates.
     amounts
         (n,) the epsilon or mu of each record; rounded down first, so that few distinct ones remain.
+
+    Raises `BudgetError` if one of them is outside `SERVICEABLE`.
     """
-    bits = _leading_bits(amounts)
-    least = bits.min()
-    bits -= least
-    met = np.zeros(bits.max() + 1, dtype=bool)
-    met[bits] = True
-    distinct = ((np.flatnonzero(met) + least) << _CUT).view(float)
-    rows: np.ndarray = np.concatenate([solve(a) for a in distinct.tolist()])[(np.cumsum(met) - 1)[bits]]
-    return rows
+    for extreme in (np.min(amounts), np.max(amounts)):
+        check_serviceable(with_amount(mechanism.budget, float(extreme)))
+    table = _table(replace(mechanism, budget=with_amount(mechanism.budget, 1.0)), d)
+    at = _leading_bits(amounts)
+    least = _leading_bits(np.array(SERVICEABLE[:1]))
+    at -= least
+    for new in np.unique(at[table[at, 0] == 0.0]):
+        value = float(((least + new) << _CUT).view(float)[0])
+        table[new] = replace(mechanism, budget=with_amount(mechanism.budget, value)).rows(d)
+    return np.asarray(table.take(at, axis=0))
+
+
+@lru_cache(maxsize=16)
+def _table(mechanism: Mechanism, d: int) -> np.ndarray:
+    """The rows of all amounts that remain after rounding down, of those that were solved for; zeros for the others."""
+    least, largest = _leading_bits(np.array(SERVICEABLE)).tolist()
+    return np.zeros((largest - least + 1, mechanism.rows(d).shape[1]))

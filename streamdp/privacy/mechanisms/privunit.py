@@ -68,10 +68,10 @@ class PrivUnit(Mechanism):
         norm = self.bound if norm is None else norm
         return float((self.bound * _cap(amount(self.budget), d)[0]) ** 2 - norm**2)
 
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, d: int, amounts: np.ndarray | None = None, answers: bool = True) -> np.ndarray:
         """See `Mechanism.rows`."""
         if amounts is not None:
-            return solved(lambda a: _row(a, d, self.bound), amounts)
+            return solved(self, d, amounts)
         return _row(amount(self.budget), d, self.bound).copy()
 
 
@@ -82,7 +82,7 @@ def _row(epsilon: float, d: int, bound: float) -> np.ndarray:
     bound = bound * ARITHMETIC
     radial = (1 - gamma**2) ** ((d - 2) / 2) if d > 2 else 1.0
     keep = float(truth(PureDP(epsilon), np.array([epsilon]))[0])
-    return np.array([[bound * inverse, 2.0**-16, p, gamma, radial, math.acos(gamma), bound, keep, inverse**-2]])
+    return np.array([[bound * inverse, 2.0**-16, keep, inverse**-2, p, gamma, radial, math.acos(gamma), bound]])
 
 
 @lru_cache(maxsize=65536)

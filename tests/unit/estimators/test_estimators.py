@@ -545,6 +545,23 @@ def test_forged_reports_cannot_make_the_state_infinite() -> None:
 # --- what the statement says
 
 
+@pytest.mark.parametrize(("mechanism", "kind"), [("gaussian", "mu=1"), ("laplace", "eps=1"), ("privunit", "eps=1")])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_budgets_of_many_records_are_those_of_each(mechanism: str, kind: str, scaled: bool) -> None:
+    """They are calibrated in blocks; the noise is the same wherever a block begins, and for single records."""
+    n = 8192 + 40
+    rng = np.random.default_rng(3)
+    X, y, budgets = rng.uniform(-1, 1, (n, 2)), rng.normal(size=n), rng.uniform(0.5, 3, n)
+    features = {"a": (-1, 1), "b": (-1, 1)} if scaled else ["a", "b"]
+    whole, parts = (LDPASGDRegressor(features=features, budget=kind, mechanism=mechanism, seed=1) for _ in range(2))
+    whole.learn_arrays(X, y, budgets)
+    parts.learn_arrays(X[:8000], y[:8000], budgets[:8000])
+    for x, target, amount_ in zip(X[8000:], y[8000:].tolist(), budgets[8000:].tolist(), strict=True):
+        parts.learn_one(dict(zip("ab", x.tolist(), strict=True)), target, budget=f"{kind[:-1]}{amount_!r}")
+    assert whole.n_seen == parts.n_seen == n
+    assert np.array_equal(whole.theta, parts.theta)
+
+
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
