@@ -37,7 +37,7 @@ pair, in which the variance of i is half that of the direction and half of what 
 refused where a slow pair is likely. They are wide there, and to refuse them selects those paths that hide it.
 
 What paths cannot tell. Let the direction and both values of k be known. Then the most powerful test of size .05 finds
-k = 2 in place of 20 in nine of ten paths, but k = .5 in place of 5 in four of ten (`test_what_paths_can_tell`). So at
+k = 2 in place of 20 in nine of ten paths, but k = .5 in place of 5 in four of ten (a test has them). So at
 k = 5 the width is mostly prior belief: too wide if columns are independent, and too short for many columns that are
 correlated by .9 and more. Slow directions of several columns are seen as far as two of them show it.
 
