@@ -70,6 +70,8 @@ UNUSED = {"bootstrap_timeout_ms", "request_timeout_ms", "api_version", "ssl_chec
 """Options that only kafka-python's connection uses, or that are treated apart."""
 
 _QUEUE_FULL_MS = 20
+_LONGEST_SENT = 1_000_000
+"""The longest message in bytes that the client sends, if nothing else is set."""
 
 log = logging.getLogger("kafka.confluent")  # below the logger of kafka-python, for which users have settings
 
@@ -105,6 +107,8 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
     given = {NAMES.get(name, name.replace("_", ".")): v for name, v in options.items() if name not in UNUSED}
     if not options.get("ssl_check_hostname", True):
         given["ssl.endpoint.identification.algorithm"] = "none"
+    if isinstance(fetched := options.get("fetch_max_bytes"), int) and fetched < _LONGEST_SENT:
+        given["message.max.bytes"] = fetched  # the client demands it, although a consumer sends no messages
     servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
     defaults = {
         "check.crcs": True,
@@ -144,11 +148,13 @@ class FastGroup:
         self._next: dict[int, int] = {}
         self._gone: dict[int, int] = {}
         self._error: KafkaError | None = None
-        self._moved = self._told = self._restart = self._paused = False
+        self._moved = self._told = self._joined = self._restart = self._paused = False
         try:
             self._consumer = Consumer(settings | {"error_cb": self._failed}, logger=log)
         except (KafkaException, TypeError, ValueError):  # their text may show a value
-            raise ConfigError("the client confluent does not accept a value of source.options") from None
+            raise ConfigError(
+                f"the client confluent does not accept a value of source.options: one of {', '.join(sorted(options))}"
+            ) from None
 
     def _failed(self, error: KafkaError) -> None:
         """Note an error that does not belong to a message; librdkafka recovers from all others by itself."""
@@ -181,7 +187,7 @@ class FastGroup:
         """See `GroupClient.state`."""
         if self._told:
             return str(MemberState.STABLE)
-        return str(MemberState.REBALANCING if self._consumer.memberid() else MemberState.UNJOINED)
+        return str(MemberState.REBALANCING if self._joined else MemberState.UNJOINED)
 
     @property
     def partitions(self) -> set[int]:
@@ -219,6 +225,8 @@ class FastGroup:
                 found += self._consumer.consume(max_records - 1, 0.0)
         except KafkaException as error:
             raise KafkaConnectionError(error.args[0].name()) from None
+        if not self._told:  # not in `state`: a thread that asks the client keeps this one out of it
+            self._joined = bool(self._consumer.memberid())
         ends: dict[Any, Any] = {}
         if any(map(Message.error, found)):
             for message in found:

@@ -44,7 +44,7 @@ class GroupClient(Protocol):
 
     @property
     def state(self) -> str:
-        """A `MemberState` of kafka-python."""
+        """A `MemberState` of kafka-python. Any thread may ask."""
 
     @property
     def partitions(self) -> set[int]:

@@ -56,6 +56,7 @@ RECORDS_TO_A_BATCH = 300  # so many fill a batch or a window of one of the parti
 PATIENCE_S = 300.0  # no run waits so long unless something is wrong
 KEY = "5a" * 32
 FETCHES = {"max_partition_fetch_bytes": 1500, "fetch_max_bytes": 3000}
+CLIENTS = ("kafka-python", "confluent")
 KINDS = {
     "LDP": "estimator: LDPASGDClassifier, budget: eps=1",
     "pan-private": 'estimator: PanPrivateClassifier, budget: "eps=8,delta=1e-6", batch_size: 40',
@@ -238,6 +239,7 @@ class Cell:
                     self.letters = f"dead_letter_topic: {self.topic}-dead"
             source = (
                 f"{{type: kafka, topic: {self.topic}, subject_from: value, {self.letters}, max_bad_in_a_row: null, "
+                f"client: {self.rng.choice(CLIENTS)}, "
                 f"options: {json.dumps({**fetches, **self.servers.options(self.secure)})}}}"
             )
         text = JOB.format(
@@ -608,7 +610,8 @@ Kafka brokers and on PostgreSQL with a synchronous standby. The records are coun
 It passes only if every commit shows the numbers of the records before its position, every record is counted once, no
 subject is over its cap, each bad record has one dead letter, and a worker commits again after each fault of a server
 or of a connection. Every second Kafka stream is in a compacted topic, in transactions of which some are aborted. Half
-of the streams use TLS and passwords, for Kafka and for PostgreSQL. `benchmarks/campaign.jsonl` has a line for each
+of the streams use TLS and passwords, for Kafka and for PostgreSQL. Since 2ef6ca0 each worker that reads Kafka has one
+of the two clients, drawn at its start. `benchmarks/campaign.jsonl` has a line for each
 stream; an interrupted campaign continues. The streams that failed found four defects of the library, which are fixed
 with tests: spends that counted twice, workers that ended while the brokers were away (two kinds), and dead letters that
 were written twice. With c850cbe and 342d710, two streams each waited for

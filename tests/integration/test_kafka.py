@@ -661,8 +661,7 @@ def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(job: Job
         assert new == {Shard(job.topic, 0), Shard(job.topic, 1)}
 
 
-# Known: with confluent, a member may wait for minutes on a quiet machine before it is told that it has no partition.
-@pytest.mark.parametrize("client", ["kafka-python", pytest.param("confluent", marks=pytest.mark.campaign)])
+@both
 def test_a_member_without_a_partition_says_that_others_have_them(job: Job, client: str) -> None:
     readers = [job.source(client=client) for _ in range(2)]
     said = f"a partition of '{job.topic}': other members of the group 'g-{job.topic}' have all of them"

@@ -54,6 +54,12 @@ def test_no_option_changes_what_exactly_once_counting_decides() -> None:
             fast_settings("a:1", "g", {ours: "x"})
 
 
+def test_a_fetch_may_be_shorter_than_the_longest_message_of_a_producer() -> None:
+    FastGroup("127.0.0.1:1", "g", {"fetch_max_bytes": 3000, "max_partition_fetch_bytes": 1500}).close()
+    with pytest.raises(ConfigError, match=r"one of fetch_max_bytes, fetch_min_bytes$"):
+        FastGroup("127.0.0.1:1", "g", {"fetch_max_bytes": "many", "fetch_min_bytes": 1})
+
+
 def test_an_unusable_value_is_not_shown() -> None:
     with pytest.raises(ConfigError, match="does not accept") as caught:
         FastGroup("127.0.0.1:1", "g", {"isolation_level": "hush"})
