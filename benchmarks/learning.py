@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import root
 from scipy.special import expit
 
 from benchmarks.batches import encoded_flights
@@ -37,6 +38,8 @@ from benchmarks.theory import table
 from examples.flights import fitted
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets
 from streamdp.data.schema import Schema
+from streamdp.optim import frame as k
+from streamdp.optim import loops
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.planner import asymptotic_variance
 
@@ -103,6 +106,16 @@ class Flights:
         model = self.model(budget)
         model.learn_arrays(self.X[:records], self.y[:records], self.budgets[:records] if mixed else None)
         return self.score(model.predict_arrays(self.holdout))
+
+    def covered(self, budget: str, draws: int) -> tuple[float, float, float, float]:
+        """As `judged`, for theta* in the units and with the weights that each draw has found."""
+        found = []
+        for _ in range(draws):
+            model = self.model(budget)
+            model.learn_arrays(self.X, self.y)
+            found.append((model.interval(), optimum(model, self.X, self.y)))
+        limits, truths = map(np.array, zip(*found, strict=True))
+        return judged(limits, truths)
 
     def without_privacy(self) -> float:
         """The score of scikit-learn's model of the same loss on standardised columns."""
@@ -268,67 +281,122 @@ def errors(share: float) -> Iterator[list[str]]:
         yield [loss, str(d), budget, said, *measured]
 
 
+def optimum(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where the mean gradient of the records is zero, in original units."""
+    arrays, p = model._arrays, X.shape[1]
+    columns, target, theta = arrays.frame[:p], arrays.frame[p], np.empty(arrays.state.shape[1])
+    k.inward(arrays, arrays.state[1], theta)
+    scaled = (X - columns[:, k.CENTRE]) / columns[:, k.SCALE]
+    bounded = np.clip(y, target[k.ORIGIN] - target[k.UNIT], target[k.ORIGIN] + target[k.UNIT])
+    gradients = np.empty((len(X), len(theta)))
+
+    def mean(at: np.ndarray) -> np.ndarray:
+        loops.gradients(arrays.spec, at, scaled, (bounded - target[k.CENTRE]) / target[k.SCALE], gradients)
+        return gradients.mean(axis=0)
+
+    found = root(mean, theta, options={"xtol": 1e-6})
+    assert found.success
+    return np.asarray(model._original(found.x))
+
+
+def correlated(columns: str, d: int) -> np.ndarray:
+    """The correlations (d, d) of `columns`.
+
+    "pair .9" is that of the first two, "equal .7" that of all, and "factor" has loads from .3 to .9; empty is none.
+    """
+    kind, _, rho = columns.partition(" ")
+    loads = np.linspace(0.3, 0.9, d) if kind == "factor" else np.full(d, float(rho or 0) ** 0.5)
+    found = np.outer(loads, loads)
+    if kind == "pair":
+        found[2:] = found[:, 2:] = 0.0
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def drawn(loss: str, d: int, columns: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """n records of the simulations, with correlated columns."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) @ np.linalg.cholesky(correlated(columns, d)).T
+    u = 1 + X.sum(axis=1)
+    return X, u + SIGMA * rng.standard_normal(n) if loss == "huber" else (rng.random(n) < expit(u)).astype(float)
+
+
 def covered(
     loss: str,
     d: int,
     budget: str,
     bounds: float | None,
     n: int,
-    correlation: float,
+    columns: str,
     draws: int,
     seeded: bool = False,
 ) -> tuple[float, float, float, float]:
-    """The share of the settled 95 % intervals that cover theta*, its standard error, their width, the share settled.
+    """As `judged`, for intervals of draws of n records, of which only the first two parameters count for a pair.
 
-    The first three are NaN if none is settled. Intervals of one draw of n records are not independent: the error is
-    that of the mean over draws. The width is the standard error of the middle interval, which is its length over 2
-    times 1.96, over the root of the mean squared error of the intervals' middles: that of all parameters together.
-    "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or not at all. Columns are
-    independent; with a `correlation`, the first two have it and only they count, of Huber's loss. If `seeded`, the
-    noise is the same in every run.
+    "mixed" budgets are eps = 1, 2 or 4; columns are scaled privately in [-bounds, bounds], or not at all; `columns` are
+    those of `correlated`. If `seeded`, the noise is the same in every run.
     """
-    simulation = Simulation(loss, d)
-    hits, counts = np.zeros((2, draws))
-    truth = simulation.truth[:2] if correlation else simulation.truth
-    offs, halves = np.zeros((2, draws, len(truth)))
+    truth = Simulation(loss, d).truth[: 2 if columns.startswith("pair") else None]
+    limits = np.empty((draws, len(truth), 2))
     for draw in range(draws):
-        X, y = simulation.draw(n, 500 + draw)
-        if correlation:
-            second = correlation * X[:, 0] + np.sqrt(1 - correlation**2) * X[:, 1]
-            y += second - X[:, 1]
-            X[:, 1] = second
+        X, y = drawn(loss, d, columns, n, 500 + draw)
         model = learner(loss, d, "eps=1" if budget == "mixed" else budget, bounds, draw if seeded else None)
         amounts = np.random.default_rng(draw).choice([1.0, 2.0, 4.0], n) if budget == "mixed" else None
         model.learn_arrays(X if bounds is None else np.clip(X / bounds, -1, 1), y, amounts)
-        low, high = model.interval()[: len(truth)].T
-        hits[draw] = np.count_nonzero((low <= truth) & (truth <= high))
-        counts[draw] = np.count_nonzero(~np.isnan(low))
-        offs[draw], halves[draw] = (low + high) / 2 - truth, (high - low) / 2
-    settled = float(counts.mean()) / len(truth)
-    if not settled:
+        limits[draw] = model.interval()[: len(truth)]
+    return judged(limits, np.broadcast_to(truth, limits.shape[:2]))
+
+
+def judged(limits: np.ndarray, truths: np.ndarray) -> tuple[float, float, float, float]:
+    """The share of the settled 95 % intervals that cover theta*, its standard error, their width, the share settled.
+
+    `limits` are (draws, d, 2). The first three are NaN if none is settled. Intervals of one draw are not independent:
+    the error is that of the mean over draws. The width is the standard error of the middle interval, which is its
+    length over 2 times 1.96, over the root of the mean squared error of the intervals' middles: that of all parameters
+    together.
+    """
+    low, high = limits[:, :, 0], limits[:, :, 1]
+    hits = np.count_nonzero((low <= truths) & (truths <= high), axis=1)
+    counts = np.count_nonzero(~np.isnan(low), axis=1)
+    if not counts.any():
         return float("nan"), float("nan"), float("nan"), 0.0
     share = float(hits.sum() / counts.sum())
     error = float(np.sqrt(np.sum((hits - share * counts) ** 2)) / counts.sum())
-    ratios = np.ma.masked_invalid(halves) / np.ma.sqrt(np.ma.mean(np.ma.masked_invalid(offs) ** 2, axis=0))
-    return share, error, float(np.ma.median(ratios)) / 1.96, settled
+    halves, offs = np.ma.masked_invalid((high - low) / 2), np.ma.masked_invalid((low + high) / 2 - truths)
+    ratios = halves / np.ma.sqrt(np.ma.mean(offs**2, axis=0))
+    return share, error, float(np.ma.median(ratios)) / 1.96, float(counts.mean()) / truths.shape[1]
 
 
 def coverage(share: float) -> Iterator[list[str]]:
     """Rows of the share of intervals that cover theta*."""
-    many = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4", "mu=1", "mixed"), (None, 3.0), (100_000,), (0.0,))
-    more = product(("huber", "logistic"), (5, 10), ("eps=1", "eps=4"), (None,), (300_000, 1_000_000), (0.0,))
-    pairs = product(("huber",), (10,), ("eps=4",), (None,), (100_000, 1_000_000), (0.5, 0.7, 0.9))
-    draws = {(None, 100_000): 200, (3.0, 100_000): 60, (None, 300_000): 60, (None, 1_000_000): 40}
-    cases = [(*case, max(4, int(share * draws[case[3:5]]))) for case in [*many, *more, *pairs]]
+    both, strong = ("huber", "logistic"), ("eps=1", "eps=4")
+    many = product(both, (5, 10), ("eps=1", "eps=4", "mu=1", "mixed"), (None, 3.0), (100_000,), ("",))
+    more = product(both, (5, 10), strong, (None,), (300_000, 1_000_000), ("",))
+    pairs = product(both, (10,), strong, (None,), (100_000,), ("pair .5", "pair .7", "pair .9", "pair .95"))
+    later = product(("huber",), (10,), ("eps=4",), (None,), (1_000_000,), ("pair .7", "pair .9"))
+    scaled = product(both, (10,), ("eps=4",), (3.0,), (100_000,), ("pair .7", "pair .9", "factor"))
+    others = [
+        (loss, d, e, None, 100_000, c) for loss, (d, c), e in product(both, ((5, "equal .7"), (10, "factor")), strong)
+    ]
+    draws = {(None, 100_000): 40, (3.0, 100_000): 24, (None, 300_000): 16, (None, 1_000_000): 8}
+    cases = [
+        (*case, max(4, int(share * draws[case[3:5]]))) for case in [*many, *more, *pairs, *later, *scaled, *others]
+    ]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        for case, (inside, error, width, settled) in zip(
-            cases, pool.map(covered, *zip(*cases, strict=True)), strict=True
-        ):
-            loss, d, budget, bounds, n, correlation, count = case
-            held = ["", ""] if np.isnan(inside) else [f"{100 * inside:.1f} ± {100 * error:.1f} %", f"{width:.2f}"]
+        for case, found in zip(cases, pool.map(covered, *zip(*cases, strict=True)), strict=True):
+            loss, d, budget, bounds, n, columns, count = case
             scaling = "none" if bounds is None else "private"
-            pair = str(correlation or "")
-            yield [loss, str(d), budget, scaling, pair, f"{n:,}", str(count), f"{100 * settled:.0f} %", *held]
+            yield [loss, str(d), budget, scaling, columns, f"{n:,}", str(count), *_held(*found)]
+    for job, budget in product(("delay", "late"), strong):
+        data, count = Flights(job), max(4, int(share * 60))
+        loss = "logistic" if data.target is None else "huber"
+        head = [loss, str(data.X.shape[1]), budget, "private", f"flights, {job}", f"{len(data.y):,}", str(count)]
+        yield [*head, *_held(*data.covered(budget, count))]
+
+
+def _held(inside: float, error: float, width: float, settled: float) -> list[str]:
+    held = ["", ""] if np.isnan(inside) else [f"{100 * inside:.1f} ± {100 * error:.1f} %", f"{width:.2f}"]
+    return [f"{100 * settled:.0f} %", *held]
 
 
 def log_losses(model: Any, X: np.ndarray, y: np.ndarray) -> list[float]:
@@ -393,13 +461,14 @@ def simulations_section(share: float) -> str:
 
 def intervals_section(share: float) -> str:
     """The table of intervals, with its heading."""
-    head = ["loss", "features", "budget", "scaling", "correlation", "records", "draws", "settled", "covered", "width"]
+    head = ["loss", "features", "budget", "scaling", "correlated", "records", "draws", "settled", "covered", "width"]
     return (
         "## Intervals\n\nShare of the parameters that have a 95 % interval, because they are settled, and the share of "
         "these intervals that cover the truth, with its standard error over draws of records and noise. Width: the "
         "standard error that the middle interval says, over the root of the mean squared error that it has. Columns "
-        "are independent; rows with a correlation have it between the first two columns, and count these two only.\n\n"
-        f"{table(head, list(coverage(share)))}"
+        "are independent, or correlated: the first two, which alone count then, all equally, or by one factor "
+        "(`correlated`). For flights the truth is the optimum without privacy of the records that were learned "
+        f"(`optimum`).\n\n{table(head, list(coverage(share)))}"
     )
 
 

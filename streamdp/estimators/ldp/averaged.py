@@ -8,7 +8,7 @@ from streamdp.errors import NotAvailableError
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops
-from streamdp.optim.inference import SETTLED_TIMES, SHORTEST, path_intervals
+from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, SHORTEST, path_intervals
 from streamdp.privacy import samplers
 
 
@@ -21,9 +21,10 @@ class AveragedLearner(LDPLearner):
         """Return the (d, 2) confidence limits of theta from its path (see `inference`); nothing is spent.
 
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
-        interval would hold. All are NaN if more than half of the parameters are not settled. More records settle them.
-        Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. The
-        intervals of columns that are strongly correlated with others are too short.
+        interval would hold. All are NaN if half of the parameters moved too little. More records settle them.
+        Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. Intervals are wide
+        where the path does not exclude that two columns are correlated; of columns that are correlated by .9 and more
+        some are too short.
 
         Parameters
         ----------
@@ -37,9 +38,9 @@ class AveragedLearner(LDPLearner):
     def settles_at(self) -> np.ndarray:
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
-        An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha), and
-        most parameters that moved for `inference.SETTLED_TIMES` have an interval if half of the others did so too, and
-        the clock moved by `inference.SHORTEST`.
+        An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
+        parameter has an interval if it moved for `inference.LEAST_TIMES`, the median of all parameters is at least
+        `inference.SETTLED_TIMES`, and the clock moved by `inference.SHORTEST`.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -66,14 +67,14 @@ class AveragedLearner(LDPLearner):
         ends = np.full(d, arrays.clock[k.TOTAL] + spec[loops.OFFSET])
         self._blocks(ends)[:, :p] -= arrays.frame[:p, k.SHRUNK]
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
-        noise = sum((self._original(unit) - zero) ** 2 for unit in np.eye(d))
-        noise *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
+        units = np.array([self._original(unit) - zero for unit in np.eye(d)])
+        noise = units.T @ units * (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
         theta = np.empty(d)
         k.inward(arrays, arrays.state[1], theta)
         inverses = self._loss.expected_inverses(theta, p)
         limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, inverses, level)
         if not np.isnan(times).all():
-            times = np.minimum(times, np.nanmedian(times))  # no interval before half of the parameters have one
+            times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         moved = max(float(arrays.segments[:, -1].sum()), 1e-9)
         return limits, self.n_seen * np.maximum(more, SHORTEST / moved)

@@ -59,7 +59,7 @@ def share_covered(
     for values in paths(rng, curvature, runs):
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
         expected = inverses_of(np.eye(d) if shape is None else shape)
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.ones(d), expected, 0.95)[0].T
+        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), expected, 0.95)[0].T
         hits += np.count_nonzero(np.abs(low + high) <= width * (high - low))
         count += np.count_nonzero(~np.isnan(low))
     return hits / count if count else np.nan, count / runs / d
@@ -86,10 +86,13 @@ def batch_means_covered(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("times", "least", "most"), [(5, 0.1, 0.99), (8, 0.6, 0.99), (12, 0.97, 0.985), (40, 0.99, 0.97)]
+    ("times", "least", "most"), [(5, 0.1, 1.0), (8, 0.6, 1.0), (12, 0.97, 0.999), (40, 0.99, 0.97)]
 )
 def test_intervals_hold_where_they_are_given(times: float, least: float, most: float) -> None:
-    """Paths of six parameters that forget their start as often as `times`: few or all of them get an interval."""
+    """Paths of six parameters that forget their start as often as `times`: few or all of them get an interval.
+
+    With few times intervals are wide, because two of the parameters might share a slow direction.
+    """
     share, settled = share_covered(curvature_for(times, 6), 200)
     assert settled >= least
     assert 0.94 <= share <= most
@@ -112,7 +115,65 @@ def test_slow_directions_are_covered() -> None:
     """All parameters share a direction with a fourth of the curvature. Intervals that know it hold better."""
     shape = np.eye(10) - 0.75 / 10
     unknown, known = (share_covered(curvature_for(30, 10) @ shape, 200, of)[0] for of in (None, shape))
-    assert 0.92 < unknown < known < 0.97
+    assert 0.93 < unknown < known < 0.985
+
+
+def pair_limits() -> np.ndarray:
+    """95 % intervals (n, 2) of the first two of six parameters: k = 4 for their difference, 76 for their sum, or 40."""
+    pair = np.eye(6)
+    pair[0, 1] = pair[1, 0] = 0.9
+    found = []
+    for values in paths(np.random.default_rng(0), curvature_for(40, 6) @ pair, 120):
+        held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
+        found.append(path_intervals(held, np.full(6, END + 10), DECAY, np.eye(6), np.ones((2, 6)), 0.95)[0][:2])
+    limits = np.concatenate(found)
+    assert np.isnan(limits).mean() < 0.05
+    return limits[~np.isnan(limits[:, 0])]
+
+
+def test_intervals_of_two_correlated_columns_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not if no slow pair is believed in, as the earlier rule did not, or with three fifths of the width."""
+    low, high = pair_limits().T
+    assert 0.9 < np.mean(np.abs(low + high) <= high - low) < 0.97
+    assert np.mean(np.abs(low + high) <= 0.6 * (high - low)) < 0.87
+    monkeypatch.setattr(inference, "IN_PAIR", 0.0)
+    low, high = pair_limits().T
+    assert np.mean(np.abs(low + high) <= high - low) < 0.84
+
+
+def test_parameters_with_a_common_noise() -> None:
+    """As an intercept that is far from the records: its noise is mostly that of a coefficient. Limits follow."""
+    mixed = np.eye(4)
+    mixed[3, 0] = 5.0
+    values = paths(np.random.default_rng(5), curvature_for(40, 4), 1)[0]
+    both = [
+        path_intervals(
+            segments(at, np.full(SEGMENTS, END / SEGMENTS)), np.full(4, END + 10), DECAY, noise, np.ones((2, 4)), 0.95
+        )[0]
+        for at, noise in ((values, np.eye(4)), (values @ mixed.T, mixed @ mixed.T))
+    ]
+    np.testing.assert_allclose(np.diff(both[1][3]), math.sqrt(26) * np.diff(both[0][3]), rtol=0.3)
+    np.testing.assert_allclose(both[1][1:3], both[0][1:3], rtol=0.3)
+
+
+def test_what_paths_can_tell() -> None:
+    """The power of the best test of size .05 between two known k of a known direction (Neyman and Pearson)."""
+    rng, lengths = np.random.default_rng(0), np.full(28, END / SEGMENTS)
+    edges = END + 10 - np.concatenate([np.cumsum(lengths[::-1])[::-1], [0.0]])
+    covariances = inference._covariance(edges, DECAY)
+    contrasts = np.linalg.svd(np.ones((1, 28)))[2][1:]
+
+    def power(many: float, few: float) -> float:
+        laws = [contrasts @ covariances[np.argmin(np.abs(inference._TIMES - k))] @ contrasts.T for k in (many, few)]
+        gain = np.linalg.inv(laws[0]) - np.linalg.inv(laws[1])
+        usual, slow = (
+            np.einsum("ni,ij,nj->n", x, gain, x)
+            for x in (rng.standard_normal((10_000, 27)) @ np.linalg.cholesky(law).T for law in laws)
+        )
+        return float(np.mean(slow > np.quantile(usual, 0.95)))
+
+    assert power(20, 2) > 0.85
+    assert power(5, 0.5) < 0.45
 
 
 @pytest.mark.slow
@@ -122,7 +183,7 @@ def test_the_noise_may_be_known_up_to_a_factor(noise: float) -> None:
     inside = []
     for values in paths(rng, curvature_for(25, d), 150):
         held = segments(math.sqrt(noise) * values, np.full(SEGMENTS, END / SEGMENTS))
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.ones(d), np.ones((2, d)), 0.95)[0].T
+        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), np.ones((2, d)), 0.95)[0].T
         inside.extend(((low <= 0) & (high >= 0))[~np.isnan(low)])
     assert len(inside) > 700
     assert 0.92 < np.mean(inside) < 0.99
@@ -138,10 +199,10 @@ def test_wrong_widths_are_rejected(width: float, low: float, high: float) -> Non
 def test_units_do_not_matter() -> None:
     values = paths(np.random.default_rng(3), curvature_for(25, 3), 1)[0]
     lengths, scale = np.full(SEGMENTS, END / SEGMENTS), np.array([1.0, 1e-6, 1e6])
-    ends, noise = np.full(3, END + 10), np.ones(3)
+    ends, noise = np.full(3, END + 10), np.eye(3)
     limits, times = path_intervals(segments(values, lengths), ends, DECAY, noise, np.ones((2, 3)), 0.95)
     others, same = path_intervals(
-        segments(values * scale, lengths), ends, DECAY, noise * scale**2, np.ones((2, 3)), 0.95
+        segments(values * scale, lengths), ends, DECAY, noise * np.outer(scale, scale), np.ones((2, 3)), 0.95
     )
     np.testing.assert_allclose(others, limits * scale[:, None], rtol=1e-6)
     np.testing.assert_allclose(same, times)
@@ -159,7 +220,7 @@ def test_parameters_with_clocks_of_their_own() -> None:
     late, early = (paths(rng, curvature, 1, start)[0] for start in (10.0, 2000.0))
     passed = (ends ** (1 - DECAY) - (ends - END * 7 / 8) ** (1 - DECAY)) / (1 - DECAY)
     held = segments(np.where(ends < 2000, late, early), np.full(SEGMENTS, END / SEGMENTS))
-    found = path_intervals(held, ends, DECAY, np.ones(4), np.ones((2, 4)), 0.95)[1]
+    found = path_intervals(held, ends, DECAY, np.eye(4), np.ones((2, 4)), 0.95)[1]
     np.testing.assert_allclose(np.log(found), np.log(curvature[0, 0] * passed), atol=np.log(2))
 
 
@@ -167,7 +228,7 @@ def test_a_parameter_that_still_moves_is_not_settled() -> None:
     values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
     values[:, 0] = np.linspace(0, 5, SEGMENTS)
     held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-    limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.ones(5), np.ones((2, 5)), 0.95)
+    limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), 0.95)
     assert np.isnan(limits[0]).all()
     assert not np.isnan(limits[1:]).any()
     assert times[0] < SETTLED_TIMES < times[1:].min()
@@ -179,7 +240,7 @@ def test_most_parameters_are_settled_or_none_is() -> None:
     for moving, given in ((2, 3), (3, 0)):
         values[:, :moving] = np.linspace(0, 5, SEGMENTS)[:, None] * np.arange(1, moving + 1)
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.ones(5), np.ones((2, 5)), 0.95)
+        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), 0.95)
         assert np.count_nonzero(~np.isnan(limits[:, 0])) == given
         assert not np.isnan(times).any()
 
@@ -200,14 +261,14 @@ def test_no_parameter_settles_before_half_of_them_do() -> None:
 def test_few_segments_and_constants_have_no_interval() -> None:
     few = segments(np.random.default_rng(0).normal(size=(13, 3)), np.ones(13))
     for held in (np.zeros((SEGMENTS, 4)), few, segments(np.ones((32, 3)), np.ones(32))):
-        for found in path_intervals(held, np.full(3, 42.0), DECAY, np.ones(3), np.ones((2, 3)), 0.95):
+        for found in path_intervals(held, np.full(3, 42.0), DECAY, np.eye(3), np.ones((2, 3)), 0.95):
             assert np.isnan(found).all()
 
 
 @pytest.mark.parametrize("level", [0, 1, 95, float("nan")])
 def test_levels_are_checked(level: float) -> None:
     with pytest.raises(ConfigError, match="level"):
-        path_intervals(np.zeros((SEGMENTS, 2)), np.ones(1), DECAY, np.ones(1), np.ones((2, 1)), level)
+        path_intervals(np.zeros((SEGMENTS, 2)), np.ones(1), DECAY, np.eye(1), np.ones((2, 1)), level)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.6, 1.0])
@@ -308,23 +369,27 @@ def test_records_of_another_shape_than_expected_are_covered(records: str) -> Non
         low, high = model.interval()[:-1].T  # without the scale, which depends on the law
         inside.extend(((low <= 1) & (high >= 1))[~np.isnan(low)])
     assert len(inside) > 200
-    assert 0.92 < np.mean(inside) < 0.98
+    assert 0.94 < np.mean(inside) < 1.0
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("case", "least"),
+    ("case", "columns", "least", "low", "high"),
     [
-        (("huber", 5, "eps=4", None), 0.95),
-        (("huber", 10, "eps=4", 3.0), 0.85),
-        (("logistic", 5, "eps=4", None), 0.6),
+        (("huber", 5, "eps=4", None), "", 0.95, 0.97, 0.999),
+        (("huber", 10, "eps=4", 3.0), "", 0.85, 0.97, 0.999),
+        (("logistic", 5, "eps=4", None), "", 0.6, 0.97, 0.999),
+        (("huber", 5, "eps=4", None), "pair .7", 0.95, 0.93, 0.98),
+        (("huber", 5, "eps=4", None), "equal .7", 0.85, 0.97, 0.999),
     ],
 )
-def test_campaign_coverage(case: tuple[str, int, str, float | None], least: float) -> None:
+def test_campaign_coverage(
+    case: tuple[str, int, str, float | None], columns: str, least: float, low: float, high: float
+) -> None:
     """Seeds are fixed, so that the shares are always the same: they do not fail by chance."""
     from benchmarks.learning import covered
 
-    inside, _, width, settled = covered(*case, 100_000, 0.0, draws=100, seeded=True)
+    inside, _, width, settled = covered(*case, 100_000, columns, draws=100, seeded=True)
     assert settled > least
-    assert 0.93 < inside < 0.98
-    assert 1.0 < width < 1.3
+    assert low < inside < high
+    assert 1.0 < width < 2.6
