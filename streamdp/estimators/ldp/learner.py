@@ -27,8 +27,7 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 
-# Within these limits states stay far inside the doubles for 1e18 records, however they are learned, absorbed or loaded:
-# reports are at most 1e15 bounds long.
+# Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
@@ -144,8 +143,7 @@ class LDPLearner(ValidatedModel):
     @cached_property
     def _default_rows(self) -> np.ndarray:
         """The calibration of the default budget. A model that is only read needs none."""
-        rows: np.ndarray = self._default.rows(self._arrays.state.shape[1])
-        return rows
+        return self._default.rows(self._arrays.state.shape[1])
 
     def _original(self, theta: np.ndarray) -> np.ndarray:
         """Theta in original units, as a new array."""
@@ -164,10 +162,10 @@ class LDPLearner(ValidatedModel):
     def _learn_rows(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         mechanism, d = self._default, self._arrays.state.shape[1]
         if amounts is not None:
-            answers = len(self._arrays.summary) > 0
             for at in range(0, len(X), _BLOCK):
                 some = slice(at, at + _BLOCK)
-                self._learn_by(mechanism, mechanism.rows(d, amounts[some], answers), X[some], y[some])
+                rows = mechanism.rows(d, amounts[some], len(self._arrays.summary) > 0)
+                self._learn_by(mechanism, rows, X[some], y[some])
         elif budget is not None:
             mechanism = self._mechanism_of(budget)
             self._learn_by(mechanism, record_rows(mechanism, d), X, y)
@@ -356,15 +354,12 @@ class LDPLearner(ValidatedModel):
             or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
             or not progress[k.SEGMENT] <= SEGMENTS - 1
             or progress[k.TURN :].max() > _MOST_COUNTED
-        ):
-            raise ConfigError("state: numbers out of range")
-        if (
-            scales[:, 1].min() < 1e-60
+            or scales[:, 1].min() < 1e-60
             or np.abs(scales[:, :2]).max() > _LARGEST_THETA
             or scales[:, 2:].min() < 0
             or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
         ):
-            raise ConfigError("state: scales out of range")
+            raise ConfigError("state: numbers out of range")
         self._check_theta(numbers[0])
 
         def take_over() -> None:
