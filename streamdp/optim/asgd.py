@@ -4,9 +4,10 @@ Everything here is about accuracy. The steps and the average are those of `steps
 the information of a report, D the expected distance from the start to the best theta and C the bound of a vector, a
 batch of b reports at one theta makes the step of b reports,
 
-    theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,   T_0 = 10,
+    theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,
 
-and its iterate has the weight b tau sqrt(T) in the average, which is the answer.
+and its iterate has the weight b tau sqrt(T) in the average, which is the answer. Where the units of a coordinate fell
+last at T_j, its steps have T - T_j for T.
 
 Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + T_0)^alpha / tau)), C0 being the bound of the loss:
 reports of the last part of the stream do not move the point where gradients are taken by more than a small part of D,
@@ -31,8 +32,6 @@ from streamdp.optim.steps import Steps
 
 _PART = 64
 _LARGEST_THETA = 1e100
-_ALPHA = 0.6  # as the default of LDP-ASGD
-_OFFSET = 10.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,8 @@ class Asgd(Growing):
     ) -> None:
         super().__init__(np.concatenate([start, start, np.zeros(2)]), batch)
         """Theta (d,), its average (d,), T and the weight of the average."""
+        self.since = np.zeros(len(start))
+        """(d,) the T_j."""
         self._project = project
         self._d = len(start)
         self.expect(reports)
@@ -90,7 +91,7 @@ class Asgd(Growing):
             What is known of the reports.
         """
         self._reports = reports
-        self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(reports.distance, reports.bound, _OFFSET)
+        self._factor, self._decay, self._offset = Steps().numbers(reports.distance, reports.bound, self._d)
 
     @property
     def middle(self) -> np.ndarray:
@@ -113,7 +114,7 @@ class Asgd(Growing):
         d, state = self._d, self.state.copy()
         tau = advance * self._reports.information
         state[-2] += tau
-        length = self._factor * tau * (state[-2] + self._offset) ** -self._decay
+        length = self._factor * tau * (state[-2] - self.since + self._offset) ** -self._decay
         theta = self._project(np.clip(state[:d] - length * (total / size), -_LARGEST_THETA, _LARGEST_THETA))
         weight = tau * math.sqrt(state[-2])
         state[-1] += weight
@@ -121,6 +122,15 @@ class Asgd(Growing):
         state[d:-2] += weight / state[-1] * (theta - state[d:-2])
         self.records += advance
         self.state[:] = state
+
+    @property
+    def information(self) -> float:
+        """T."""
+        return float(self.state[-2])
+
+    def forget(self) -> None:
+        """Begin the average anew with the next iterate."""
+        self.state[-1] = 0.0
 
     def mapped(self, place: Callable[[np.ndarray], np.ndarray]) -> Self:
         """Return a copy in other units.

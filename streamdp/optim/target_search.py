@@ -30,7 +30,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays
+from streamdp.optim.arrays import LARGEST_POSTERIOR, begin
 from streamdp.optim.states import finite_array
 
 _NARROW, _REACH, _LEAST = 1 / 16, 6.0, 2.0**-30
@@ -40,11 +40,15 @@ _PLACE = [k.ORIGIN, k.UNIT, k.CENTRE, k.SCALE]
 
 
 class Question(NamedTuple):
-    """Is a target in [low, high)? Either may be infinite. `turn` is the number of bits before."""
+    """Is a value in [low, high)? Either may be infinite. `turn` follows from the number of bits before.
+
+    `column` is the index of a column, or -1 for the target.
+    """
 
     low: float
     high: float
     turn: int
+    column: int = -1
 
 
 class TargetSearch:
@@ -68,14 +72,10 @@ class TargetSearch:
 
     def _begin(self, middle: float, half: float) -> None:
         """Search in [middle - half, middle + half]."""
-        spec, frame, summary = np.zeros(loops.SPEC), np.zeros((1, k.FRAME)), np.zeros((1, k.SUMMARY))
+        spec, frame = np.zeros(loops.SPEC), np.zeros((1, k.FRAME))
         spec[loops.INTERCEPT] = True
         frame[0, _PLACE] = middle, half, middle, half
-        none = np.zeros((0, 2))
-        self._arrays = Arrays(
-            spec, np.zeros((2, 1)), np.zeros((2, 1)), none, np.zeros(k.CLOCK), frame, ls.flat(1), summary
-        )
-        k.refresh(self._arrays)
+        self._arrays = begin(spec, np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((0, 2)), frame, [0])
 
     @property
     def _unit(self) -> float | None:
