@@ -22,6 +22,7 @@ def status(
     """What a job has learned so far."""
     from datetime import UTC, datetime
 
+    from streamdp.serving.doubts import doubts
     from streamdp.serving.publish import committed
 
     model = committed(store, job)
@@ -37,9 +38,8 @@ def status(
         "position": snapshot.position,
         "guarantee": str(model.estimator.guarantee),
         "cap": model.definition.cap,
+        "doubts": doubts(model.estimator, snapshot.counts),
     }
-    if getattr(model.estimator, "on_border", False):
-        rows["domain"] = "theta sits on the border of its domain"
     quality = model.quality
     if quality is not None:
         rows["validation"] = quality.document() if as_json else quality.sentence()
@@ -52,7 +52,8 @@ def status(
     if as_json:
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return
-    for name, value in rows.items():
+    found = rows.pop("doubts")
+    for name, value in [*rows.items(), *(("doubt", doubt) for doubt in found)]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
 
 

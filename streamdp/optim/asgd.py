@@ -128,6 +128,11 @@ class Asgd(Growing):
         """T."""
         return float(self.state[-2])
 
+    @property
+    def least(self) -> int:
+        """The reports that hold the information T_0."""
+        return math.ceil(self._offset / self._reports.information)
+
     def forget(self) -> None:
         """Begin the average anew with the next iterate."""
         self.state[-1] = 0.0

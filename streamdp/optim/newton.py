@@ -182,8 +182,13 @@ class Newton(Growing):
         """Forget the averages; the query point stays."""
         self.state[self.curvature.parameters : self._size] = 0
 
+    @property
+    def balance(self) -> float:
+        """N_0."""
+        return self._noise / self.curvature.variance
+
     def _size_after(self, records: int) -> int:
-        balance = self._noise / self.curvature.variance
+        balance = self.balance
         first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))
         grown = max(min(records / _GROWTH, _CALM * balance), min(records / _LARGE, _LARGEST))
         return int(max(first, grown))

@@ -272,14 +272,15 @@ class LDPLearner(ValidatedModel):
 
     @property
     def least_records(self) -> int | None:
-        """About how many records in all hold the information T_0 of `steps`; None before a gradient, or if they do.
+        """About how many records in all hold the information T_0 of `steps`; None before the first one.
 
         With less a model knows so little that it is close to a constant.
         """
-        if self._features is None or not (total := float(self._arrays.clock[k.TOTAL])):
+        if self._features is None or not self.n_seen or self.clock == "records":
             return None
-        offset = float(self._arrays.spec[loops.OFFSET])
-        return math.ceil(self.n_seen * offset / total) if total < offset else None
+        total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked
+        each = total / gradients if total else float(self._default_rows[0, samplers.INFORMATION])
+        return self.n_asked + math.ceil(float(self._arrays.spec[loops.OFFSET]) / each)
 
     @property
     def theta(self) -> np.ndarray:

@@ -204,6 +204,16 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             self._middle = self._walk.middle
 
     @property
+    def least_records(self) -> int | None:
+        """About how many reports in all hold the information T_0 of `steps`; None before the first, and with a plan.
+
+        With less a model knows so little that it is close to a constant.
+        """
+        if self._features is None or not self.n_users or not isinstance(self._walk, Asgd):
+            return None
+        return self.n_asked + self._walk.least
+
+    @property
     def batch(self) -> tuple[int, int, int]:
         """The batch of the open question: (epoch, phase, step). Raises `NotAvailableError` without features."""
         self._need_features("batch")

@@ -1,4 +1,4 @@
-"""User-level regressors that learn the units of their target from some users: devices, states, merging, statement."""
+"""User-level models that learn the units of target and columns from some users: devices, states, merging, statement."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_devices_report_what_the_learner_would_ask() -> None:
 def test_an_answer_to_another_question_is_refused() -> None:
     records = [({"a": 0.1, "b": 0.2}, 900.0)]
     asking, learning = made(), learned(600)
-    assert asking._asking is not None is not learning.n_asked
+    assert asking._asking_target is not learning._asking_target
     bit, gradient = asking.randomizer(records), learning.randomizer(records)
     for model, report in ((asking, gradient), (learning, bit)):
         counts = model.n_users, model.n_asked
@@ -86,9 +86,12 @@ def test_an_answer_to_another_question_is_refused() -> None:
 
 
 def test_the_record_that_answers_is_chosen_in_turn() -> None:
-    y = np.array([1.0, 5.0, 9.0])
-    assert [is_within(Question(4, 6, turn), y, (0, 10)) for turn in range(4)] == [False, True, False, False]
-    assert is_within(Question(6, 9, 2), y, (0, 8))  # clipped
+    X, y = np.array([[0.1, 0.5], [0.2, 0.6], [0.3, 0.7]]), np.array([1.0, 5.0, 9.0])
+    assert [is_within(Question(4, 6, turn), X, y, (0, 10)) for turn in range(4)] == [False, True, False, False]
+    assert is_within(Question(6, 9, 2), X, y, (0, 8))  # clipped
+    found = [is_within(Question(0.15, 0.25, turn, 0), X, y, None) for turn in range(4)]
+    assert found == [False, True, False, False]
+    assert is_within(Question(0.65, np.inf, 2, 1), X, y, None)
 
 
 @pytest.mark.parametrize("users", [40, 400])
@@ -126,7 +129,7 @@ def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
     expected = weights @ [part.theta for part in parts] / weights.sum()
     np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
     assert merged._units in [part._units for part in parts[:2]]
-    with pytest.raises(ConfigError, match="scaling of the target"):
+    with pytest.raises(ConfigError, match="scaling of target and columns"):
         parts[0].merged(learned(50, scaling="declared"))
 
 
