@@ -149,3 +149,151 @@ def test_what_private_scaling_needs() -> None:
         made(scaling="shared")
     assert made(scaling="none")._bounds is None
     assert UserLevelLDPClassifier(features=["a"])._search is None
+
+
+# --- columns
+
+
+def wide(kind: Any = UserLevelLDPRegressor, bound: float = 30.0, **options: Any) -> Any:
+    """Two columns of spread 1 in bounds many times as wide, one in bounds that fit and a category."""
+    schema = {"a": (-bound, bound), "b": (-bound, bound), "c": (-1.0, 1.0), "d": ["no", "yes"]}
+    given = {"seed": 3, "budget": "eps=4,delta=1e-6", "items_per_user": 2} | options
+    if kind is UserLevelLDPRegressor:
+        given.setdefault("target", (-10.0, 10.0))
+    return kind(features=schema, **given)
+
+
+def encoded(n: int, seed: int = 4, bound: float = 30.0) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Columns as the schema encodes them, a target, two records a user."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal([0.5, -0.2, 0.0, 0.0], [1.0, 1.0, 0.5, 1.0], (n, 4))
+    X[:, 3] = X[:, 3] > 0
+    y = 1 + X @ [1.0, -1.0, 0.5, 1.0] + rng.normal(0, 0.5, n)
+    X[:, :2] /= bound
+    return X, y, [i // 2 for i in range(n)]
+
+
+def test_columns_in_wide_bounds_are_learned() -> None:
+    X, y, people = encoded(12_000)
+    fresh, truth, _ = encoded(4000, 9)
+    constant = np.mean(np.abs(truth - np.median(truth)))
+    for seed in range(3):
+        errors = {}
+        for name, features in (("scaled", wide().features), ("as they are", list("abcd"))):
+            model = wide(seed=seed).clone({"features": features})
+            model.learn_arrays(X, y, subjects=people)
+            errors[name] = np.mean(np.abs(truth - model.predict_arrays(fresh)))
+        assert errors["scaled"] < 0.6 * constant
+        assert errors["scaled"] < 0.7 * errors["as they are"]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_columns_of_classes_in_wide_bounds_are_learned(loss: str) -> None:
+    X, y, people = encoded(12_000)
+    fresh, truth, _ = encoded(4000, 9)
+    limits = [1.0] if loss == "logistic" else [0.3, 2.0]
+    options: dict[str, Any] = {"loss": loss, "classes": range(len(limits) + 1)}
+    scaled, unscaled = (wide(UserLevelLDPClassifier, scaling=scaling, **options) for scaling in (None, "none"))
+    shares = []
+    for model in (scaled, unscaled):
+        model.learn_arrays(X, np.searchsorted(limits, y).astype(float), subjects=people)
+        right = model.predict_arrays(fresh) == np.searchsorted(limits, truth)
+        shares.append(np.mean(right))
+    assert scaled.n_asked > 0 == unscaled.n_asked
+    assert shares[0] > shares[1] + 0.08
+
+
+def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
+    X, y, people = encoded(1400)
+    inside, outside = wide(scaling="private"), wide(scaling="private")
+    inside.learn_arrays(X, y, subjects=people)
+    asked = set()
+    for i in range(0, 1400, 2):
+        half = outside.randomizer
+        report = half([(dict(zip(half.features, x, strict=True)), t) for x, t in zip(X[i : i + 2], y[i : i + 2])])
+        asked.add(None if report.question is None else report.question.column)
+        outside.absorb(report)
+    assert asked == {None, -1, 0, 1, 2}
+    assert inside.n_asked == outside.n_asked > inside._search.asked
+    np.testing.assert_array_equal(inside.theta, outside.theta)
+    assert (inside._columns.units[1] > 3**0.5).any()
+
+
+def test_how_records_are_divided_into_calls_changes_nothing() -> None:
+    X, y, people = encoded(3000)
+    whole, parts = wide(), wide()
+    whole.learn_arrays(X, y, subjects=people)
+    for begin in range(0, 3000, 77):
+        part = slice(begin, begin + 77)
+        parts.learn_arrays(X[part], y[part], subjects=people[part])
+    assert whole.n_asked == parts.n_asked
+    np.testing.assert_array_equal(whole.theta, parts.theta)
+
+
+def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
+    X, y, people = encoded(3000)
+    model = wide()
+    while model.randomizer.question is None or model.randomizer.question.column < 0:
+        model.learn_arrays(X[:2], y[:2], subjects=[model.n_seen] * 2)
+    half = model.randomizer
+    bit = half([(dict(zip(half.features, X[0], strict=True)), y[0])])
+    model.learn_arrays(X, y, subjects=people)
+    before = model.n_asked
+    model.absorb(bit)
+    assert model.n_asked == before + 1
+    for column in (3, 4, -2, 1.0):
+        asked = bit.question._replace(column=column)
+        with pytest.raises(SchemaError):
+            model.absorb(type(bit)(bit.answer, None, bit.batch, bit.budget, question=asked))
+    assert model.n_asked == before + 1
+    fields = {name: getattr(half, name) for name in half.__dataclass_fields__}
+    for broken in ({"question": half.question._replace(column=4)}, {"columns": np.zeros((2, 4))}):
+        with pytest.raises(ConfigError):
+            type(half)(**fields | broken)
+
+
+def test_a_state_with_scaled_columns_goes_on() -> None:
+    X, y, people = encoded(6000)
+    model, other = wide(), wide()
+    model.learn_arrays(X[:2600], y[:2600], subjects=people[:2600])
+    other.load_state_dict(model.state_dict())
+    for each in (model, other):
+        each._rng = type(model._rng)(11)
+        each.learn_arrays(X[2600:], y[2600:], subjects=people[2600:])
+    assert other.n_asked == model.n_asked
+    np.testing.assert_array_equal(other.theta, model.theta)
+    np.testing.assert_array_equal(other._walk.since, model._walk.since)
+    assert model._walk.since.max() > 0
+
+
+def test_a_state_from_before_goes_on_with_columns_as_they_are() -> None:
+    """A job of before declared the names of encoded columns."""
+    X, y, people = encoded(3000)
+    new = wide()
+    old = new.clone({"features": list(new.weights)[:4]})
+    old.learn_arrays(X[:2000], y[:2000], subjects=people[:2000])
+    state = old.state_dict()
+    assert "scales" not in state
+    with pytest.raises(ConfigError, match="units"):
+        new.load_state_dict(state)
+    new.load_state_dict(state | {"format": 2})
+    assert new._columns is None
+    for each in (old, new):
+        each._rng = type(old._rng)(11)
+        each.learn_arrays(X[2000:], y[2000:], subjects=people[2000:])
+    np.testing.assert_allclose(new._estimate(), old._estimate())
+
+
+def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
+    parts = []
+    for seed in (5, 6):
+        part = wide(seed=seed)
+        X, y, people = encoded(6000, seed)
+        part.learn_arrays(X, y, subjects=people)
+        parts.append(part)
+    merged = parts[0].merged(parts[1])
+    weights = np.array([part._walk.state[-2] for part in parts])
+    np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
+    assert merged._columns.asked == sum(part._columns.asked for part in parts)
+    merged.learn_arrays(X, y, subjects=people)
+    assert np.isfinite(merged.theta).all()
