@@ -27,6 +27,7 @@ def status(
 
     model = committed(store, job)
     snapshot = model.snapshot
+    reasons = doubts(model.estimator, snapshot.counts)
     rows = {
         "job": snapshot.job,
         "commits": snapshot.seq,
@@ -38,7 +39,7 @@ def status(
         "position": snapshot.position,
         "guarantee": str(model.estimator.guarantee),
         "cap": model.definition.cap,
-        "doubts": doubts(model.estimator, snapshot.counts),
+        "doubts": reasons,
     }
     quality = model.quality
     if quality is not None:
@@ -52,8 +53,8 @@ def status(
     if as_json:
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return
-    found = rows.pop("doubts")
-    for name, value in [*rows.items(), *(("doubt", doubt) for doubt in found)]:
+    del rows["doubts"]
+    for name, value in [*rows.items(), *(("doubt", doubt) for doubt in reasons)]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
 
 

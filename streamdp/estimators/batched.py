@@ -176,13 +176,6 @@ class BatchedModel(BoundedModel, ValidatedModel):
         return self._walk.phase
 
     @property
-    def least_records(self) -> int | None:
-        """With method="newton" N_0 of `newton`: with fewer records a model is close to a constant. Otherwise None."""
-        if self._features is None or not self.n_seen or not isinstance(self._walk, Newton):
-            return None
-        return math.ceil(self._walk.balance)
-
-    @property
     def _next_size(self) -> int:
         """The records of the next batch that come to this process."""
         return self._walk.batch

@@ -130,7 +130,7 @@ class Asgd(Growing):
 
     @property
     def least(self) -> int:
-        """The reports that hold the information T_0."""
+        """See `Walk.least`: the reports that hold the information T_0."""
         return math.ceil(self._offset / self._reports.information)
 
     def forget(self) -> None:

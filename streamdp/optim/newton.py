@@ -183,12 +183,12 @@ class Newton(Growing):
         self.state[self.curvature.parameters : self._size] = 0
 
     @property
-    def balance(self) -> float:
-        """N_0."""
-        return self._noise / self.curvature.variance
+    def least(self) -> int:
+        """See `Walk.least`: N_0."""
+        return math.ceil(self._noise / self.curvature.variance)
 
     def _size_after(self, records: int) -> int:
-        balance = self.balance
+        balance = self._noise / self.curvature.variance
         first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))
         grown = max(min(records / _GROWTH, _CALM * balance), min(records / _LARGE, _LARGEST))
         return int(max(first, grown))

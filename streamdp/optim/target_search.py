@@ -130,11 +130,7 @@ class TargetSearch:
             raise ConfigError("state: expected another number of values in its search for the spread of the target")
         place, (told, asked) = np.split(numbers, [len(_PLACE)])
         cells = np.zeros(0) if told >= k.DONE else finite_array(state, "posterior", (self._arrays.posterior.size,))
-        if (
-            min(place[1], place[3]) <= 0
-            or min(told, asked) < 0
-            or np.abs(cells).max(initial=0.0) > LARGEST_POSTERIOR
-        ):
+        if min(place[1], place[3]) <= 0 or min(told, asked) < 0 or np.abs(cells).max(initial=0.0) > LARGEST_POSTERIOR:
             raise ConfigError("state: its search for the spread of the target is out of range")
         self._begin(*place[:2].tolist())
         self.asked = int(asked)

@@ -1,4 +1,4 @@
-"""The question about a target or a column that a user answers: its probabilities, and an attack on all records of a user."""
+"""The question about a target or a column that a user answers: its probabilities, and an attack on all records."""
 
 from __future__ import annotations
 

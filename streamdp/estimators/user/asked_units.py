@@ -38,6 +38,7 @@ from streamdp.optim.asgd import Asgd
 from streamdp.optim.column_search import ColumnSearch
 from streamdp.optim.column_units import inward, outward
 from streamdp.optim.target_search import Question, TargetSearch
+from streamdp.optim.walk import Walk
 from streamdp.privacy.mechanisms.response import respond
 
 _SCALINGS = ("private", "declared", "none")
@@ -50,7 +51,7 @@ class AskedUnits(UserRecords):
     _search: TargetSearch | None = None
     _columns: ColumnSearch | None = None
     """None: the units are not learned."""
-    _walk: Any
+    _walk: Walk
 
     def _set_up(self) -> None:
         if self.scaling is not None and self.scaling not in _SCALINGS:
@@ -78,7 +79,7 @@ class AskedUnits(UserRecords):
         super()._begin_in(bounds)
         private = self._method == "asgd" and self.scaling in (None, "private")
         self._search = TargetSearch(bounds) if private and bounds is not None else None
-        self._begin_columns(private and self._scaled_columns().any())
+        self._begin_columns(private and bool(self._scaled_columns().any()))
 
     def _begin_columns(self, private: bool) -> None:
         """Learn columns in units of their own, or as they are, in an estimator that has learned nothing."""
@@ -150,7 +151,7 @@ class AskedUnits(UserRecords):
 
     def _scale_columns(self) -> None:
         """Scale columns anew if it is time, between two batches."""
-        if self._columns is None:
+        if self._columns is None or not isinstance(self._walk, Asgd):
             return
         before = self._columns.units
         restart = self._columns.rescale(self._walk.information)

@@ -5,9 +5,9 @@ question about the average (`local_mean`: coarse, then fine); from the batch's m
 
 method="asgd" makes the steps of averaged SGD that know the noise (`optim.asgd`): no horizon, no domain and no plan. All
 users answer the fine question around zero, but some of them if the target or columns have bounds: they answer one bit
-about these (`asked_units`). Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of (epsilon, delta) is spent
-by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily, Sun 2023,
-Algorithm 5, on Algorithms 1 to 3.
+about these (`asked_units`). Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of (epsilon,
+delta) is spent by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily,
+Sun 2023, Algorithm 5, on Algorithms 1 to 3.
 
 Neighbours: all records of one report replaced by any others.
 
@@ -123,8 +123,8 @@ _PARAMETERS = {
         not; "none"; None: "private" if there are bounds, an intercept and no domain, `smoothness` or
         `strong_convexity`, with method="asgd"; with "ac-sa" "declared".""",
     "features": SHARED["features"]
-    + """ Or bounds (low, high), a list of categories or {"bounds": (low, high), "typical": (centre, spread)} by feature:
-        then records come raw, and weights are in original units.""",
+    + """ Or bounds (low, high), a list of categories or {"bounds": (low, high), "typical": (centre, spread)} by
+        feature: then records come raw, and weights are in original units.""",
 }
 _LOSS = """
     A name or a `Loss`: {}.

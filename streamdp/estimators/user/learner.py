@@ -206,13 +206,9 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
 
     @property
     def least_records(self) -> int | None:
-        """About how many reports in all hold the information T_0 of `steps`; None before the first, and with a plan.
-
-        With less a model knows so little that it is close to a constant.
-        """
-        if self._features is None or not self.n_users or not isinstance(self._walk, Asgd):
-            return None
-        return self.n_asked + self._walk.least
+        """Reports that `BoundedModel.least_records` counts, with those that were a bit about target or columns."""
+        least = super().least_records
+        return None if least is None else self.n_asked + least
 
     @property
     def batch(self) -> tuple[int, int, int]:

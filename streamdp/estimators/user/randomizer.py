@@ -194,6 +194,19 @@ class UserRandomizer:
             if len(self.target) != 4 or not (math.isfinite(centre) and 0 < scale < math.inf):
                 raise ConfigError("target: expected a finite centre and a positive, finite scale")
             object.__setattr__(self, "target", Units(low, high, float(centre), float(scale)))
+        self._check_question_and_columns()
+        self.loss.check_theta(self.point, self._columns)
+        if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
+            raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
+        least = sensitivity_of_average(self.loss, self.items)
+        if self.mean.bound < self.loss.bound or self.mean.sensitivity < least * (1 - 1e-12):
+            raise ConfigError("the agreed mean is not of gradients of this loss: its bound or sensitivity is too small")
+        if self.coordinate is not None and not (self.mean.coarse and 0 <= self.coordinate < self.mean.padded):
+            raise ConfigError(
+                f"coordinate: expected from 0 to {self.mean.padded - 1}, if there is a coarse question, else None"
+            )
+
+    def _check_question_and_columns(self) -> None:
         if self.question is not None:
             low, high, turn, column = self.question
             known = self.target is not None if column == -1 else 0 <= column < len(self.features)
@@ -206,16 +219,6 @@ class UserRandomizer:
                 raise ConfigError("columns: expected a finite centre and a positive, finite slope for each column")
             columns.flags.writeable = False
             object.__setattr__(self, "columns", columns)
-        self.loss.check_theta(self.point, self._columns)
-        if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
-            raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
-        least = sensitivity_of_average(self.loss, self.items)
-        if self.mean.bound < self.loss.bound or self.mean.sensitivity < least * (1 - 1e-12):
-            raise ConfigError("the agreed mean is not of gradients of this loss: its bound or sensitivity is too small")
-        if self.coordinate is not None and not (self.mean.coarse and 0 <= self.coordinate < self.mean.padded):
-            raise ConfigError(
-                f"coordinate: expected from 0 to {self.mean.padded - 1}, if there is a coarse question, else None"
-            )
 
     @property
     def _columns(self) -> int:

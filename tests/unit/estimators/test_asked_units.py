@@ -210,7 +210,9 @@ def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
     asked = set()
     for i in range(0, 1400, 2):
         half = outside.randomizer
-        report = half([(dict(zip(half.features, x, strict=True)), t) for x, t in zip(X[i : i + 2], y[i : i + 2])])
+        report = half(
+            [(dict(zip(half.features, x, strict=True)), t) for x, t in zip(X[i : i + 2], y[i : i + 2], strict=True)]
+        )
         asked.add(None if report.question is None else report.question.column)
         outside.absorb(report)
     assert asked == {None, -1, 0, 1, 2}

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamdp import L2Ball, LDPASGDClassifier, LDPASGDRegressor, PanPrivateClassifier
-from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp import (
+    L2Ball,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
+)
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import Weight, unsettled, weights
 from streamdp.store.snapshot import Counts
