@@ -80,11 +80,11 @@ def flights() -> Iterator[list[str]]:
         X, y = X[:records], data.y[:records]
         for epsilon in (1, 4):
             options = {"features": features, "target": data.target, "budget": f"eps={epsilon},delta=1e-6"}
-            found: dict[str, list[float]] = {"before": [], "now": []}
+            found: dict[str, list[float]] = {"columns as declared": [], "default": []}
             for seed, (name, errors) in product(range(DRAWS), found.items()):
                 with (
-                    unscaled(None) if name == "before" else nullcontext(),
-                    t_0(X.shape[1] + 2, 10) if name == "before" else nullcontext(),
+                    unscaled(None) if name == "columns as declared" else nullcontext(),
+                    t_0(X.shape[1] + 2, 10) if name == "columns as declared" else nullcontext(),
                 ):
                     model = learned(UserLevelLDPRegressor, X, y, items, seed, **options)
                 errors.append(data.score(model.predict_arrays(holdout)))
@@ -103,8 +103,8 @@ def flights_section() -> str:
         "users",
         "records each",
         "eps",
-        "before",
-        "now",
+        "columns as declared",
+        "default",
         "bits of the last draw",
         "no privacy",
         "constant",
