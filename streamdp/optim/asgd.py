@@ -6,12 +6,16 @@ batch of b reports at one theta makes the step of b reports,
 
     theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,
 
-and its iterate has the weight b tau sqrt(T) in the average, which is the answer. Where the units of a coordinate fell
-last at T_j, its steps have T - T_j for T.
+C0 being the bound of the loss and T_0 = 4 d C/C0, and its iterate has the weight b tau sqrt(T) in the average, which
+is the answer. Where the units of a coordinate fell last at T_j, its steps have T - T_j for T.
 
-Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + T_0)^alpha / tau)), C0 being the bound of the loss:
-reports of the last part of the stream do not move the point where gradients are taken by more than a small part of D,
-so a batch is worth as much as its reports one by one.
+T_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less noise beside the same curvature, so the
+information that is worth as much as knowing D falls by (C/C0)^2 near the best theta, and by less where all vectors are
+cut. C/C0 was chosen by measurement (`benchmarks/user_scaling.md`).
+
+Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + T_0)^alpha / tau)): reports of the last part of the
+stream do not move the point where gradients are taken by more than a part of D, so a batch is worth as much as its
+reports one by one.
 
 Source: Shi et al. 2025, eq. 3.3; the clock and the batches are streamdp's.
 """
@@ -91,7 +95,8 @@ class Asgd(Growing):
             What is known of the reports.
         """
         self._reports = reports
-        self._factor, self._decay, self._offset = Steps().numbers(reports.distance, reports.bound, self._d)
+        short = reports.bound / reports.largest
+        self._factor, self._decay, self._offset = Steps().numbers(reports.distance, reports.bound, self._d * short)
 
     @property
     def middle(self) -> np.ndarray:
