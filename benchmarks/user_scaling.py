@@ -187,13 +187,14 @@ def first_steps() -> Iterator[list[str]]:
         options: dict[str, Any] = {"features": [f"x{j}" for j in range(d)], "budget": "eps=1,delta=1e-6"}
         options |= {"target": (1 - half, 1 + half)} if loss == "huber" else {}
         share = max(1 / items, 0.5 / math.sqrt(items))  # C/C0
-        found: dict[float, list[float]] = {10.0 / share: [], 4.0 * d: [], 4.0 * d / share: []}
+        each = [10.0 / share, 4.0 * d, 4.0 * d / share]
+        found: dict[float, list[float]] = {number: [] for number in each}  # some are equal
         for seed in range(DRAWS):
             X, y = simulation.draw(users * items, 100 + seed)
             for number, excess in found.items():
                 with t_0(d, number):
                     excess.append(simulation.excess(learned(make, X, y, items, seed, **options).theta))
-        cells = [pm(mean_and_error(np.array(excess)), 3) for excess in found.values()]
+        cells = [pm(mean_and_error(np.array(found[number])), 3) for number in each]
         row = [loss, str(d), str(items), f"{users:,}", *cells, f"{simulation.constant:.3f}"]
         print(" | ".join(row), flush=True)
         yield row
