@@ -59,7 +59,7 @@ def earlier(model: Any) -> Any:
     """The model with the steps before: T_0 = 10, and D = sqrt(d) for classes."""
     spec, d = model._arrays.spec, model._arrays.state.shape[1]
     distance = math.sqrt(2 if model._index is None else d)
-    spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]] = Steps().numbers(distance, model._loss.bound, 10.0)
+    spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]] = Steps().numbers(distance, model._loss.bound, 2.5)
     return model
 
 
@@ -232,7 +232,7 @@ def answers(X: np.ndarray, y: np.ndarray, epsilon: float, blocks: list[np.ndarra
     if apart:
         square *= float(np.mean(bits**2))
     tau = 1 / (many * square * many)
-    numbers = Steps().numbers(min(math.sqrt(d), 4.0), bound, 4.0 * d / many)
+    numbers = Steps().numbers(min(math.sqrt(d), 4.0), bound, d / many)
     theta, mean, weights = np.zeros((draws, d)), np.zeros((draws, d)), 0.0
     for i in range(n):
         which = int(rng.integers(many))

@@ -22,10 +22,12 @@ def status(
     """What a job has learned so far."""
     from datetime import UTC, datetime
 
+    from streamdp.serving.doubts import doubts
     from streamdp.serving.publish import committed
 
     model = committed(store, job)
     snapshot = model.snapshot
+    reasons = doubts(model.estimator, snapshot.counts)
     rows = {
         "job": snapshot.job,
         "commits": snapshot.seq,
@@ -37,9 +39,8 @@ def status(
         "position": snapshot.position,
         "guarantee": str(model.estimator.guarantee),
         "cap": model.definition.cap,
+        "doubts": reasons,
     }
-    if getattr(model.estimator, "on_border", False):
-        rows["domain"] = "theta sits on the border of its domain"
     quality = model.quality
     if quality is not None:
         rows["validation"] = quality.document() if as_json else quality.sentence()
@@ -52,7 +53,8 @@ def status(
     if as_json:
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return
-    for name, value in rows.items():
+    del rows["doubts"]
+    for name, value in [*rows.items(), *(("doubt", doubt) for doubt in reasons)]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
 
 

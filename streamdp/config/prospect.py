@@ -8,8 +8,9 @@ from typing import Any, Literal
 from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.estimators.ldp.learner import EACH, LDPLearner
+from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim.losses import Loss, loss_for
+from streamdp.optim.steps import EACH
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for

@@ -83,6 +83,12 @@ class BoundedModel(LinearModel):
         return self._loss.smoothness
 
     @property
+    def least_records(self) -> int | None:
+        """With fewer records a model is about as good as a constant; None before the first, and for planned steps."""
+        walk = getattr(self, "_walk", None)
+        return walk.least if walk is not None and self.n_seen else None
+
+    @property
     def _highest_scale(self) -> float:
         assert isinstance(self._loss, Huber)
         return max(_corner(self._domain), 2 * self._loss.sigma_min)

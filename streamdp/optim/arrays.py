@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from streamdp.optim import frame as k
+from streamdp.optim import location_scale
 
 LARGEST_POSTERIOR = 1e30
 """Of a state, in absolute value: posteriors are floats of 32 bits."""
@@ -39,3 +43,28 @@ class Arrays(NamedTuple):
     frame: np.ndarray
     posterior: np.ndarray
     summary: np.ndarray
+
+
+def begin(
+    spec: np.ndarray, box: np.ndarray, state: np.ndarray, segments: np.ndarray, frame: np.ndarray, scaled: Sequence[int]
+) -> Arrays:
+    """Return the arrays of a model that has learned nothing about its columns.
+
+    Parameters
+    ----------
+    spec, box, state, segments
+        As for `Arrays`.
+    frame
+        As for `Arrays`; its slots are written here.
+    scaled
+        The rows of the frame that bits are asked about, ascending.
+    """
+    frame[:, k.SLOT] = -1
+    frame[scaled, k.SLOT] = np.arange(len(scaled))
+    frame[:-1, k.LOWEST] = frame[:-1, k.SCALE]
+    summary = np.zeros((len(scaled), k.SUMMARY))
+    summary[:, k.COLUMN] = scaled
+    posterior = location_scale.flat(len(scaled))
+    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary)
+    k.refresh(arrays)
+    return arrays

@@ -4,13 +4,18 @@ Everything here is about accuracy. The steps and the average are those of `steps
 the information of a report, D the expected distance from the start to the best theta and C the bound of a vector, a
 batch of b reports at one theta makes the step of b reports,
 
-    theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,   T_0 = 10,
+    theta <- Proj(theta - b (3/4) (D/C) tau T_0^(alpha - 1/2) (T + T_0)^-alpha mean),   T += b tau,
 
-and its iterate has the weight b tau sqrt(T) in the average, which is the answer.
+C0 being the bound of the loss and T_0 = 4 d C/C0, and its iterate has the weight b tau sqrt(T) in the average, which
+is the answer. Where the units of a coordinate fell last at T_j, its steps have T - T_j for T.
 
-Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + T_0)^alpha / tau)), C0 being the bound of the loss:
-reports of the last part of the stream do not move the point where gradients are taken by more than a small part of D,
-so a batch is worth as much as its reports one by one.
+T_0 is that of `steps` for C = C0. Vectors that are cut to C < C0 have less noise beside the same curvature, so the
+information that is worth as much as knowing D falls by (C/C0)^2 near the best theta, and by less where all vectors are
+cut. C/C0 was chosen by measurement (`benchmarks/user_scaling.md`).
+
+Batches. With n reports so far, b = max(1, min(n/64, (C/C0) (n tau + T_0)^alpha / tau)): reports of the last part of the
+stream do not move the point where gradients are taken by more than a part of D, so a batch is worth as much as its
+reports one by one.
 
 Source: Shi et al. 2025, eq. 3.3; the clock and the batches are streamdp's.
 """
@@ -31,8 +36,6 @@ from streamdp.optim.steps import Steps
 
 _PART = 64
 _LARGEST_THETA = 1e100
-_ALPHA = 0.6  # as the default of LDP-ASGD
-_OFFSET = 10.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Asgd(Growing):
     ) -> None:
         super().__init__(np.concatenate([start, start, np.zeros(2)]), batch)
         """Theta (d,), its average (d,), T and the weight of the average."""
+        self.since = np.zeros(len(start))
+        """(d,) the T_j."""
         self._project = project
         self._d = len(start)
         self.expect(reports)
@@ -90,7 +95,8 @@ class Asgd(Growing):
             What is known of the reports.
         """
         self._reports = reports
-        self._factor, self._decay, self._offset = Steps(alpha=_ALPHA).numbers(reports.distance, reports.bound, _OFFSET)
+        short = reports.bound / reports.largest
+        self._factor, self._decay, self._offset = Steps().numbers(reports.distance, reports.bound, self._d * short)
 
     @property
     def middle(self) -> np.ndarray:
@@ -113,7 +119,7 @@ class Asgd(Growing):
         d, state = self._d, self.state.copy()
         tau = advance * self._reports.information
         state[-2] += tau
-        length = self._factor * tau * (state[-2] + self._offset) ** -self._decay
+        length = self._factor * tau * (state[-2] - self.since + self._offset) ** -self._decay
         theta = self._project(np.clip(state[:d] - length * (total / size), -_LARGEST_THETA, _LARGEST_THETA))
         weight = tau * math.sqrt(state[-2])
         state[-1] += weight
@@ -121,6 +127,20 @@ class Asgd(Growing):
         state[d:-2] += weight / state[-1] * (theta - state[d:-2])
         self.records += advance
         self.state[:] = state
+
+    @property
+    def information(self) -> float:
+        """T."""
+        return float(self.state[-2])
+
+    @property
+    def least(self) -> int:
+        """See `Walk.least`: the reports that hold the information T_0."""
+        return math.ceil(self._offset / self._reports.information)
+
+    def forget(self) -> None:
+        """Begin the average anew with the next iterate."""
+        self.state[-1] = 0.0
 
     def mapped(self, place: Callable[[np.ndarray], np.ndarray]) -> Self:
         """Return a copy in other units.

@@ -45,13 +45,14 @@ def inward(theta: np.ndarray, units: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     theta
-        (d,) for the columns as they are: the first p coefficients, the intercept, and maybe Huber's scale.
+        (d,) for the columns as they are: for each class the p coefficients and the intercept, and maybe Huber's scale.
     units
         (2, p) centres and slopes; p may be 0. The coefficient of a column with slope 0 becomes 0.
     """
-    theta, (centre, slope), p = theta.copy(), units, units.shape[1]
-    theta[p : p + 1] += theta[:p] @ centre
-    theta[:p] = np.divide(theta[:p], slope, out=np.zeros(p), where=slope > 0)
+    theta, (centre, slope) = theta.copy(), units
+    blocks = _blocks(theta, len(centre))
+    blocks[:, -1] += blocks[:, :-1] @ centre
+    blocks[:, :-1] = np.divide(blocks[:, :-1], slope, out=np.zeros_like(blocks[:, :-1]), where=slope > 0)
     return theta
 
 
@@ -65,10 +66,16 @@ def outward(theta: np.ndarray, units: np.ndarray) -> np.ndarray:
     units
         (2, p) centres and slopes.
     """
-    theta, (centre, slope), p = theta.copy(), units, units.shape[1]
-    theta[:p] *= slope
-    theta[p : p + 1] -= theta[:p] @ centre
+    theta, (centre, slope) = theta.copy(), units
+    blocks = _blocks(theta, len(centre))
+    blocks[:, :-1] *= slope
+    blocks[:, -1] -= blocks[:, :-1] @ centre
     return theta
+
+
+def _blocks(theta: np.ndarray, p: int) -> np.ndarray:
+    """A view (K, p + 1) of theta, without what is left."""
+    return theta[: len(theta) // (p + 1) * (p + 1)].reshape(-1, p + 1)
 
 
 def narrowed(units: np.ndarray, scaled: np.ndarray, hessian: np.ndarray, variance: float) -> np.ndarray | None:

@@ -20,7 +20,7 @@ Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scal
 so that no average changes its meaning when a scale does.
 """
 
-from libc.math cimport INFINITY, ceil, exp, fabs, sqrt
+from libc.math cimport INFINITY, ceil, exp, fabs, floor, sqrt
 
 cimport numpy as cnp
 
@@ -275,6 +275,39 @@ def next_question(arrays):
     model_of(arrays, &m)
     cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
     return question(&due, m.clock[REACHED])
+
+
+def ahead(arrays, double information):
+    """How many gradients come before the next bit about a column, and that column; all records have one information.
+
+    The answer depends on the number of records only, so it is the same however they are divided into calls.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`; of a model whose target is not asked about.
+    information
+        That of a bit of each record.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
+    cdef double count = max(m.clock[COUNT], floor(min(due.turn_above, due.best_above) / information) + 1)
+    return min(count - m.clock[COUNT], HUGE), due.in_turn if count * information > due.turn_above else due.best
+
+
+def rescale(arrays):
+    """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    """
+    cdef Model m
+    model_of(arrays, &m)
+    _rescale(&m)
+    settle(&m)
 
 
 def outward(arrays, theta, out):

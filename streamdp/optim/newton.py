@@ -172,6 +172,11 @@ class Newton(Growing):
         """Forget the averages; the query point stays."""
         self.state[self.curvature.parameters : self._size] = 0
 
+    @property
+    def least(self) -> int:
+        """See `Walk.least`: N_0."""
+        return math.ceil(self._noise / self.curvature.variance)
+
     def _size_after(self, records: int) -> int:
         balance = self._noise / self.curvature.variance
         first = max(32.0, 10.0 * self.curvature.parameters, 4 * math.sqrt(balance))

@@ -31,12 +31,32 @@ are better by an eighth in the limit, and worse before. With "records" all itera
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from streamdp.errors import ConfigError, check_choice
 
 CLOCKS = ("information", "records")
+EACH = 4.0
+"""T_0/d, in units of 1/C0^2."""
 _LARGEST = 1e6
+_TOLD_APART = 4.0  # the largest D for classes
+
+
+def expected_distance(d: int, scaled: bool, classes: bool) -> float:
+    """Return D, the expected distance from the first theta to the best one (see the text of the module).
+
+    Parameters
+    ----------
+    d
+        The number of parameters.
+    scaled
+        Whether the target is learned in units of its own.
+    classes
+        Whether it is a class.
+    """
+    far = math.sqrt(2 if scaled else d)
+    return min(far, _TOLD_APART) if classes else far
 
 
 @dataclass(frozen=True)
@@ -54,7 +74,7 @@ class Steps:
 
     Raises `ConfigError` for what is no number or out of range, or if there is no such clock.
 
-    >>> Steps(0.2, 0.5, "records").numbers(distance=2.0, bound=2.0, offset=24.0)
+    >>> Steps(0.2, 0.5, "records").numbers(distance=2.0, bound=2.0, d=6)
     (0.2, 0.5, 0.0)
     """
 
@@ -76,7 +96,7 @@ class Steps:
             raise ConfigError(f"alpha: expected a number from 0 to 1, got {self.alpha}")
         check_choice("clock", self.clock, CLOCKS)
 
-    def numbers(self, distance: float, bound: float, offset: float) -> tuple[float, float, float]:
+    def numbers(self, distance: float, bound: float, d: float) -> tuple[float, float, float]:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.
 
         Parameters
@@ -85,9 +105,10 @@ class Steps:
             D, the expected distance from the first theta to the best one.
         bound
             C0, the bound of a gradient.
-        offset
-            T_0, in units of 1/C0^2.
+        d
+            The number of parameters, for T_0.
         """
+        offset = EACH * d
         if self.clock == "records":
             return self.eta, self.alpha, 0.0
         return self.eta * 0.75 * distance / bound * offset ** (self.alpha - 0.5), self.alpha, offset

@@ -27,6 +27,11 @@ class Walk(ABC):
     def estimate(self) -> np.ndarray:
         """The answer (d,): a view."""
 
+    @property
+    def least(self) -> int | None:
+        """With fewer records the noise hides what they tell; None: not known."""
+        return None
+
     # -- batches -----------------------------------------------------------------------------------------------------
 
     @property

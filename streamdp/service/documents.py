@@ -9,6 +9,7 @@ from fastapi import Response
 
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
 from streamdp.service.jobs import Job
+from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import weights
 from streamdp.serving.snapshots import Model
 
@@ -49,7 +50,8 @@ def description(job: Job) -> dict[str, Any]:
         "private": achieved.private,
     }
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
-    found = {"schema": schema, "guarantee": guarantee, "statement": statement(job)}
+    doubtful = doubts(model.estimator, model.snapshot.counts)
+    found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": doubtful}
     return summary(job) | found | validation(job)
 
 

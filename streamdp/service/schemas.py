@@ -43,6 +43,7 @@ class Model(Summary):
     schema_: dict[str, Any] = Field(alias="schema")
     guarantee: Guarantee
     statement: str
+    doubts: list[str]
     validation: dict[str, Any] | None = None
 
 

@@ -177,7 +177,7 @@ def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
     """The size of the step at the last of n records, by the formula of `steps`."""
     information = np.broadcast_to(rows[:, samplers.INFORMATION], n)
     d = model._arrays.state.shape[1]
-    factor, alpha, offset = model._steps.numbers(d**0.5, model._loss.bound, 4.0 * d)
+    factor, alpha, offset = model._steps.numbers(d**0.5, model._loss.bound, d)
     return float(factor * information[-1] * (model._arrays.clock[TOTAL] + information.sum() + offset) ** -alpha)
 
 

@@ -16,12 +16,12 @@ from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Rep
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays
+from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, weighted_by_norm
 from streamdp.optim.states import finite_array
-from streamdp.optim.steps import Steps
+from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
@@ -34,7 +34,6 @@ _LARGEST_SUM = 1e120
 _MOST_COUNTED = 1e15
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
-EACH, _WIDEST = 4.0, 4.0  # T_0/d, and the largest D for classes: see `steps`
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
 
 
@@ -102,14 +101,12 @@ class LDPLearner(ValidatedModel):
         spec, box = self._describe(p)
         d = box.shape[1]
         scaling, bounds = self._scaling_of(features), self._target_bounds()
-        distance = math.sqrt(d if bounds is None or scaling == "none" else 2)
-        if self._index is not None:
-            distance = min(distance, _WIDEST)
-        numbers = self._steps.numbers(distance, self._loss.bound, EACH * d)
+        distance = expected_distance(d, bounds is not None and scaling != "none", self._index is not None)
+        numbers = self._steps.numbers(distance, self._loss.bound, d)
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
         frame = np.zeros((p + 1, k.FRAME))
-        frame[:, [k.SCALE, k.UNIT]], frame[:, k.SLOT] = 1.0, -1
+        frame[:, [k.SCALE, k.UNIT]] = 1.0
         frame[p, k.UNIT] = np.inf
         if self.intercept:
             frame[:p, k.ORIGIN], frame[:p, k.UNIT] = features.origin, features.unit
@@ -117,7 +114,6 @@ class LDPLearner(ValidatedModel):
         if scaling == "private":
             scaled = [*np.flatnonzero(features.numeric).tolist(), *([] if bounds is None else [p])]
             frame[:p, k.SCALE][features.numeric] = _WIDE
-            frame[scaled, k.SLOT] = np.arange(len(scaled))
         if bounds is not None:
             low, high = bounds
             frame[p, k.ORIGIN], frame[p, k.UNIT] = (low + high) / 2, (high - low) / 2
@@ -126,13 +122,8 @@ class LDPLearner(ValidatedModel):
         if scaling != "none":
             for j, (centre, spread) in features.typical.items():
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
-        frame[:p, k.LOWEST] = frame[:p, k.SCALE]
-        summary = np.zeros((len(scaled), k.SUMMARY))
-        summary[:, k.COLUMN] = scaled
-        clock = np.zeros(k.CLOCK)
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
-        self._arrays = Arrays(spec, box, state, segments, clock, frame, location_scale.flat(len(scaled)), summary)
-        k.refresh(self._arrays)
+        self._arrays = begin(spec, box, state, segments, frame, scaled)
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
@@ -292,14 +283,15 @@ class LDPLearner(ValidatedModel):
 
     @property
     def least_records(self) -> int | None:
-        """About how many records in all hold the information T_0 of `steps`; None before a gradient, or if they do.
+        """About how many records in all hold the information T_0 of `steps`; None before the first one.
 
         With less a model knows so little that it is close to a constant.
         """
-        if self._features is None or not (total := float(self._arrays.clock[k.TOTAL])):
+        if self._features is None or not self.n_seen or self.clock == "records":
             return None
-        offset = float(self._arrays.spec[loops.OFFSET])
-        return math.ceil(self.n_seen * offset / total) if total < offset else None
+        total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked
+        each = total / gradients if total else float(self._default_rows[0, samplers.INFORMATION])
+        return self.n_asked + math.ceil(float(self._arrays.spec[loops.OFFSET]) / each)
 
     @property
     def theta(self) -> np.ndarray:

@@ -4,10 +4,10 @@ For each batch of users the learner shows a point; a user averages the gradients
 question about the average (`local_mean`: coarse, then fine); from the batch's mean the learner makes one step.
 
 method="asgd" makes the steps of averaged SGD that know the noise (`optim.asgd`): no horizon, no domain and no plan. All
-users answer the fine question around zero, but the first ones if the target has bounds: they answer one bit about it
-(`asked_target`). Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of (epsilon, delta) is spent
-by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily, Sun 2023,
-Algorithm 5, on Algorithms 1 to 3.
+users answer the fine question around zero, but some of them if the target or columns have bounds: they answer one bit
+about these (`asked_units`). Gradients have the weight min(1, sqrt2/|x|), as in LDP-ASGD, and a budget of (epsilon,
+delta) is spent by PrivUnit at epsilon if that has less noise. method="ac-sa" makes the accelerated steps of Bassily,
+Sun 2023, Algorithm 5, on Algorithms 1 to 3.
 
 Neighbours: all records of one report replaced by any others.
 
@@ -118,10 +118,13 @@ _PARAMETERS = {
     "ledger": "A `Ledger` that caps what each subject spends, one budget for each report; None: no cap.",
     "target": TARGET.format("""of the centre and spread that `scaling` gives"""),
     "scaling": """
-        "private": the centre and the spread of the target are learned from one bit of each of the first users, who send
-        no gradient (see `asked_target`); "declared": the middle and half the width of its bounds; "none"; None:
-        "private" for a target with bounds, an intercept and no domain, `smoothness` or `strong_convexity`, with
-        method="asgd"; with "ac-sa" "declared".""",
+        "private": columns and targets with declared bounds are centred and scaled by what some users answer in place of
+        a gradient (see `asked_units`); "declared": the target by the middle and half the width of its bounds, columns
+        not; "none"; None: "private" if there are bounds, an intercept and no domain, `smoothness` or
+        `strong_convexity`, with method="asgd"; with "ac-sa" "declared".""",
+    "features": SHARED["features"]
+    + """ Or bounds (low, high), a list of categories or {"bounds": (low, high), "typical": (centre, spread)} by
+        feature: then records come raw, and weights are in original units.""",
 }
 _LOSS = """
     A name or a `Loss`: {}.
@@ -200,5 +203,6 @@ class UserLevelLDPClassifier(UserLearner, LinearClassifier):
         strong_convexity: float = 0.0,
         classes: Sequence[Hashable] | None = None,
         method: str = "auto",
+        scaling: str | None = None,
     ) -> None:
         self._construct(locals())

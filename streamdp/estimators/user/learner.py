@@ -13,15 +13,16 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.bounded import PLANNED_ONLY
-from streamdp.estimators.user.asked_target import AskedTarget
+from streamdp.estimators.user.asked_units import AskedUnits
 from streamdp.estimators.user.collected_users import CollectedUsers
 from streamdp.estimators.user.open_users import Users
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, averages
-from streamdp.estimators.user.target_units import place_targets
+from streamdp.estimators.user.target_units import place_columns, place_targets
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import weighted_by_norm
 from streamdp.optim.states import finite_array
+from streamdp.optim.steps import expected_distance
 from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
@@ -34,7 +35,7 @@ _LARGEST_REPORT = 1e75
 _CELLS = 2**22  # the largest size of an array with one row for each user who answers
 
 
-class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
+class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
     """Reporting and learning."""
 
     trust = (
@@ -49,7 +50,8 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
     )
     _unit: ClassVar[Unit] = REPORT
     _counts = ("n_seen", "n_refused", "n_users")
-    _formats = (1, 2)
+    _formats = (1, 2, 3)
+    scales_columns = True
 
     centre: str
     _methods = ("asgd", "ac-sa")
@@ -93,7 +95,7 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
 
         start = self._project(self._loss.start(self._d))
         reach = math.inf if isinstance(self._domain, RealSpace) else self._reach(start)
-        far = math.sqrt(self._d if self._bounds is None else 2)  # see `optim.steps`
+        far = expected_distance(self._d, self._bounds is not None, self._index is not None)
         fine = self._mean_of(1).fine
         information = float(fine.rows(self._d)[0, INFORMATION])
         return Reports(information, fine.bound, self._loss.bound, min(far, reach))
@@ -122,7 +124,7 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
 
     def _begin_in(self, bounds: tuple[float, float] | None) -> None:
         super()._begin_in(bounds)
-        self._stays, self._predictor = bounds is None, None
+        self._stays, self._predictor = bounds is None and self._columns is None, None
         if isinstance(walk := getattr(self, "_walk", None), Asgd):
             walk.expect(self._reports())
 
@@ -153,11 +155,12 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
             while done < len(users):
                 turn = users[done : done + self._turn]
                 X, y, sizes = self._people.records(turn)
-                if (search := self._asking) is not None:
+                if (asked := self._question()) is not None:
                     self.n_users += 1
-                    self._ask(search, y)
+                    self._ask(asked, X, y)
                 else:
                     place_targets(y, self._units)
+                    place_columns(X, self._column_units)
                     self._answer(averages(self._spec, self._loss, self._middle, X, y, sizes))
                 done += len(turn)
         finally:
@@ -166,11 +169,9 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
     @property
     def _turn(self) -> int:
         """How many users may answer at once: as many as get the same question, within the limit of memory."""
-        if self._asking is not None:
-            return 1
         mean = self._mean
         left = (mean.coarse if self._answered < mean.coarse else mean.users) - self._answered
-        return min(left, max(1, _CELLS // max(mean.padded, mean.intervals)))
+        return min(left, max(1, self._gradients_ahead), max(1, _CELLS // max(mean.padded, mean.intervals)))
 
     def _answer(self, vectors: np.ndarray) -> None:
         """Let users with these averages (n, d) answer, at most `_turn` of them."""
@@ -188,6 +189,8 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
         """Count reports that were added to the tallies; after the last one go on to the next question or batch."""
         mean = self._mean
         self.n_users += reports
+        if self._columns is not None:
+            self._columns.count(reports)
         answered = self._answered + reports
         if answered < mean.users:
             if answered == mean.coarse:
@@ -197,6 +200,14 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
             average = self._centre + self._total / (mean.users - mean.coarse)
             self._begin_batch()
             self._move(average, 1, mean.users)
+            self._scale_columns()
+            self._middle = self._walk.middle
+
+    @property
+    def least_records(self) -> int | None:
+        """Reports that `BoundedModel.least_records` counts, with those that were a bit about target or columns."""
+        least = super().least_records
+        return None if least is None else self.n_asked + least
 
     @property
     def batch(self) -> tuple[int, int, int]:
@@ -216,7 +227,6 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
         mean = self._mean
         rng = self._rng if isinstance(self._rng, SeededEntropy) else Entropy()
         coordinate = self._answered % mean.padded if self._answered < mean.coarse else None
-        search = self._asking
         return UserRandomizer(
             self._middle.copy(),
             float(self._spec[ENVELOPE]),
@@ -230,7 +240,8 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
             int(self.items_per_user),
             rng,
             self._units,
-            None if search is None else search.question(),
+            self._question(),
+            self._column_units,
         )
 
     def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
@@ -251,9 +262,13 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
         self._need_features("absorb")
         self._need_no_account("absorb")
         with self._rng.lock:
-            coarse, search = self._answered < self._mean.coarse, self._asking
-            stale = tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse
-            if stale or (report.question is None) != (search is None):
+            coarse, asked = self._answered < self._mean.coarse, report.question
+            if asked is not None and asked.column >= 0:  # of any batch: a bit has no units
+                stale = self._asking_target
+            else:
+                stale = tuple(report.batch) != self.batch or (report.coordinate is not None) != coarse
+                stale = stale or (asked is not None) != self._asking_target
+            if stale:
                 raise SchemaError("report: it answers a question that is no longer open")
             if not self._answers(report):
                 raise SchemaError("report: it is no answer to the open question")
@@ -263,9 +278,9 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
             self._count(report.budget)
             self._tainted |= not report.private
             self.n_seen += 1
-            if search is not None and report.question is not None:
+            if asked is not None:
                 self.n_users += 1
-                search.take(report.question, bool(report.answer[0]), self._chance)
+                self._take_bit(asked, bool(report.answer[0]))
                 return
             if coarse:
                 self._votes[report.coordinate] += floats("report", report.answer).astype(np.int64)
@@ -276,8 +291,9 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
     def _answers(self, report: UserReport) -> bool:
         """Whether the report has the form of an answer to the open question."""
         mean, answer, coordinate = self._mean, floats("report", report.answer), report.coordinate
-        if report.question is not None:
-            return report.question.low < report.question.high and answer.shape == (1,) and answer[0] in (0.0, 1.0)
+        if (asked := report.question) is not None:
+            known = asked.column < 0 or (self._columns is not None and self._columns.asks(asked))
+            return known and asked.low < asked.high and answer.shape == (1,) and answer[0] in (0.0, 1.0)
         if coordinate is None:
             return answer.shape == (self._d,) and bool(np.all(np.abs(answer) <= _LARGEST_REPORT))
         named = answer.shape == (mean.intervals,) and bool(np.isin(answer, (0, 1)).all())
@@ -285,6 +301,12 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
         return named and known and answer.sum() == mean.response.picks
 
     # -- state -------------------------------------------------------------------------------------------------------
+
+    def _brought_up(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Jobs declared the names of encoded columns before format 3; theta is for the same columns."""
+        if state.get("format") not in self._formats[:-1]:
+            return state
+        return {name: value for name, value in state.items() if name != "units"}
 
     def _older_method(self, state: Mapping[str, Any]) -> str | None:
         planned = "plan" in state and not str(state["plan"]).startswith("('asgd'")
@@ -308,19 +330,22 @@ class UserLearner(CollectedUsers, AskedTarget, BatchedModel):
 
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         take_over_steps, bounds = super()._read(state), self._read_bounds(state)
-        search = self._read_search(state, bounds)
+        search, columns = self._read_search(state, bounds), self._read_columns(state)
         epoch, phase, step = (int(number) for number in state["place"])
         mean = self._mean_of(self._walk.batch_at((epoch, phase, step)))
         votes = finite_array(state, "votes", _votes_shape(mean))
         centre, total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
+        if state["format"] < 3:  # of steps with T_0 = 10, whose batches were longer for d < 3
+            answered = min(answered, mean.users - 1)
         if window_at < 0 or not 0 <= answered < mean.users:
             raise ConfigError("state: its counts are out of range")
 
         def take_over() -> None:
             self._begin_in(bounds)
-            self._search = search
+            self._search, self._columns = search, columns
             take_over_steps()
+            self._follow_scales()
             self._answered, self._people.at = answered, window_at % self._people.window
             self._votes, self._centre, self._total = votes.astype(np.int64), centre, total
 

@@ -1,7 +1,7 @@
 """The user's half of user-level learning: what a device needs that holds all records of one user, and what it sends.
 
 Only one `UserReport` on all records leaves the device; it protects them together, with its budget, against everyone,
-the learner included (the arguments are in `local_mean` and `asked_target`).
+the learner included (the arguments are in `local_mean` and `asked_units`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.user.target_units import Bounds, Units, place_targets
+from streamdp.estimators.user.target_units import Bounds, Units, place_columns, place_targets
 from streamdp.optim.losses import Loss
 from streamdp.optim.target_search import Question
 from streamdp.optim.user_averages import average_gradients
@@ -66,20 +66,22 @@ def averages(
     return average_gradients(spec, loss, point, X, y, np.cumsum([0, *sizes]), np.arange(len(sizes)))
 
 
-def is_within(question: Question, y: np.ndarray, bounds: Bounds) -> bool:
-    """Return the true answer of a user: whether the target of one of its records, in turn, is in the interval.
+def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds | None) -> bool:
+    """Return the true answer of a user: whether a value of one of its records, in turn, is in the interval.
 
     Parameters
     ----------
     question
-        The interval, and the number that chooses the record.
-    y
-        (k,) the targets.
+        The interval, the column, and the number that chooses the record.
+    X, y
+        (k, p) features and (k,) targets.
     bounds
-        To which targets are clipped.
+        To which targets are clipped; None: to none.
     """
-    low, high = bounds
-    value = min(max(float(y[question.turn % len(y)]), low), high)
+    record = question.turn % len(y)
+    value = float(y[record] if question.column < 0 else X[record, question.column])
+    if question.column < 0 and bounds is not None:
+        value = min(max(value, bounds[0]), bounds[1])
     return question.low <= value < question.high
 
 
@@ -102,7 +104,7 @@ class UserReport:
     ----------
     answer
         To the coarse question: (t,), 1 for each interval of the coordinate that is named, else 0. To the fine question:
-        a noisy offset (d,) from the centre. To the question about the target: (1,), 1 for yes, else 0.
+        a noisy offset (d,) from the centre. To a question about the target or a column: (1,), 1 for yes, else 0.
     coordinate
         The coordinate of the coarse question; None for the fine question.
     batch
@@ -112,7 +114,7 @@ class UserReport:
     private
         False if the report was made with a seed.
     question
-        What was asked about the target; None: a gradient was asked for.
+        What was asked about the target or a column; None: a gradient was asked for.
     """
 
     answer: np.ndarray
@@ -153,8 +155,11 @@ class UserRandomizer:
         The bounds of the target, and the units in which the gradient is taken; it may come from an untrusted source.
         None: the target is taken as it is.
     question
-        What is asked about the target in place of a gradient; it may come from an untrusted source. None: a gradient is
-        asked for.
+        What is asked about the target or a column in place of a gradient; it may come from an untrusted source. None: a
+        gradient is asked for.
+    columns
+        (2, p) centres and slopes: the gradient is taken at (x - centre) * slope; it may come from an untrusted source.
+        None: columns are taken as they are.
 
     Raises `ConfigError` for parameters that do not fit one another or give less noise than the loss needs.
     """
@@ -172,6 +177,7 @@ class UserRandomizer:
     rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
     target: Units | None = None
     question: Question | None = None
+    columns: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name in ("point", "centre"):
@@ -188,11 +194,7 @@ class UserRandomizer:
             if len(self.target) != 4 or not (math.isfinite(centre) and 0 < scale < math.inf):
                 raise ConfigError("target: expected a finite centre and a positive, finite scale")
             object.__setattr__(self, "target", Units(low, high, float(centre), float(scale)))
-        if self.question is not None:
-            if self.target is None or self.coordinate is not None:
-                raise ConfigError("question: only a target with bounds can be asked about, and nothing else with it")
-            low, high, turn = self.question
-            object.__setattr__(self, "question", Question(float(low), float(high), int(turn)))
+        self._check_question_and_columns()
         self.loss.check_theta(self.point, self._columns)
         if not 1 <= self.items <= MOST_ITEMS or not 0 <= self.envelope < np.inf:
             raise ConfigError(f"expected items from 1 to {MOST_ITEMS} and a finite envelope of at least 0")
@@ -203,6 +205,20 @@ class UserRandomizer:
             raise ConfigError(
                 f"coordinate: expected from 0 to {self.mean.padded - 1}, if there is a coarse question, else None"
             )
+
+    def _check_question_and_columns(self) -> None:
+        if self.question is not None:
+            low, high, turn, column = self.question
+            known = self.target is not None if column == -1 else 0 <= column < len(self.features)
+            if not known or self.coordinate is not None:
+                raise ConfigError("question: expected one about a target with bounds or a column, and nothing with it")
+            object.__setattr__(self, "question", Question(float(low), float(high), int(turn), int(column)))
+        if self.columns is not None:
+            columns = np.array(self.columns, dtype=float)
+            if columns.shape != (2, len(self.features)) or not (np.isfinite(columns).all() and columns[1].min() > 0):
+                raise ConfigError("columns: expected a finite centre and a positive, finite slope for each column")
+            columns.flags.writeable = False
+            object.__setattr__(self, "columns", columns)
 
     @property
     def _columns(self) -> int:
@@ -238,12 +254,13 @@ class UserRandomizer:
         if y.shape != (len(X),) or not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise SchemaError("records: expected finite numbers, got NaN or an infinity")
         self.loss.check_targets(y, max(2, len(self.point) // self._columns))
-        if self.question is not None and self.target is not None:
-            truth_of_bit = is_within(self.question, y, self.target[:2])
+        if self.question is not None:
+            truth_of_bit = is_within(self.question, X, y, None if self.target is None else self.target[:2])
             bit = respond(truth_of_bit, chance_of_truth(self.mean.budget), self.rng)
             answer = np.array([float(bit)])
             return UserReport(answer, None, self.batch, self.mean.budget, self.rng.private, self.question)
         place_targets(y, self.target)
+        place_columns(X, self.columns)
         vectors = averages(self.spec, self.loss, self.point, X, y, [len(X)])
         if self.coordinate is None:
             answer = self.mean.answer_fine(vectors, self.centre, self.rng)[0]

@@ -1,7 +1,7 @@
 """Targets in units of their declared bounds: for learners that begin at 0 with steps for a target of spread 1.
 
 With the bounds (low, high), theta is learned for (y - centre) / scale, and y is clipped to the bounds. Centre and scale
-are (low + high) / 2 and (high - low) / 2, which are public, or were learned privately before (`asked_target`). So no
+are (low + high) / 2 and (high - low) / 2, which are public, or were learned privately before (`asked_units`). So no
 argument about gradients changes, because their bounds hold for every y. What is shown is in original units.
 
 Targets stay as they are if a parameter is in the units of theta: a domain, a smoothness or a strong convexity. A state
@@ -76,6 +76,21 @@ def place_targets(y: np.ndarray, units: Units | None) -> None:
         y /= units.scale
 
 
+def place_columns(X: np.ndarray, units: np.ndarray | None) -> None:
+    """Write columns in their units, in place.
+
+    Parameters
+    ----------
+    X
+        (n, p) features.
+    units
+        (2, p) centres and slopes; None: nothing is done.
+    """
+    if units is not None:
+        X -= units[0]
+        X *= units[1]
+
+
 class TargetUnits(BoundedModel):
     """The bounds of the targets and the units in which they are learned; they are in the state."""
 
@@ -89,8 +104,13 @@ class TargetUnits(BoundedModel):
 
     def _usual_bounds(self) -> Bounds | None:
         """Those of a new model."""
+        return self._target_bounds() if self._may_scale else None
+
+    @property
+    def _may_scale(self) -> bool:
+        """Whether no parameter of a new model is in the units of theta."""
         given = self.scaling == "none" or any(getattr(self, name) != usual for name, usual in _OF_THETA.items())
-        return None if given or not self.intercept else self._target_bounds()
+        return bool(self.intercept) and not given
 
     def _begin_in(self, bounds: Bounds | None) -> None:
         """Learn in units of these bounds, in an estimator that has learned nothing."""

@@ -32,7 +32,7 @@ def test_a_batch_makes_the_step_of_its_reports_and_the_average_forgets_the_start
     for batch, mean in ((1, [0.2, 0.0]), (7, [-0.1, 0.4]), (50, [0.3, 0.1])):
         tau = 0.02 * batch
         clock += tau
-        theta = theta - 0.75 * 2.0 / 0.5 * tau * 10**0.1 * (clock + 10) ** -0.6 * np.array(mean)
+        theta = theta - 0.75 * 2.0 / 0.5 * tau * 2**0.1 * (clock + 2) ** -0.6 * np.array(mean)
         weights += tau * math.sqrt(clock)
         average = average + tau * math.sqrt(clock) / weights * (theta - average)
         learner.move(np.array(mean) * batch, batch, batch)
@@ -57,7 +57,7 @@ def test_batches_are_single_reports_first_and_always_a_small_part_of_the_stream(
         longest = max(longest, float(np.linalg.norm(learner.middle - start)))
         assert following == (learner.batch, 1)
         batches += 1
-    assert longest < 0.3 * 2.0  # a small part of the distance
+    assert longest < 0.45 * 2.0  # a part of the distance, even without noise
     assert batches < 20_000
 
 

@@ -16,7 +16,7 @@ from streamdp.optim.steps import Steps
 @pytest.mark.parametrize(("total", "offset"), [(20.0, 10.0), (2000.0, 10.0), (200.0, 400.0)])
 def test_the_variance_is_that_of_the_process(total: float, offset: float) -> None:
     """Against 2,000 paths of 2,000 Euler steps: the error of a variance is 3 %, and the limit five times that."""
-    rng, steps = np.random.default_rng(1), Steps().numbers(1.0, 1.0, offset)
+    rng, steps = np.random.default_rng(1), Steps().numbers(1.0, 1.0, offset / 4)
     factor, alpha, _ = steps
     edges = total * np.linspace(0, 1, 2001) ** 2
     theta, mean, weight = np.zeros(2000), np.zeros(2000), 0.0

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamdp import L2Ball, LDPASGDClassifier, LDPASGDRegressor, PanPrivateClassifier, UserLevelLDPRegressor
+from streamdp import (
+    L2Ball,
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
+)
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import Weight, unsettled, weights
 from streamdp.store.snapshot import Counts
@@ -52,10 +59,35 @@ def test_noise_that_hides_many_columns_is_told() -> None:
     model.learn_arrays(X, y)
     assert model.least_records == pytest.approx(93_570, rel=0.01)
     assert any("takes at least about 94,000 records" in doubt for doubt in doubts(model, Counts(30_000, 0, 0)))
+    user = UserLevelLDPClassifier(features=names, budget="eps=1", items_per_user=2, seed=1)
+    user.learn_arrays(X[:3000], y[:3000], subjects=[i // 2 for i in range(3000)])
+    assert user.least_records == pytest.approx(93_570 / 2, rel=0.01)  # averages are cut to half the bound
+    assert any("1,500 reports are too few" in doubt for doubt in doubts(user, Counts(3000, 0, 0)))
     few = LDPASGDClassifier(features=names[:5], budget="eps=1", seed=1)
     few.learn_arrays(X[:3000, :5], y[:3000])
-    assert few.least_records is None
-    assert not any("close to a constant" in doubt for doubt in doubts(few, Counts(3000, 0, 0)))
+    assert few.least_records == pytest.approx(852, rel=0.01)
+    assert not any("constant" in doubt for doubt in doubts(few, Counts(3000, 0, 0)))
+    few = few.clone()
+    few.learn_arrays(X[:1500, :5], y[:1500])
+    assert any("from about 2,600 records on that is likely" in doubt for doubt in doubts(few, Counts(1500, 0, 0)))
+
+
+def test_records_that_all_answered_about_scale_are_too_few() -> None:
+    model = LDPASGDRegressor(features={"a": (0, 1)}, target=(0, 9), budget="eps=1", seed=1)
+    model.learn_arrays(np.zeros((100, 1)), np.ones(100))
+    assert model.n_asked == 100
+    assert "100 records are too few" in doubts(model, Counts(100, 0, 0))[0]
+
+
+def test_batches_whose_noise_hides_the_columns_are_told() -> None:
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(60_000, 20)), rng.integers(0, 2, 60_000).astype(float)
+    model = PanPrivateClassifier(features=[f"x{j}" for j in range(20)], budget="eps=1,delta=1e-6", seed=1)
+    assert model.least_records is None
+    for begin, end, told in ((0, 2000, "too few"), (2000, 60_000, None)):
+        model.learn_arrays(X[begin:end], y[begin:end])
+        found = [doubt for doubt in doubts(model, Counts(end, 0, 0)) if "constant" in doubt]
+        assert told is None if not found else told in found[0]
 
 
 def test_weights_without_an_interval_say_how_many_records_settle_them() -> None:

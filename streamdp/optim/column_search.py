@@ -1,0 +1,193 @@
+"""The centres and the scales of columns, from noisy bits between gradients that are taken in batches.
+
+Bits, posteriors, schedule and rules are those of LDP-SGD (`frame`). Here all reports have the same budget, a batch of
+gradients has one theta and one unit of each column, and theta is kept by a walk. So columns are scaled anew between
+batches only, and the walk carries its numbers along.
+
+Everything here follows from noisy bits and public numbers. It is about accuracy only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdp.errors import ConfigError
+from streamdp.optim import frame as k
+from streamdp.optim import location_scale as ls
+from streamdp.optim import loops
+from streamdp.optim.arrays import LARGEST_POSTERIOR, begin
+from streamdp.optim.column_units import START
+from streamdp.optim.states import finite_array
+from streamdp.optim.target_search import Question
+
+_FIRST, _GROWTH = 32, 1.2
+
+
+class ColumnSearch:
+    """What is known, the next question, and the units of the columns.
+
+    Parameters
+    ----------
+    scaled
+        (p,) which columns have values in [-1, 1] and are scaled; at least one.
+    typical
+        The declared centres and spreads to begin with, by column.
+    keep
+        The probability that a bit is the true one.
+    """
+
+    def __init__(self, scaled: np.ndarray, typical: Mapping[int, tuple[float, float]], keep: float) -> None:
+        p = len(scaled)
+        spec, frame = np.zeros(loops.SPEC), np.zeros((p + 1, k.FRAME))
+        spec[loops.INTERCEPT] = True
+        frame[:, [k.SCALE, k.UNIT]] = 1.0
+        frame[:p, k.SCALE][scaled] = START
+        for j, place in typical.items():
+            frame[j, [k.CENTRE, k.SCALE]] = place
+        theta = np.zeros((2, p + 1))
+        self._arrays = begin(spec, theta, theta.copy(), np.zeros((0, p + 2)), frame, np.flatnonzero(scaled).tolist())
+        self._keep, self._information = keep, (2 * keep - 1) ** 2
+        self._due = float(_FIRST)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Keep `frame` from scaling columns within a batch."""
+        self._arrays.clock[k.NEXT] = np.inf
+
+    @property
+    def asked(self) -> int:
+        """The number of bits."""
+        return int(self._arrays.clock[k.BITS])
+
+    @property
+    def units(self) -> np.ndarray:
+        """(2, p) centres and slopes: x is learned as (x - centre) * slope."""
+        frame = self._arrays.frame[:-1]
+        return np.stack([frame[:, k.CENTRE], 1 / frame[:, k.SCALE]])
+
+    @property
+    def shrunk(self) -> np.ndarray:
+        """(p,) the information of the gradients when the scale of a column fell last."""
+        since: np.ndarray = self._arrays.frame[:-1, k.SHRUNK].copy()
+        return since
+
+    @property
+    def wait(self) -> int:
+        """How many reports are gradients before the next bit."""
+        return int(min(k.ahead(self._arrays, self._information)[0], 2.0**60))
+
+    def question(self) -> Question:
+        """Return the next question."""
+        column = k.ahead(self._arrays, self._information)[1]
+        low, high = self._arrays.summary[int(self._arrays.frame[column, k.SLOT]), [ls.LOW, ls.HIGH]].tolist()
+        return Question(low, high, self.asked // len(self._arrays.summary), column)
+
+    def asks(self, question: Question) -> bool:
+        """Whether a question is about a column that is scaled.
+
+        Parameters
+        ----------
+        question
+            It may come from an untrusted source.
+        """
+        column, frame = question.column, self._arrays.frame
+        return isinstance(column, int) and 0 <= column < len(frame) - 1 and bool(frame[column, k.SLOT] >= 0)
+
+    def take(self, question: Question, yes: bool) -> None:
+        """Take in one noisy bit.
+
+        Parameters
+        ----------
+        question
+            What was asked, now or before.
+        yes
+            The noisy answer.
+        """
+        k.take_bit(self._arrays, question.column, question.low, question.high, yes, self._keep)
+        self.count(0)
+
+    def count(self, gradients: int) -> None:
+        """Count reports that were gradients.
+
+        Parameters
+        ----------
+        gradients
+            How many.
+        """
+        clock = self._arrays.clock
+        clock[k.COUNT] += gradients
+        clock[k.REACHED] = clock[k.COUNT] * self._information
+
+    def rescale(self, information: float) -> bool:
+        """Scale columns anew, between two batches, if it is time; return whether a scale has fallen threefold.
+
+        Parameters
+        ----------
+        information
+            That of all gradients so far.
+        """
+        clock = self._arrays.clock
+        if clock[k.COUNT] < self._due:
+            return False
+        clock[[k.TOTAL, k.WEIGHT]] = information, 1.0
+        k.rescale(self._arrays)
+        self._due = math.ceil(clock[k.COUNT] * _GROWTH)
+        return bool(clock[k.WEIGHT] == 0)
+
+    def merge(self, parts: Sequence[Self]) -> None:
+        """Take over what searches of disjoint records know, and the units of the one with the most gradients.
+
+        Parameters
+        ----------
+        parts
+            At least one, about the same columns.
+        """
+        theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
+        best = max(theirs, key=lambda arrays: float(arrays.clock[k.TOTAL]))
+        self._arrays.frame[:] = best.frame
+        self._arrays.clock[:] = sum(arrays.clock for arrays in theirs)
+        self._arrays.posterior[:] = sum(arrays.posterior for arrays in theirs)  # of disjoint records
+        self._hold()
+        k.refresh(self._arrays)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def learned(self) -> dict[str, Any]:
+        """The state as new arrays."""
+        arrays, progress = self._arrays, self._arrays.clock.copy()
+        progress[k.NEXT] = self._due
+        return {
+            "scales": arrays.frame[:, : k.LEARNED].copy(),
+            "progress": progress,
+            "bits": arrays.posterior.reshape(len(arrays.posterior), -1).copy(),
+        }
+
+    def read(self, state: Mapping[str, Any]) -> None:
+        """Take over what `learned` returned.
+
+        Parameters
+        ----------
+        state
+            The entries of `learned`.
+
+        Raises `ConfigError` for numbers out of range.
+        """
+        arrays = self._arrays
+        scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
+        progress = finite_array(state, "progress", arrays.clock.shape)
+        bits = finite_array(state, "bits", (len(arrays.posterior), arrays.posterior[0].size))
+        if (
+            min(scales[:, 2:].min(), progress.min()) < 0
+            or scales[:, 1].min() < 1e-60
+            or np.abs(bits).max() > LARGEST_POSTERIOR
+        ):
+            raise ConfigError("state: its scales of columns are out of range")
+        arrays.frame[:, : k.LEARNED], arrays.clock[:] = scales, progress
+        arrays.posterior[:] = bits.reshape(arrays.posterior.shape)
+        self._due = float(progress[k.NEXT])
+        self._hold()
+        k.refresh(arrays)

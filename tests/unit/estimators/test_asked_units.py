@@ -1,0 +1,301 @@
+"""User-level models that learn the units of target and columns from some users: devices, states, merging, statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.errors import ConfigError, SchemaError
+from streamdp.estimators.user.randomizer import is_within
+from streamdp.optim.target_search import Question
+
+WIDE = (-90_000.0, 110_000.0)
+
+
+def made(**options: Any) -> Any:
+    given = {"seed": 3, "target": WIDE, "budget": "eps=4,delta=1e-6", "items_per_user": 2} | options
+    return UserLevelLDPRegressor(features=["a", "b"], **given)
+
+
+def data(n: int, seed: int = 4) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Two records a user; a spread of 700 around 1,000."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, 1000 + X @ [900.0, -700.0] + rng.normal(0, 200, n), [i // 2 for i in range(n)]
+
+
+def learned(users: int, seed: int = 4, **options: Any) -> Any:
+    model = made(**options)
+    X, y, people = data(2 * users, seed)
+    model.learn_arrays(X, y, subjects=people)
+    return model
+
+
+def test_bounds_a_hundred_times_too_wide_do_no_harm() -> None:
+    X, y, _ = data(4000, 5)
+    constant = np.mean(np.abs(y - np.median(y)))
+    for seed in range(3):
+        model, declared = learned(4000, seed=seed), learned(4000, seed=seed, scaling="declared")
+        assert 130 <= model.n_asked < 600
+        assert declared.n_asked == 0
+        error, other = (np.mean(np.abs(y - each.predict_arrays(X))) for each in (model, declared))
+        assert error < 0.6 * constant
+        assert error < 0.75 * other
+
+
+def test_before_any_gradient_the_estimate_is_the_centre_that_is_known() -> None:
+    model = learned(60)
+    assert model.n_asked == model.n_users == 60
+    np.testing.assert_array_equal(model.theta[:2], 0)
+    assert abs(model.theta[2]) < 10_000  # a tenth of the bounds
+
+
+def test_devices_report_what_the_learner_would_ask() -> None:
+    X, y, people = data(700)
+    inside, outside = made(), made()
+    inside.learn_arrays(X, y, subjects=people)
+    for i in range(0, 700, 2):
+        half = outside.randomizer
+        report = half([({"a": a, "b": b}, t) for (a, b), t in zip(X[i : i + 2], y[i : i + 2], strict=True)])
+        assert (report.question is not None) == (half.question is not None) == (outside._search.open)
+        outside.absorb(report)
+    assert inside.n_users == outside.n_users == 350 > inside.n_asked == outside.n_asked > 130
+    np.testing.assert_array_equal(inside.theta, outside.theta)
+
+
+def test_an_answer_to_another_question_is_refused() -> None:
+    records = [({"a": 0.1, "b": 0.2}, 900.0)]
+    asking, learning = made(), learned(600)
+    assert asking._asking_target is not learning._asking_target
+    bit, gradient = asking.randomizer(records), learning.randomizer(records)
+    for model, report in ((asking, gradient), (learning, bit)):
+        counts = model.n_users, model.n_asked
+        with pytest.raises(SchemaError, match="no longer open"):
+            model.absorb(report)
+        assert (model.n_users, model.n_asked) == counts
+    for broken in (np.array([0.5]), np.array([1.0, 0.0]), np.zeros((1, 1))):
+        with pytest.raises(SchemaError, match="no answer"):
+            asking.absorb(type(bit)(broken, None, bit.batch, bit.budget, question=bit.question))
+    half = asking.randomizer
+    fields = {name: getattr(half, name) for name in half.__dataclass_fields__}
+    with pytest.raises(ConfigError, match="question"):
+        type(half)(**fields | {"target": None})
+
+
+def test_the_record_that_answers_is_chosen_in_turn() -> None:
+    X, y = np.array([[0.1, 0.5], [0.2, 0.6], [0.3, 0.7]]), np.array([1.0, 5.0, 9.0])
+    assert [is_within(Question(4, 6, turn), X, y, (0, 10)) for turn in range(4)] == [False, True, False, False]
+    assert is_within(Question(6, 9, 2), X, y, (0, 8))  # clipped
+    found = [is_within(Question(0.15, 0.25, turn, 0), X, y, None) for turn in range(4)]
+    assert found == [False, True, False, False]
+    assert is_within(Question(0.65, np.inf, 2, 1), X, y, None)
+
+
+@pytest.mark.parametrize("users", [40, 400])
+def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
+    model, other = learned(users), made()
+    state = model.state_dict()
+    other.load_state_dict(state)
+    X, y, people = data(800, 9)
+    for each in (model, other):
+        each._rng = type(model._rng)(11)
+        each.learn_arrays(X, y, subjects=people)
+    assert other.n_asked == model.n_asked
+    np.testing.assert_array_equal(other.theta, model.theta)
+
+
+def test_a_state_from_before_goes_on_in_the_units_of_the_bounds() -> None:
+    old = learned(300, scaling="declared")
+    state = old.state_dict() | {"format": 1}
+    assert "search" not in state
+    new = made()
+    new.load_state_dict(state)
+    assert new.n_asked == 0
+    X, y, people = data(800, 9)
+    for each in (old, new):
+        each._rng = type(old._rng)(11)
+        each.learn_arrays(X, y, subjects=people)
+    np.testing.assert_array_equal(new.theta, old.theta)
+
+
+def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
+    parts = [learned(1500, seed=seed) for seed in (5, 6)] + [learned(50, seed=7)]
+    assert parts[0]._units != parts[1]._units
+    merged = parts[2].merged(*parts[:2])
+    weights = np.array([part._walk.state[-2] for part in parts])
+    expected = weights @ [part.theta for part in parts] / weights.sum()
+    np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
+    assert merged._units in [part._units for part in parts[:2]]
+    with pytest.raises(ConfigError, match="scaling of target and columns"):
+        parts[0].merged(learned(50, scaling="declared"))
+
+
+def test_the_statement_says_what_the_asked_users_paid_for() -> None:
+    model = learned(600)
+    said = f"of the reports, {model.n_asked:,} spent their budget on one bit about the centre and the spread"
+    assert said in model.statement().replace("\n", " ")
+    assert "one bit about" not in learned(60, scaling="declared").statement()
+
+
+def test_what_private_scaling_needs() -> None:
+    for options in ({"target": None}, {"intercept": False}, {"smoothness": 1.0}, {"method": "ac-sa"}):
+        with pytest.raises(ConfigError, match="private scaling needs"):
+            made(scaling="private", **options)
+        assert made(**options)._search is None
+    with pytest.raises(ConfigError, match="scaling: expected"):
+        made(scaling="shared")
+    assert made(scaling="none")._bounds is None
+    assert UserLevelLDPClassifier(features=["a"])._search is None
+
+
+# --- columns
+
+
+def wide(kind: Any = UserLevelLDPRegressor, bound: float = 30.0, **options: Any) -> Any:
+    """Two columns of spread 1 in bounds many times as wide, one in bounds that fit and a category."""
+    schema = {"a": (-bound, bound), "b": (-bound, bound), "c": (-1.0, 1.0), "d": ["no", "yes"]}
+    given = {"seed": 3, "budget": "eps=4,delta=1e-6", "items_per_user": 2} | options
+    if kind is UserLevelLDPRegressor:
+        given.setdefault("target", (-10.0, 10.0))
+    return kind(features=schema, **given)
+
+
+def encoded(n: int, seed: int = 4, bound: float = 30.0) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Columns as the schema encodes them, a target, two records a user."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal([0.5, -0.2, 0.0, 0.0], [1.0, 1.0, 0.5, 1.0], (n, 4))
+    X[:, 3] = X[:, 3] > 0
+    y = 1 + X @ [1.0, -1.0, 0.5, 1.0] + rng.normal(0, 0.5, n)
+    X[:, :2] /= bound
+    return X, y, [i // 2 for i in range(n)]
+
+
+def test_columns_in_wide_bounds_are_learned() -> None:
+    X, y, people = encoded(12_000)
+    fresh, truth, _ = encoded(4000, 9)
+    constant = np.mean(np.abs(truth - np.median(truth)))
+    for seed in range(3):
+        errors = {}
+        for name, features in (("scaled", wide().features), ("as they are", list("abcd"))):
+            model = wide(seed=seed).clone({"features": features})
+            model.learn_arrays(X, y, subjects=people)
+            errors[name] = np.mean(np.abs(truth - model.predict_arrays(fresh)))
+        assert errors["scaled"] < 0.6 * constant
+        assert errors["scaled"] < 0.7 * errors["as they are"]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_columns_of_classes_in_wide_bounds_are_learned(loss: str) -> None:
+    X, y, people = encoded(12_000)
+    fresh, truth, _ = encoded(4000, 9)
+    limits = [1.0] if loss == "logistic" else [0.3, 2.0]
+    options: dict[str, Any] = {"loss": loss, "classes": range(len(limits) + 1)}
+    scaled, unscaled = (wide(UserLevelLDPClassifier, scaling=scaling, **options) for scaling in (None, "none"))
+    shares = []
+    for model in (scaled, unscaled):
+        model.learn_arrays(X, np.searchsorted(limits, y).astype(float), subjects=people)
+        right = model.predict_arrays(fresh) == np.searchsorted(limits, truth)
+        shares.append(np.mean(right))
+    assert scaled.n_asked > 0 == unscaled.n_asked
+    assert shares[0] > shares[1] + 0.08
+
+
+def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
+    X, y, people = encoded(1400)
+    inside, outside = wide(scaling="private"), wide(scaling="private")
+    inside.learn_arrays(X, y, subjects=people)
+    asked = set()
+    for i in range(0, 1400, 2):
+        half = outside.randomizer
+        report = half(
+            [(dict(zip(half.features, x, strict=True)), t) for x, t in zip(X[i : i + 2], y[i : i + 2], strict=True)]
+        )
+        asked.add(None if report.question is None else report.question.column)
+        outside.absorb(report)
+    assert asked == {None, -1, 0, 1, 2}
+    assert inside.n_asked == outside.n_asked > inside._search.asked
+    np.testing.assert_array_equal(inside.theta, outside.theta)
+    assert (inside._columns.units[1] > 3**0.5).any()
+
+
+def test_how_records_are_divided_into_calls_changes_nothing() -> None:
+    X, y, people = encoded(3000)
+    whole, parts = wide(), wide()
+    whole.learn_arrays(X, y, subjects=people)
+    for begin in range(0, 3000, 77):
+        part = slice(begin, begin + 77)
+        parts.learn_arrays(X[part], y[part], subjects=people[part])
+    assert whole.n_asked == parts.n_asked
+    np.testing.assert_array_equal(whole.theta, parts.theta)
+
+
+def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
+    X, y, people = encoded(3000)
+    model = wide()
+    while model.randomizer.question is None or model.randomizer.question.column < 0:
+        model.learn_arrays(X[:2], y[:2], subjects=[model.n_seen] * 2)
+    half = model.randomizer
+    bit = half([(dict(zip(half.features, X[0], strict=True)), y[0])])
+    model.learn_arrays(X, y, subjects=people)
+    before = model.n_asked
+    model.absorb(bit)
+    assert model.n_asked == before + 1
+    for column in (3, 4, -2, 1.0):
+        asked = bit.question._replace(column=column)
+        with pytest.raises(SchemaError):
+            model.absorb(type(bit)(bit.answer, None, bit.batch, bit.budget, question=asked))
+    assert model.n_asked == before + 1
+    fields = {name: getattr(half, name) for name in half.__dataclass_fields__}
+    for broken in ({"question": half.question._replace(column=4)}, {"columns": np.zeros((2, 4))}):
+        with pytest.raises(ConfigError):
+            type(half)(**fields | broken)
+
+
+def test_a_state_with_scaled_columns_goes_on() -> None:
+    X, y, people = encoded(6000)
+    model, other = wide(), wide()
+    model.learn_arrays(X[:2600], y[:2600], subjects=people[:2600])
+    other.load_state_dict(model.state_dict())
+    for each in (model, other):
+        each._rng = type(model._rng)(11)
+        each.learn_arrays(X[2600:], y[2600:], subjects=people[2600:])
+    assert other.n_asked == model.n_asked
+    np.testing.assert_array_equal(other.theta, model.theta)
+    np.testing.assert_array_equal(other._walk.since, model._walk.since)
+    assert model._walk.since.max() > 0
+
+
+def test_a_state_from_before_goes_on_with_columns_as_they_are() -> None:
+    """A job of before declared the names of encoded columns."""
+    X, y, people = encoded(3000)
+    new = wide()
+    old = new.clone({"features": list(new.weights)[:4]})
+    old.learn_arrays(X[:2000], y[:2000], subjects=people[:2000])
+    state = old.state_dict()
+    assert "scales" not in state
+    with pytest.raises(ConfigError, match="units"):
+        new.load_state_dict(state)
+    new.load_state_dict(state | {"format": 2})
+    assert new._columns is None
+    for each in (old, new):
+        each._rng = type(old._rng)(11)
+        each.learn_arrays(X[2000:], y[2000:], subjects=people[2000:])
+    np.testing.assert_allclose(new._estimate(), old._estimate())
+
+
+def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
+    parts = []
+    for seed in (5, 6):
+        part = wide(seed=seed)
+        X, y, people = encoded(6000, seed)
+        part.learn_arrays(X, y, subjects=people)
+        parts.append(part)
+    merged = parts[0].merged(parts[1])
+    weights = np.array([part._walk.state[-2] for part in parts])
+    np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
+    assert merged._columns.asked == sum(part._columns.asked for part in parts)
+    merged.learn_arrays(X, y, subjects=people)
+    assert np.isfinite(merged.theta).all()
