@@ -29,7 +29,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, check_choice
 from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.user.randomizer import chance_of_truth, is_within
 from streamdp.estimators.user.records import UserRecords
@@ -54,8 +54,8 @@ class AskedUnits(UserRecords):
     _walk: Walk
 
     def _set_up(self) -> None:
-        if self.scaling is not None and self.scaling not in _SCALINGS:
-            raise ConfigError(f"scaling: expected {', '.join(_SCALINGS)} or None, got {self.scaling!r}")
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, _SCALINGS, " or None")
         super()._set_up()
         self._chance = chance_of_truth(self._budget)
 
