@@ -164,7 +164,7 @@ cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     cdef double* row = m.summary + slot * SUMMARY
     ls.weigh(m.posterior + slot * ls.CELLS, w)
     ls.summarise_into(w, row)
-    row[GAIN] = ls.gain_of(w, row[ls.MEAN], _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
+    row[GAIN] = ls.gain_of(w, _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
 
 
 cdef void _forget_path(Model* m) noexcept nogil:
@@ -206,7 +206,7 @@ cdef void _rescale(Model* m) noexcept nogil:
         if new < scale:
             column[SHRUNK] = m.clock[TOTAL]
         restart |= new < column[LOWEST] / 3
-        row[GAIN] = ls.gain_of(w, mean, new)
+        row[GAIN] = ls.gain_of(w, new)
     if changed:
         m.clock[CHANGES] += 1
         _forget_path(m)
