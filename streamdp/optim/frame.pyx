@@ -9,7 +9,7 @@ all records so far would have given as bits, b that of the bits asked, and p col
 with a bit
 
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
-  than a third;
+  than .22;
 * else about the columns in turn, if b < A(5 p);
 * else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
 
@@ -33,7 +33,7 @@ cnp.import_array()
 
 DONE = HUGE  # clock[TARGET] from when on the target has its scale
 
-cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.11
+cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
 cdef double _FEW = 5.0, _MANY = 60.0
 cdef double _SHARE = 0.15
 cdef double _FIRST = 32.0, _GROWTH = 1.2
@@ -164,7 +164,7 @@ cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     cdef double* row = m.summary + slot * SUMMARY
     ls.weigh(m.posterior + slot * ls.CELLS, w)
     ls.summarise_into(w, row)
-    row[GAIN] = ls.gain_of(w, _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
+    row[GAIN] = ls.gain_of(w, row[ls.MEAN], _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
 
 
 cdef void _forget_path(Model* m) noexcept nogil:
@@ -206,7 +206,7 @@ cdef void _rescale(Model* m) noexcept nogil:
         if new < scale:
             column[SHRUNK] = m.clock[TOTAL]
         restart |= new < column[LOWEST] / 3
-        row[GAIN] = ls.gain_of(w, new)
+        row[GAIN] = ls.gain_of(w, mean, new)
     if changed:
         m.clock[CHANGES] += 1
         _forget_path(m)

@@ -22,5 +22,5 @@ cdef enum:
 cdef void take_in(float* cells, double low, double high, bint answer, double keep) noexcept nogil
 cdef void weigh(const float* cells, float* w) noexcept nogil
 cdef void summarise_into(const float* w, double* out) noexcept nogil
-cdef double gain_of(const float* w, double scale) noexcept nogil
+cdef double gain_of(const float* w, double mean, double scale) noexcept nogil
 cdef double chance_beyond(const float* w, double mean, double limit) noexcept nogil

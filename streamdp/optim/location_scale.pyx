@@ -104,6 +104,15 @@ cdef extern from *:
         }
     }
 
+    /* As `gain`. A spread that is too wide has the logarithm of 1. */
+    SDP_CLONES static double sdp_gain(const float *w, const float *squares, float mean, float limit) {
+        float r[SDP_CELLS], out = 0.0f;
+        sdp_distances(squares, mean, r);
+        for (int i = 0; i < SDP_CELLS; i++) r[i] = r[i] < limit ? r[i] : limit;
+        for (int i = 0; i < SDP_CELLS; i++) out += w[i] * sdp_log(limit / r[i]);
+        return 0.5 * out;
+    }
+
     /* As `exceeding`, of limit^2. */
     SDP_CLONES static double sdp_beyond(const float *w, const float *squares, float mean, float limit) {
         float r[SDP_CELLS], out = 0.0f;
@@ -131,6 +140,7 @@ cdef extern from *:
     }
     """
     void sdp_weigh(const float* cells, float* w) noexcept nogil
+    double sdp_gain(const float* w, const float* squares, float mean, float limit) noexcept nogil
     double sdp_beyond(const float* w, const float* squares, float mean, float limit) noexcept nogil
     void sdp_take_in(
         float* cells, const float* high, const float* low, const float* above, const float* below, float start, float slope
@@ -225,19 +235,19 @@ cdef void summarise_into(const float* w, double* out) noexcept nogil:
         out[LOW], out[HIGH] = median - reach, median + reach
 
 
-cdef double gain_of(const float* w, double scale) noexcept nogil:
+cdef double gain_of(const float* w, double mean, double scale) noexcept nogil:
     """As `gain`."""
-    cdef double sums[SPREADS]
-    cdef double limit = log(scale / 1.5), out = 0.0
+    cdef double spreads[SPREADS]
+    cdef double known = 0.0
     cdef int i, k
     for k in range(SPREADS):
-        sums[k] = 0.0
+        spreads[k] = 0.0
     for i in range(CENTRES):
         for k in range(SPREADS):
-            sums[k] += w[i * SPREADS + k]
+            spreads[k] += w[i * SPREADS + k]
     for k in range(SPREADS):
-        out += sums[k] * max(limit - _logs[k], 0.0)
-    return out
+        known += spreads[k] * max(log(scale / 1.5) - _logs[k], 0.0)
+    return max(sdp_gain(w, _squares, mean, (scale / 1.5) * (scale / 1.5)), known / 2.0)
 
 
 cdef double chance_beyond(const float* w, double mean, double limit) noexcept nogil:
@@ -312,21 +322,11 @@ def summarise(cnp.ndarray w not None, cnp.ndarray out not None):
     summarise_into(_cells(w, 0), vector(out))
 
 
-def gain(cnp.ndarray w not None, double scale):
-    """E max(0, ln(scale/(1.5 s))): how much too wide a scale is expected to be, for one who would know m and s.
+def gain(cnp.ndarray w not None, double mean, double scale):
+    """How much too wide a scale is expected to be: E max(0, ln(scale/(1.5 r))), r^2 = s^2 + (m - mean)^2.
 
-    Parameters
-    ----------
-    w
-        What `weights` returns.
-    scale
-        The present scale of the column.
-    """
-    return gain_of(_cells(w, 0), scale)
-
-
-def exceeding(cnp.ndarray w not None, double mean, double limit):
-    """P(r > limit), r^2 = s^2 + (m - mean)^2.
+    It is at least half of E max(0, ln(scale/(1.5 s))), the gain of one who would know m and s: where two centres far
+    from each other are possible, r is large for both.
 
     Parameters
     ----------
@@ -334,6 +334,19 @@ def exceeding(cnp.ndarray w not None, double mean, double limit):
         What `weights` returns.
     mean
         E m.
+    scale
+        The present scale of the column.
+    """
+    return gain_of(_cells(w, 0), mean, scale)
+
+
+def exceeding(cnp.ndarray w not None, double mean, double limit):
+    """P(r > limit) of the same r.
+
+    Parameters
+    ----------
+    w, mean
+        As for `gain`.
     limit
         Positive.
     """
