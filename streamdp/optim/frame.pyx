@@ -9,7 +9,7 @@ all records so far would have given as bits, b that of the bits asked, and p col
 with a bit
 
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
-  than a third;
+  than .22;
 * else about the columns in turn, if b < A(5 p);
 * else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
 
@@ -33,7 +33,7 @@ cnp.import_array()
 
 DONE = HUGE  # clock[TARGET] from when on the target has its scale
 
-cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.11
+cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
 cdef double _FEW = 5.0, _MANY = 60.0
 cdef double _SHARE = 0.15
 cdef double _FIRST = 32.0, _GROWTH = 1.2

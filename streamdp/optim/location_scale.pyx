@@ -237,7 +237,17 @@ cdef void summarise_into(const float* w, double* out) noexcept nogil:
 
 cdef double gain_of(const float* w, double mean, double scale) noexcept nogil:
     """As `gain`."""
-    return sdp_gain(w, _squares, mean, (scale / 1.5) * (scale / 1.5))
+    cdef double spreads[SPREADS]
+    cdef double known = 0.0
+    cdef int i, k
+    for k in range(SPREADS):
+        spreads[k] = 0.0
+    for i in range(CENTRES):
+        for k in range(SPREADS):
+            spreads[k] += w[i * SPREADS + k]
+    for k in range(SPREADS):
+        known += spreads[k] * max(log(scale / 1.5) - _logs[k], 0.0)
+    return max(sdp_gain(w, _squares, mean, (scale / 1.5) * (scale / 1.5)), known / 2.0)
 
 
 cdef double chance_beyond(const float* w, double mean, double limit) noexcept nogil:
@@ -313,7 +323,10 @@ def summarise(cnp.ndarray w not None, cnp.ndarray out not None):
 
 
 def gain(cnp.ndarray w not None, double mean, double scale):
-    """E max(0, ln(scale/(1.5 r))), r^2 = s^2 + (m - mean)^2: how much too wide a scale is expected to be.
+    """How much too wide a scale is expected to be: E max(0, ln(scale/(1.5 r))), r^2 = s^2 + (m - mean)^2.
+
+    It is at least half of E max(0, ln(scale/(1.5 s))), the gain of one who would know m and s: where two centres far
+    from each other are possible, r is large for both.
 
     Parameters
     ----------
