@@ -43,7 +43,7 @@ from streamdp.optim import loops
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.planner import asymptotic_variance
 
-DRAWS, RUNS = 12, 100
+DRAWS, SIMULATED, RUNS = 12, 60, 100
 WIDE = 30.0  # bounds of columns that are normal with a standard deviation of 1; those of the target are four times this
 SCALED = {
     "private": "ten times too wide, private scaling",
@@ -267,7 +267,7 @@ def errors(share: float) -> Iterator[list[str]]:
         kind = Huber if loss == "huber" else Logistic
         traces = [float(np.trace(asymptotic_variance(kind(weighting=w), d, budget))) for w in ("mallows", "norm")]
         simulation, found = Simulation(loss, d), []
-        for draw in range(max(2, int(share * DRAWS))):
+        for draw in range(max(2, int(share * SIMULATED))):
             theta = estimate(loss, d, budget, how, *simulation.draw(n, 100 + draw))
             found.append(n * float(np.sum((theta - simulation.truth) ** 2)) / traces[0])
         mean, error = np.mean(found), np.std(found) / len(found) ** 0.5
@@ -450,7 +450,7 @@ def simulations_section(share: float) -> str:
     """The table of errors, with its heading."""
     head = ["loss", "features", "budget", "bounds", "n MSE / tr V", "target of spread 1", "limit", "any method's bound"]
     return (
-        f"## Simulations\n\nn MSE / tr V of Mallows' limit at n = 100,000, {DRAWS} draws of records and noise. "
+        f"## Simulations\n\nn MSE / tr V of Mallows' limit at n = 100,000, {SIMULATED} draws of records and noise. "
         "Ratios below the limit are shrinkage before convergence. No unbiased estimate from answers with pure local "
         'privacy is below the last column (`information_bound`). "Target of spread 1" has the error of theta for a '
         "target that is divided by its standard deviation, over the same tr V; limit and bound are in original units. "
