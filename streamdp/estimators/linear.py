@@ -153,6 +153,14 @@ class LinearModel(StreamEstimator):
         q = len(self._names) + int(self.intercept)
         return theta[: q * self._outputs()].reshape(-1, q)
 
+    def _identified(self, theta: np.ndarray) -> np.ndarray:
+        """A copy of theta (..., d). K blocks add up to 0: a shift of all classes changes no prediction."""
+        out = theta.copy()
+        if (classes := self._outputs()) > 1:
+            blocks = out.reshape(*out.shape[:-1], classes, -1)
+            blocks -= blocks.mean(axis=-2, keepdims=True)
+        return out
+
     @property
     def weights(self) -> dict[Any, Any]:
         """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".

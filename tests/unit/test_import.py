@@ -63,9 +63,9 @@ def test_who_has_no_ledger_does_not_load_its_compiled_code() -> None:
 
 @pytest.mark.slow
 def test_reading_a_store_loads_neither_the_database_toolkit_nor_the_readers(tmp_path: Path) -> None:
-    """Each takes a fifth of the command's time or more."""
+    """Each takes a fifth of the command's time or more. Before the first gradient, status calibrates one, by scipy."""
     data, store = tmp_path / "a.csv", str(tmp_path / "a.db")
-    data.write_text("a,y\n" + "0.5,1\n" * 30)
+    data.write_text("a,y\n" + "0.5,1\n" * 3000)
     run = ("run", str(data), "--feature", "a=-1:1", "--target", "y", "--target-bounds", "0:2", "--store", store)
     subprocess.run([sys.executable, "-m", "streamdp", *run], cwd=ROOT, check=True, capture_output=True)
     commands = "import sys; from streamdp.cli.main import run_command\nfor command in {}:\n"

@@ -67,12 +67,13 @@ class AveragedLearner(LDPLearner):
         ends = np.full(d, arrays.clock[k.TOTAL] + spec[loops.OFFSET])
         self._blocks(ends)[:, :p] -= arrays.frame[:p, k.SHRUNK]
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
-        units = np.array([self._original(unit) - zero for unit in np.eye(d)])
+        units = self._identified(np.array([self._original(unit) - zero for unit in np.eye(d)]))
         noise = units.T @ units * (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
         theta = np.empty(d)
         k.inward(arrays, arrays.state[1], theta)
         inverses = self._loss.expected_inverses(theta, p)
-        limits, times = path_intervals(arrays.segments, ends, self._steps.alpha, noise, inverses, level)
+        segments = np.column_stack([self._identified(arrays.segments[:, :-1]), arrays.segments[:, -1]])
+        limits, times = path_intervals(segments, ends, self._steps.alpha, noise, inverses, level)
         if not np.isnan(times).all():
             times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))

@@ -295,13 +295,12 @@ class LDPLearner(ValidatedModel):
 
     @property
     def theta(self) -> np.ndarray:
-        """A copy of the estimate (d,) in original units: coefficients, intercept, scale; K blocks for K classes.
+        """A copy of the estimate (d,) in original units: coefficients, intercept, scale; K blocks that add up to 0.
 
         Raises `NotAvailableError` before the features are known.
         """
         self._need_features("theta")
-        theta: np.ndarray = self._arrays.state[1].copy()
-        return theta
+        return self._identified(self._arrays.state[1])
 
     def _point(self) -> tuple[np.ndarray, bool]:
         return self._arrays.state[1], self.intercept

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy
 
-from streamdp import LDPASGDRegressor, datasets
+from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets
 from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.optim import frame, inference, loops
 from streamdp.optim.inference import SEGMENTS, SETTLED_TIMES, path_intervals
@@ -393,3 +393,22 @@ def test_campaign_coverage(
     assert settled > least
     assert low < inside < high
     assert 1.0 < width < 2.6
+
+
+def test_a_common_shift_of_all_classes_is_left_out() -> None:
+    """It changes no prediction, so only noise moves it. With it, two of five intervals missed the truth."""
+    rng, held = np.random.default_rng(3), []
+    truth = np.array([[1, -0.5, 0], [0, 0.5, -1], [-1, 0, 1.0]])
+    for seed in range(6):
+        X = rng.uniform(-1, 1, (30_000, 3))
+        chances = np.exp(X @ truth.T)
+        chances /= chances.sum(axis=1, keepdims=True)
+        y = (chances.cumsum(axis=1) < rng.random((len(X), 1))).sum(axis=1)
+        model = LDPASGDClassifier(budget="eps=8", classes=[0, 1, 2], features=["a", "b", "c"], seed=seed)
+        model.learn_arrays(X, y)
+        assert np.abs(model.theta.reshape(3, 4).sum(axis=0)).max() < 1e-12
+        found = model.interval().reshape(3, 4, 2)[:, :3]
+        given = ~np.isnan(found[:, :, 0])
+        held += [*((found[:, :, 0] <= truth) & (truth <= found[:, :, 1]))[given]]
+    assert len(held) > 20
+    assert np.mean(held) > 0.9
