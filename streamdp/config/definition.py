@@ -256,7 +256,7 @@ class Definition(Settings):
         if self.validation is not None:
             if "validation" not in known:
                 raise ConfigError(f"{model.estimator} has no validation: it protects users, and not single records")
-            outside = None if model.kind.scales_columns else target.bounds
+            outside = None if "target" in known else target.bounds
             given["validation"] = self.validation.given(target.scale or 1.0, outside)
         estimator: StreamEstimator = build(budget=model.budget, features=features, ledger=ledger, **given)
         return estimator

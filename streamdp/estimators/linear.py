@@ -16,7 +16,7 @@ from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, 
 from streamdp.estimators.base import StreamEstimator
 from streamdp.estimators.packing import Predictor
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
-from streamdp.optim.losses import Huber, Loss, Squared, loss_for
+from streamdp.optim.losses import Huber, Loss, Squared, loss_for, without_shift
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.validation.tasks import Task
 
@@ -142,7 +142,7 @@ class LinearModel(StreamEstimator):
         Raises `NotAvailableError` before the features are known.
         """
         self._need_features("theta")
-        theta = self._estimate().copy()
+        theta = without_shift(self._estimate(), self._outputs())
         if self.intercept:
             assert self._features is not None
             self._features.to_original(self._blocks(theta))
@@ -153,14 +153,6 @@ class LinearModel(StreamEstimator):
         q = len(self._names) + int(self.intercept)
         return theta[: q * self._outputs()].reshape(-1, q)
 
-    def _identified(self, theta: np.ndarray) -> np.ndarray:
-        """A copy of theta (..., d). K blocks add up to 0: a shift of all classes changes no prediction."""
-        out = theta.copy()
-        if (classes := self._outputs()) > 1:
-            blocks = out.reshape(*out.shape[:-1], classes, -1)
-            blocks -= blocks.mean(axis=-2, keepdims=True)
-        return out
-
     @property
     def weights(self) -> dict[Any, Any]:
         """The estimate by name; the intercept under "(intercept)", Huber's scale under "(scale)".
@@ -169,8 +161,7 @@ class LinearModel(StreamEstimator):
         """
         if self._features is None:
             return {}
-        names = [*self._names, *(["(intercept)"] if self.intercept else [])]
-        return self._named(self.theta, names)
+        return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
     def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
         if isinstance(self._loss, Huber):

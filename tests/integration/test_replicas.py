@@ -257,6 +257,7 @@ def test_a_report_counts_at_the_service_whose_document_it_answers(
     url: str, adds: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = job(Path(), store=url)
+    monkeypatch.setattr("streamdp.service.following.LEFT_S", 1e9)
     with ExitStack() as stack:
         first, second = Replica(config, stack), Replica(config, stack)
         learn(first.http, "k", *(record(i) for i in range(30)))

@@ -9,6 +9,7 @@ from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops
 from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, SHORTEST, path_intervals
+from streamdp.optim.losses import without_shift
 from streamdp.privacy import samplers
 
 
@@ -67,12 +68,13 @@ class AveragedLearner(LDPLearner):
         ends = np.full(d, arrays.clock[k.TOTAL] + spec[loops.OFFSET])
         self._blocks(ends)[:, :p] -= arrays.frame[:p, k.SHRUNK]
         information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
-        units = self._identified(np.array([self._original(unit) - zero for unit in np.eye(d)]))
+        units = without_shift(np.array([self._original(unit) - zero for unit in np.eye(d)]), self._outputs())
         noise = units.T @ units * (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
         theta = np.empty(d)
         k.inward(arrays, arrays.state[1], theta)
         inverses = self._loss.expected_inverses(theta, p)
-        segments = np.column_stack([self._identified(arrays.segments[:, :-1]), arrays.segments[:, -1]])
+        paths = without_shift(arrays.segments[:, :-1], self._outputs())
+        segments = np.column_stack([paths, arrays.segments[:, -1]])
         limits, times = path_intervals(segments, ends, self._steps.alpha, noise, inverses, level)
         if not np.isnan(times).all():
             times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))

@@ -19,7 +19,7 @@ from streamdp.optim import location_scale, loops
 from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
-from streamdp.optim.losses import Loss, weighted_by_norm
+from streamdp.optim.losses import Loss, weighted_by_norm, without_shift
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
@@ -300,7 +300,7 @@ class LDPLearner(ValidatedModel):
         Raises `NotAvailableError` before the features are known.
         """
         self._need_features("theta")
-        return self._identified(self._arrays.state[1])
+        return without_shift(self._arrays.state[1], self._outputs())
 
     def _point(self) -> tuple[np.ndarray, bool]:
         return self._arrays.state[1], self.intercept

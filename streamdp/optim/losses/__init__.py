@@ -7,7 +7,7 @@ from dataclasses import replace
 from streamdp.errors import check_choice
 from streamdp.optim.losses.base import Loss, check_classes
 from streamdp.optim.losses.huber import Huber
-from streamdp.optim.losses.logistic import Logistic, Softmax
+from streamdp.optim.losses.logistic import Logistic, Softmax, without_shift
 from streamdp.optim.losses.nonsmooth import Hinge, Quantile
 from streamdp.optim.losses.squared import Squared
 
@@ -23,6 +23,7 @@ __all__ = [
     "check_classes",
     "loss_for",
     "weighted_by_norm",
+    "without_shift",
 ]
 
 LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}

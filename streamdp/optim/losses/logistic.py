@@ -71,6 +71,20 @@ class Logistic(Loss):
         return float(-scipy.special.log_expit(u) if y else -scipy.special.log_expit(-u))
 
 
+def without_shift(theta: np.ndarray, classes: int) -> np.ndarray:
+    """A copy of theta whose blocks add up to 0, because a shift of all classes changes no prediction.
+
+    Parameters
+    ----------
+    theta
+        (..., d) the blocks of the classes, one after the other.
+    classes
+        Their number; with 1, nothing is changed.
+    """
+    blocks = theta.reshape(*theta.shape[:-1], classes, -1)
+    return (blocks - blocks.mean(axis=-2, keepdims=True)).reshape(theta.shape) if classes > 1 else theta.copy()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Loss):
     """Multinomial logistic loss of K classes, theta = K blocks of coefficients, y in {0, ..., K-1}.

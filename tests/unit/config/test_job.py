@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from streamdp import LDPASGDClassifier, LDPASGDRegressor
+from streamdp import (
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleClassifier,
+    ShuffleRegressor,
+)
 from streamdp.config.definition import read_definition
 from streamdp.config.job import load_config, make_config
 from streamdp.config.yaml12 import Document
@@ -256,3 +264,43 @@ def test_several_shards_of_calls_need_a_store_on_a_server(tmp_path: Path) -> Non
     assert calls(tmp_path, source=reports).source.most_shards == 1
     with pytest.raises(ConfigError, match="shards"):
         calls(tmp_path, source=reports | {"shards": 2})
+
+
+@pytest.mark.parametrize("name", ["PanPrivateRegressor", "ShuffleRegressor"])
+def test_jobs_scale_columns_with_bounds_that_are_far_too_wide(name: str) -> None:
+    """They passed the names of encoded columns on, so that only the library scaled them (a weight of 2.7, not 1)."""
+    wide: Any = {name: [-100.0, 100.0] for name in "ab"}
+    model = {"estimator": name, "budget": "eps=4,delta=1e-6"}
+    job = make_config(
+        {
+            "job": "wide",
+            "source": {"path": "a.csv"},
+            "schema": {"features": wide, "target": {"column": "y", "bounds": [-100, 100]}},
+            "model": model,
+        }
+    )
+    learner: Any = job.build_estimator()
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 2))
+    y = X @ [1.0, -0.5] + rng.normal(size=len(X)) / 2
+    learner.learn_arrays(X / 100, y)
+    assert learner.weights["a"] == pytest.approx(1.0, abs=0.15)
+    assert learner.weights["b"] == pytest.approx(-0.5, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    "old", [PanPrivateRegressor(target=(-1, 1)), PanPrivateClassifier(), ShuffleRegressor(), ShuffleClassifier()]
+)
+def test_a_state_that_a_job_stored_before_it_declared_bounds_goes_on(old: Any) -> None:
+    old = old.clone({"features": ["a", "b"], "budget": "eps=4,delta=1e-6"})
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (4000, 2))
+    old.learn_arrays(X, (X[:, 0] > 0).astype(float))
+    old.close_batch()
+    state = old.state_dict()
+    new = old.clone({"features": {"a": (-10, 10), "b": (-10, 10)}})
+    with pytest.raises(ConfigError, match="units"):
+        new.load_state_dict(state)
+    new.load_state_dict(state | {"format": 1})
+    np.testing.assert_allclose(new.predict_arrays(X), old.predict_arrays(X))
+    new.learn_arrays(X, (X[:, 0] > 0).astype(float))

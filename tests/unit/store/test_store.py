@@ -51,6 +51,7 @@ from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
 from tests.support.paths import ROOT
 from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
 
 CAP = PureDP(1)
 STATE: dict[str, Any] = {
@@ -482,6 +483,8 @@ def test_a_commit_whose_answer_was_lost_happens_once(place: str, when: str) -> N
         wire.cut_at(b"UPDATE shards" if when == "before" else b"COMMIT", forward=True)
         with pytest.raises(StoreUnavailableError):
             store.commit_parts({WHOLE: part})
+        if when == "after":  # the server may need a moment for what it was sent
+            wait_until(lambda: Store.snapshot(place, "trips").seq == 2)
         assert Store.snapshot(place, "trips").seq == (1 if when == "before" else 2)
         commit_once(place, store, part)
         store.commit({}, {"row": 3}, Counts(3))
