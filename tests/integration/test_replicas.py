@@ -282,6 +282,7 @@ def test_a_report_counts_at_the_service_whose_document_it_answers(
         late, lost = report(second.http, "late"), report(second.http, "lost")
         send(second.http, report(second.http, "more"))
         newest = report(second.http, "newest")
+        shows(first.http, 33)  # so that it knows of the shard
         second.stop()
         assert send(first.http, lost).status_code == 503  # another service may take the shard over soon
         monkeypatch.setattr("streamdp.service.following.LEFT_S", 0.0)

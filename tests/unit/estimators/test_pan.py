@@ -138,11 +138,11 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
     if model._walk.sequence.step:  # else a phase has just begun, where theta is ag
         assert model._walk.sequence.points[0] == pytest.approx(theta, rel=1e-6, abs=1e-7)
     assert model._walk.sequence.points[1] == pytest.approx(ag, rel=1e-6, abs=1e-7)
-    assert np.array_equal(model.theta, model._walk.sequence.points[1])
+    assert np.array_equal(model._estimate(), model._walk.sequence.points[1])
     model.learn_arrays(X[at:], y[at:])
     assert not model.at_boundary or at == n
-    assert np.array_equal(model.theta, model._walk.sequence.points[1])
-    assert model.theta == pytest.approx(ag, rel=1e-6, abs=1e-7)
+    assert np.array_equal(model._estimate(), model._walk.sequence.points[1])
+    assert model._estimate() == pytest.approx(ag, rel=1e-6, abs=1e-7)
 
 
 def test_the_plan_is_for_what_the_model_is() -> None:
