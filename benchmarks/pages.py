@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,21 @@ def write(section: str, head: str, page: Path) -> None:
         file.seek(0)
         file.truncate()
         file.write("\n\n".join([head.strip(), *sorted(sections)]) + "\n")
+
+
+def measure(
+    about: str, sections: Mapping[str, Callable[[], str]], head: str, page: Path, arguments: Sequence[str] | None
+) -> None:
+    """The command of a page of sections: measure them, print, and with --write save."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--write", action="store_true", help=f"write sections of {page.name}")
+    parser.add_argument("--only", choices=sections, nargs="+", default=[*sections], help="which sections")
+    given = parser.parse_args(arguments)
+    for name in given.only:
+        section = sections[name]()
+        print(section, flush=True)
+        if given.write:
+            write(section, head, page)
 
 
 def write_between(file: Path, begin: str, end: str, text: str) -> None:

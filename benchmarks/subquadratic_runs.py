@@ -7,7 +7,6 @@ which are for measuring only.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pages import mean_and_error, pm, table, write
+from benchmarks.pages import mean_and_error, measure, pm, table
 from benchmarks.real_data import RealData
 from benchmarks.subquadratic import BUDGET, COLUMNS, CONVEXITY, WIDE, D, Row, Window, measured, slope, task, theory
 from streamdp.estimators.windowed.estimators import WindowedClassifier
@@ -256,15 +255,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(description="Run smoothed AC-SA.")
-    parser.add_argument("--write", action="store_true", help="write sections of subquadratic_runs.md")
-    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
-    given = parser.parse_args(arguments)
-    for name in given.only:
-        section = SECTIONS[name]()
-        print(section, flush=True)
-        if given.write:
-            write(section, HEAD, FILE)
+    measure("Run smoothed AC-SA.", SECTIONS, HEAD, FILE, arguments)
 
 
 if __name__ == "__main__":

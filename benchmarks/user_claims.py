@@ -8,7 +8,6 @@ into user_claims.md beside this file. Noise comes from seeded generators, which 
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.few_users import BOUND, ConcentratedMean, outliers, vectors
-from benchmarks.pages import mean_and_error, pm, table, write
+from benchmarks.pages import mean_and_error, measure, pm, table
 from benchmarks.powers import Linear, linear
 from benchmarks.rates import fast_enough, slope
 from streamdp.aggregation.concentrated_mean import Answers
@@ -353,15 +352,7 @@ SECTIONS = {"smoothing": smoothing, "concentrated": concentrated, "local": local
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
-    parser = argparse.ArgumentParser(description="Measure statements about user-level learning.")
-    parser.add_argument("--write", action="store_true", help="write sections of user_claims.md")
-    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[*SECTIONS], help="which sections")
-    given = parser.parse_args(arguments)
-    for name in given.only:
-        section = SECTIONS[name]()
-        print(section, flush=True)
-        if given.write:
-            write(section, HEAD, FILE)
+    measure("Measure statements about user-level learning.", SECTIONS, HEAD, FILE, arguments)
 
 
 if __name__ == "__main__":
