@@ -30,7 +30,7 @@ bits of each person. It adds a part when it reads it, and overwrites it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,23 +71,8 @@ class DividedModel(BatchedModel):
 
     scales_columns = True
     _formats = (1, 2)
+    _schema_since = 2
     _gathered: _Gathered | None = None
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As for every estimator. A state of format 1 goes on with its columns as they were encoded.
-
-        Jobs named encoded columns then, and no bounds; theta is for the same columns.
-
-        Parameters
-        ----------
-        state
-            What `state_dict` of an estimator with the same parameters returned.
-
-        Raises what `load_state_dict` of every estimator raises.
-        """
-        if state.get("format") == 1:
-            state = {name: value for name, value in state.items() if name != "units"}
-        super().load_state_dict(state)
 
     # -- a part of the records ---------------------------------------------------------------------------------------
 

@@ -311,7 +311,8 @@ class LinearModel(StreamEstimator):
                     self.clone({"features": names, "ledger": None}).load_state_dict(state)  # raises what this would
                     self._declare(names)
                 for what, mine in self._model().items():
-                    if (state.get(what, mine) if what == "units" else state[what]) != mine:  # older states have none
+                    older = what == "units" and (state["format"] < self._schema_since or what not in state)
+                    if not older and state[what] != mine:
                         raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
                 spent = [parse_budget(text) for text in state["spent"]]
                 counts = {name: int(state[name]) for name in self._counts}

@@ -51,6 +51,7 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
     _unit: ClassVar[Unit] = REPORT
     _counts = ("n_seen", "n_refused", "n_users")
     _formats = (1, 2, 3)
+    _schema_since = 3
     scales_columns = True
 
     centre: str
@@ -301,12 +302,6 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
         return named and known and answer.sum() == mean.response.picks
 
     # -- state -------------------------------------------------------------------------------------------------------
-
-    def _brought_up(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Jobs declared the names of encoded columns before format 3; theta is for the same columns."""
-        if state.get("format") not in self._formats[:-1]:
-            return state
-        return {name: value for name, value in state.items() if name != "units"}
 
     def _older_method(self, state: Mapping[str, Any]) -> str | None:
         planned = "plan" in state and not str(state["plan"]).startswith("('asgd'")

@@ -120,10 +120,6 @@ class UserRecords(TargetUnits):
 
         def _use(self, method: str) -> None: ...
 
-    def _brought_up(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An older state as it would be written now, as far as that matters for its checks."""
-        return state
-
     def _older_method(self, state: Mapping[str, Any]) -> str | None:
         """The method of a state that was written when "auto" meant another one than now; None for today's."""
         raise NotImplementedError
@@ -138,7 +134,6 @@ class UserRecords(TargetUnits):
 
         Raises what `load_state_dict` of every estimator raises.
         """
-        state = self._brought_up(state)
         with self._rng.lock:
             older = self._older_method(state) if self.method == "auto" else None
             if older is not None:
