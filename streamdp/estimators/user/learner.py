@@ -202,7 +202,6 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             self._begin_batch()
             self._move(average, 1, mean.users)
             self._scale_columns()
-            self._middle = self._walk.middle
 
     @property
     def least_records(self) -> int | None:
@@ -340,7 +339,7 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             self._begin_in(bounds)
             self._search, self._columns = search, columns
             take_over_steps()
-            self._follow_scales()
+            self._follow_scales(self._walk, columns)
             self._answered, self._people.at = answered, window_at % self._people.window
             self._votes, self._centre, self._total = votes.astype(np.int64), centre, total
 

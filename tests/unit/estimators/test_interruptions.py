@@ -22,6 +22,7 @@ from streamdp import (
     PanPrivateClassifier,
     ShuffleClassifier,
     UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
     WindowedClassifier,
 )
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
@@ -376,3 +377,40 @@ def test_an_interruption_at_any_of_some_lines_breaks_no_promise(kind: type[Watch
 @pytest.mark.parametrize(("kind", "call"), CASES)
 def test_an_interruption_at_any_line_breaks_no_promise(kind: type[Watched], call: str) -> None:
     check(kind, call, LONG)
+
+
+@pytest.mark.slow
+def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> None:
+    """At any line of the report after which user-level columns get new units; theta and its query point agree."""
+    rng = np.random.default_rng(1)
+    raw = rng.normal([300.0, 500.0], [5.0, 4.0], (400, 2))
+    target = raw[:, 0] - 100.0
+
+    def learner(records: int) -> Any:
+        bounds = {"features": {"a": (0.0, 1000.0), "b": (0.0, 1000.0)}, "target": (0.0, 1000.0)}
+        model = UserLevelLDPRegressor(budget="eps=8", items_per_user=1, seed=3, **bounds)
+        model.learn_arrays(raw[:records], target[:records])
+        return model
+
+    def points(model: Any) -> list[float]:
+        return np.append(model.theta, model._outward(model._middle)).tolist()
+
+    whole = learner(0)
+    units = whole._columns.units
+    for records in range(len(raw)):
+        before = points(whole)
+        whole.learn_arrays(raw[records : records + 1], target[records : records + 1])
+        if (whole._columns.units != units).any():
+            break
+    assert not np.allclose(before, points(whole), rtol=1e-6)
+    last = slice(records, records + 1)
+
+    def prepared() -> tuple[Any, Callable[[], Any]]:
+        model = learner(records)
+        return model, lambda: model.learn_arrays(raw[last], target[last])
+
+    for after in range(lines_of(prepared()[1])):
+        model, call = prepared()
+        interrupted(call, after)
+        for found, old, new in zip(points(model), before, points(whole), strict=True):
+            assert found == pytest.approx(old, rel=1e-9) or found == pytest.approx(new, rel=1e-9)
