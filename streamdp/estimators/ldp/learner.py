@@ -24,8 +24,9 @@ from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
-from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -265,7 +266,8 @@ class LDPLearner(ValidatedModel):
         notes = []
         others = "a gradient" if self._plan is None or self._plan.share is None else "a gradient or an answer"
         if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
-            delta = self._arrays.state.shape[1] * 2.0**-32
+            largest = max((self._budget, *self._spent), key=amount)
+            delta = arithmetic_delta(largest, self._arrays.state.shape[1])
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )

@@ -26,6 +26,7 @@ from streamdp.optim.steps import expected_distance
 from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import REPORT, Unit
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             "before the crash and sees the model after it, these users spend twice",
         ]
         if self._names and isinstance(self._mean.fine, PrivUnit) and not self._mean.pure:
-            delta = self._d * 2.0**-32
+            delta = arithmetic_delta(self._budget, self._d)
             caveats.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
