@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -208,7 +211,7 @@ class LDPLearner(ValidatedModel):
         bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
         return Question(column, low, high, scales, bounds, int(self._arrays.clock[k.CHANGES]))
 
-    def absorb(self, report: Report | Answer) -> None:
+    def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged
@@ -219,12 +222,15 @@ class LDPLearner(ValidatedModel):
         ----------
         report
             A noisy gradient (d,) or a noisy bit, with its budget.
+        subject
+            The person, for the ledger. A report of a subject over its cap is counted in `n_refused`.
 
-        Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
-        scaled, and `NotAvailableError` before the features are known.
+        Raises `SchemaError` if it is not a finite vector of the right length, an answer about no column that is scaled,
+        or without a subject although there is a ledger, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        self._need_subjects((subject,))
         if not isinstance(report, Report | Answer):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         arrays = self._arrays
@@ -235,7 +241,8 @@ class LDPLearner(ValidatedModel):
             if not known or arrays.frame[report.column, k.SLOT] < 0 or not report.low < report.high:
                 raise SchemaError("report: expected an answer about a column that is scaled")
             with self._rng.lock:
-                self._accept(report)
+                if not self._admit_report(subject, report.budget, report.private):
+                    return
                 self._seen[0] += 1
                 k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
             return
@@ -243,15 +250,12 @@ class LDPLearner(ValidatedModel):
         if g.shape != arrays.state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self._loss.bound):
             raise SchemaError(f"report: expected a finite vector of shape {arrays.state[0].shape}, got shape {g.shape}")
         with self._rng.lock:
-            self._accept(report)
+            if not self._admit_report(subject, report.budget, report.private):
+                return
             if report.changes == arrays.clock[k.CHANGES]:
                 absorb(arrays, self._seen, g, float(row[samplers.INFORMATION]), keep)
             else:
                 self._seen[0] += 1
-
-    def _accept(self, report: Report | Answer) -> None:
-        self._count(report.budget)
-        self._tainted |= not report.private
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -257,11 +257,12 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
         subject
             The user, for the ledger.
 
-        Raises `SchemaError` if the report answers another question than the open one, or is no answer to it; then
-        nothing changes.
+        Raises `SchemaError` if the report answers another question than the open one, or is no answer to it, or has no
+        subject although there is a ledger; then nothing changes.
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        self._need_subjects((subject,))
         with self._rng.lock:
             coarse, asked = self._answered < self._mean.coarse, report.question
             if asked is not None and asked.column >= 0:  # of any batch: a bit has no units
@@ -273,11 +274,8 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
                 raise SchemaError("report: it answers a question that is no longer open")
             if not self._answers(report):
                 raise SchemaError("report: it is no answer to the open question")
-            if self.ledger is not None and subject is not None and not self.ledger.admit(subject, report.budget):
-                self.n_refused += 1
+            if not self._admit_report(subject, report.budget, report.private):
                 return
-            self._count(report.budget)
-            self._tainted |= not report.private
             self.n_seen += 1
             if asked is not None:
                 self.n_users += 1

@@ -73,11 +73,12 @@ class UserRecords(TargetUnits):
         budget
             What this record may spend at most; None: any budget.
         subject
-            The user: text, bytes or a whole number.
+            The user: text, bytes or a whole number. None is refused if there is a ledger.
 
         Raises `SchemaError` for a bad record or subject, `BudgetError` for a budget of another kind, and
         `TooFewUsersError` before the first record if a window cannot have the users that its method needs.
         """
+        self._need_subjects((subject,))
         if budget is not None and not self._allowed(parse_budget(budget)):
             self.n_refused += 1
             return

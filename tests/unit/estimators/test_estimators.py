@@ -155,7 +155,7 @@ def test_no_raw_record_stays_behind() -> None:
         assert not model._features.row.any()
         assert not model._features.target.any()
     with pytest.raises(SchemaError):
-        model.learn_one({"a": float("nan")}, 0.7)
+        model.learn_one({"a": float("nan")}, 0.7, subject="cid")
     assert not np.isnan(model._features.row).any()
     model.predict_one({"a": 0.3})
     assert not model._features.row.any()

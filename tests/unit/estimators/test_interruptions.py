@@ -81,6 +81,7 @@ class Watched:
         if call == "arrays":
             return lambda: model.learn_arrays(X, Y, subjects=SUBJECTS)
         if call == "many":
+            model.ledger = None  # rows of a frame have no subjects
             return lambda: model.learn_many(pd.DataFrame(X + 1e-3, columns=["a", "b"]), pd.Series(Y == 1))  # others
         if call == "load":
             state = type(self)().model.state_dict()
@@ -98,6 +99,7 @@ class Watched:
     def go_on(self) -> None:
         """Go on as a user would, with the same people, and look at the counts."""
         model = self.model
+        model.ledger = self.ledger
         before = model.n_seen
         self.fault(not 0 <= model._pending <= before, "more records are held than were counted")
         self.fault(bool(before) and not model.guarantee.budgets, "records without a spend")
@@ -126,7 +128,7 @@ class Local(Watched):
     def prepare(self, call: str) -> Callable[[], Any]:
         if call == "absorb":
             report = self.model.randomizer({"a": 0.5, "b": 1.0}, 1.0)
-            return lambda: self.model.absorb(report)
+            return lambda: self.model.absorb(report, subject="q")
         return super().prepare(call)
 
     def go_on(self) -> None:
@@ -247,6 +249,7 @@ class Shuffled(Batched):
             shuffler = Shuffler(params)
             shuffler.collect(LocalRandomizer(params, Ones(64)).messages(np.zeros((params.users, params.d))))
             shuffled = shuffler.forward()
+            self.model.ledger = None  # shuffled bits have no subjects
             return lambda: self.model.absorb(shuffled)
         return super().prepare(call)
 
@@ -285,7 +288,7 @@ class Users(Watched):
             return lambda: self.model.close_user(SUBJECTS[1])
         if call == "absorb":
             report = self.model.randomizer([({"a": 0.5, "b": 1.0}, 1.0)])
-            return lambda: self.model.absorb(report)
+            return lambda: self.model.absorb(report, subject="q")
         return super().prepare(call)
 
     def go_on(self) -> None:
