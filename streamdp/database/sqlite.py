@@ -14,7 +14,7 @@ from streamdp.database.file_lock import FileLock
 from streamdp.database.interface import Format, Header
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
-from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError
+from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError, check_path
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -36,7 +36,7 @@ class SQLiteFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.name = os.path.realpath(path)
+        self.name = os.path.realpath(check_path("database", path))
         self.key_file: str | None = self.name + ".key"
         self.accept_loss = False
         self.losses = 0

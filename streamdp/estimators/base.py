@@ -23,9 +23,9 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
-from streamdp.data.subjects import SPELLING
+from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
-from streamdp.estimators.features import Features, SchemaWarning, features_of
+from streamdp.estimators.features import Features, SchemaWarning, check_record, features_of
 from streamdp.estimators.frames import names_of
 from streamdp.estimators.packing import RecordLearner
 from streamdp.ledger.periods import Cap, promises, refusals
@@ -143,10 +143,14 @@ class StreamEstimator(river_base.Estimator):
         include_attributes
             Whether the new one has learned what this one has: then it is a copy, with the state of the last boundary.
 
-        Raises `ConfigError` for a copy with other parameters, because a state belongs to its parameters.
+        Raises `ConfigError` for names that are no parameters, and for a copy with other parameters, because a state
+        belongs to its parameters.
         """
         if not include_attributes:
-            new = super().clone(new_params)
+            known = self._get_params()
+            if new_params is not None and not (isinstance(new_params, Mapping) and all(n in known for n in new_params)):
+                raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
+            new = super().clone(None if new_params is None else dict(new_params))
             new._record_cap = self._record_cap  # noqa: SLF001 - the same class
             return new
         if new_params:
@@ -264,7 +268,7 @@ class StreamEstimator(river_base.Estimator):
         if self._record_cap is not None and self.per_record_budgets:
             budget = self._record_cap.scaled(budget, self.record_budget)
         target = self._encode_target(y)
-        record = self._features or self._adopt(x)
+        record = self._features or self._adopt(check_record(x))
         try:
             record.pack(x, target)
             spend = self.record_budget
@@ -314,7 +318,7 @@ class StreamEstimator(river_base.Estimator):
             if self._features is None and names is None:
                 self._matrix(X)  # names the columns
             rows = (self._features or self._adopt(names or ())).frame(X)
-            self._learn_batch(rows, np.array([self._encode_target(v) for v in y], dtype=float), None, None)
+            self._learn_batch(rows, self._encode_targets(y), None, None)
 
     def learn_arrays(
         self,
@@ -342,10 +346,11 @@ class StreamEstimator(river_base.Estimator):
         subject, before anything is learned or spent.
         """
         self._need_no_account("learn_arrays")
-        self._need_subjects(subjects)
         with self._rng.lock:
             X = self._matrix(X)
             y = floats("y", y)
+            subjects = None if subjects is None else subject_list(subjects, len(X))
+            self._need_subjects(subjects)
             if budgets is not None:
                 budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
@@ -390,8 +395,6 @@ class StreamEstimator(river_base.Estimator):
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
         """Check, admit, count and learn rows; return the mask (n,) of those that were learned, or None for all."""
-        if subjects is not None and len(subjects) != len(X):
-            raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         self._check_rows(X, y)
         admitted = None
         if self.ledger is not None and subjects is not None:
@@ -449,6 +452,11 @@ class StreamEstimator(river_base.Estimator):
 
     def _encode_target(self, y: Any) -> float:
         raise NotImplementedError
+
+    def _encode_targets(self, y: Any) -> np.ndarray:
+        if not isinstance(y, Iterable):
+            raise SchemaError(f"y: expected the targets of the rows, got {type(y).__name__}")
+        return np.array([self._encode_target(v) for v in y], dtype=float)
 
     def _check_targets(self, y: np.ndarray) -> None:
         """Raise `SchemaError` for encoded targets out of range."""

@@ -24,7 +24,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
+from streamdp.optim.arrays import Arrays, begin, read_posterior
 from streamdp.optim.states import finite_array
 
 _NARROW, _REACH, _LEAST = 1 / 16, 6.0, 2.0**-30
@@ -126,15 +126,14 @@ class TargetSearch:
         if numbers.shape != (len(_PLACE) + 2,):
             raise ConfigError("state: expected another number of values in its search for the spread of the target")
         place, (told, asked) = np.split(numbers, [len(_PLACE)])
-        cells = np.zeros(0) if told >= k.DONE else finite_array(state, "posterior", (self._arrays.posterior.size,))
-        if min(place[1], place[3]) <= 0 or min(told, asked) < 0 or np.abs(cells).max(initial=0.0) > LARGEST_POSTERIOR:
+        if min(place[1], place[3]) <= 0 or min(told, asked) < 0:
             raise ConfigError("state: its search for the spread of the target is out of range")
-        self._arrays = _search_in(*place[:2].tolist())
-        self.asked = int(asked)
-        self._arrays.frame[0, _PLACE], self._arrays.clock[k.TARGET] = place, told
-        if len(cells):
-            self._arrays.posterior[:] = cells.reshape(self._arrays.posterior.shape)
-        k.refresh(self._arrays)
+        arrays = _search_in(*place[:2].tolist())
+        arrays.frame[0, _PLACE], arrays.clock[k.TARGET] = place, told
+        if told < k.DONE:
+            arrays.posterior[:] = read_posterior(state, "posterior", arrays.posterior)
+        k.refresh(arrays)
+        self._arrays, self.asked = arrays, int(asked)
 
     def _of_older(self, numbers: np.ndarray) -> np.ndarray:
         """Those of a state from when 60 more bits looked for the unit: a unit that was found stays."""

@@ -16,7 +16,7 @@ from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Rep
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
+from streamdp.optim.arrays import Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, weighted_by_norm, without_shift
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
-_MOST_COUNTED = 1e15
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
@@ -341,30 +340,20 @@ class LDPLearner(ValidatedModel):
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments = finite_array(state, "segments", arrays.segments.shape)
-        progress = finite_array(state, "progress", arrays.clock.shape)
-        scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
-        posterior = finite_array(state, "posterior", (len(arrays.posterior), _cells(arrays)))
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
-            or not progress[k.SEGMENT] <= SEGMENTS - 1
-            or progress[k.TURN :].max() > _MOST_COUNTED
-            or scales[:, 1].min() < 1e-60
-            or np.abs(scales[:, :2]).max() > _LARGEST_THETA
-            or scales[:, 2:].min() < 0
-            or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
+            or segments[:, -1].min(initial=0.0) < 0
         ):
             raise ConfigError("state: numbers out of range")
+        take_over_columns = read(arrays, state, "posterior")
         self._check_theta(numbers[0])
 
         def take_over() -> None:
-            arrays.state[:], arrays.segments[:], arrays.clock[:] = numbers, segments, progress
-            arrays.frame[:, : k.LEARNED] = scales
-            arrays.posterior[:] = posterior.reshape(arrays.posterior.shape)
+            arrays.state[:], arrays.segments[:] = numbers, segments
+            take_over_columns()
             self._merged = merged
-            k.refresh(arrays)
 
         return take_over
 
@@ -382,12 +371,8 @@ class LDPLearner(ValidatedModel):
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)
         arrays, original = self._arrays, self._numbers()
-        theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
-        best = max(theirs, key=lambda a: float(a.clock[k.TOTAL]))
-        arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
+        merge(arrays, [part._arrays for part in parts])  # noqa: SLF001 - the same class
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
-        arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
-        k.refresh(arrays)
         self._start_from(original)
         self._merged = True
 

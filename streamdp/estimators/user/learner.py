@@ -263,6 +263,8 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
         self._need_features("absorb")
         self._need_no_account("absorb")
         self._need_subjects((subject,))
+        if not isinstance(report, UserReport):
+            raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         with self._rng.lock:
             coarse, asked = self._answered < self._mean.coarse, report.question
             if asked is not None and asked.column >= 0:  # of any batch: a bit has no units
