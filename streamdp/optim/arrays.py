@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ class Arrays(NamedTuple):
         (c, ...) float32, what is known about the c columns that are scaled; the target is the last one if it is scaled.
     summary
         (c, `frame.SUMMARY`) what follows from the posteriors.
+    pairs
+        (m + 1, `frame.PAIR`) what is known about m pairs of columns, and in the last row what follows for the next one.
     """
 
     spec: np.ndarray
@@ -43,10 +46,17 @@ class Arrays(NamedTuple):
     frame: np.ndarray
     posterior: np.ndarray
     summary: np.ndarray
+    pairs: np.ndarray
 
 
 def begin(
-    spec: np.ndarray, box: np.ndarray, state: np.ndarray, segments: np.ndarray, frame: np.ndarray, scaled: Sequence[int]
+    spec: np.ndarray,
+    box: np.ndarray,
+    state: np.ndarray,
+    segments: np.ndarray,
+    frame: np.ndarray,
+    scaled: Sequence[int],
+    paired: Sequence[int] = (),
 ) -> Arrays:
     """Return the arrays of a model that has learned nothing about its columns.
 
@@ -58,6 +68,8 @@ def begin(
         As for `Arrays`; its slots are written here.
     scaled
         The rows of the frame that bits are asked about, ascending.
+    paired
+        The columns of which pairs are asked about; the number of columns is the constant 1.
     """
     frame[:, k.SLOT] = -1
     frame[scaled, k.SLOT] = np.arange(len(scaled))
@@ -65,6 +77,8 @@ def begin(
     summary = np.zeros((len(scaled), k.SUMMARY))
     summary[:, k.COLUMN] = scaled
     posterior = location_scale.flat(len(scaled))
-    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary)
+    pairs = np.zeros((len(paired) * (len(paired) - 1) // 2 + 1, k.PAIR))
+    pairs[:-1, [k.FIRST, k.SECOND]] = np.reshape(list(combinations(paired, 2)), (-1, 2))
+    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
     k.refresh(arrays)
     return arrays

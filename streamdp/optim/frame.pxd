@@ -42,9 +42,19 @@ cpdef enum:
     COLUMN = 8
     SUMMARY = 9
 
-# The answer of `next_question` for a gradient.
+# `pairs`: two columns, p being the constant 1; the sum of the answers, each 1 or -1 times 2 p - 1, with p the probability
+# of a true one; and their information. The last row has the next pair to ask about, or -1, and the information of all.
+cpdef enum:
+    FIRST = 0
+    SECOND = 1
+    TOLD = 2
+    WEIGHED = 3
+    PAIR = 4
+
+# The answer of `next_question` for a gradient, and `clock[TOTAL]` from when on there are intervals.
 cpdef enum:
     GRADIENT = -1
+    SHORTEST = 200
 
 
 cdef struct Model:
@@ -58,33 +68,40 @@ cdef struct Model:
     double* frame
     float* posterior
     double* summary
+    double* pairs
     Py_ssize_t d
     Py_ssize_t p
     Py_ssize_t c
     Py_ssize_t many
+    Py_ssize_t n_pairs
 
 
 cdef struct Questions:
     # If the information of all records, REACHED, is above `turn_above`, the next record answers about the column
-    # `in_turn`; else above `best_above` about `best`; else with a gradient.
+    # `in_turn`; else above `best_above` about `best`; else above `pair_above` about the pair `pair`, if TOTAL is at
+    # least SHORTEST; else with a gradient.
     double turn_above
     Py_ssize_t in_turn
     double best_above
     Py_ssize_t best
+    double pair_above
+    Py_ssize_t pair
 
 
-cdef inline Py_ssize_t question(const Questions* due, double reached) noexcept nogil:
-    """As `next_question`."""
-    if reached > due.turn_above:
+
+cdef inline Py_ssize_t question(const Questions* due, const double* clock, Py_ssize_t p) noexcept nogil:
+    """As `next_question`, and p + 1 + i for the pair i."""
+    if clock[REACHED] > due.turn_above:
         return due.in_turn
-    return due.best if reached > due.best_above else GRADIENT
+    if clock[REACHED] > due.best_above:
+        return due.best
+    return p + 1 + due.pair if clock[REACHED] > due.pair_above and clock[TOTAL] >= SHORTEST else GRADIENT
 
 
 cdef int model_of(arrays, Model* out) except -1
-cdef Questions questions_of(
-    const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
-) noexcept nogil
+cdef Questions questions_of(const Model* m) noexcept nogil
 cdef void to_original(const Model* m, const double* theta, double* out) noexcept nogil
 cdef void settle(Model* m) noexcept nogil
 cdef bint count_one(Model* m, double keep) noexcept nogil
+cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil
 cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint answer, double keep) noexcept nogil

@@ -31,7 +31,13 @@ FRAME: int
 GAIN: int
 COLUMN: int
 SUMMARY: int
+FIRST: int
+SECOND: int
+TOLD: int
+WEIGHED: int
+PAIR: int
 GRADIENT: int
+SHORTEST: int
 DONE: float
 
 def next_question(arrays: Arrays) -> int: ...

@@ -11,7 +11,10 @@ with a bit
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
   than .22;
 * else about the columns in turn, if b < A(5 p);
-* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
+* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u);
+* else whether two columns lie on the same side of their centres, if the bits about pairs have less than .04 u, the
+  clock of gradients is at `SHORTEST`, and the pair with the least information has less than 40, or less than 200 and
+  its mean answer is above .3 in absolute value, as at a correlation of .45 (`inference` needs it),
 
 A(k) = min(.15 u, k (1 + ln max(1, .15 u/k))); otherwise with a gradient. After 32 records, and then every time their
 number has grown by a fifth, columns are scaled anew (`_rescale`). Scales only fall.
@@ -39,17 +42,18 @@ cdef double _SHARE = 0.15
 cdef double _FIRST = 32.0, _GROWTH = 1.2
 cdef double _SHRINK = 1.5, _FINE = 1.19, _SURE = 0.05
 cdef double _LEAST_SCALE = 1.0 / 128.0
+cdef double _PAIR_SHARE = 0.04, _PAIR_FEW = 40.0, _PAIR_MANY = 200.0, _PAIR_FAR = 0.3
 
 
 cdef int model_of(arrays, Model* out) except -1:
     """Describe `Arrays` by pointers. Raises `TypeError` if their sizes do not fit each other."""
-    cdef cnp.ndarray spec, box, state, segments, clock, frame, posterior, summary
-    spec, box, state, segments, clock, frame, posterior, summary = arrays
+    cdef cnp.ndarray spec, box, state, segments, clock, frame, posterior, summary, pairs
+    spec, box, state, segments, clock, frame, posterior, summary, pairs = arrays
     out.spec, out.box, out.clock, out.theta = vector(spec), matrix(box), vector(clock), matrix(state)
-    out.segments, out.frame, out.summary = matrix(segments), matrix(frame), matrix(summary)
+    out.segments, out.frame, out.summary, out.pairs = matrix(segments), matrix(frame), matrix(summary), matrix(pairs)
     out.posterior = <float*> cnp.PyArray_DATA(posterior)
     out.d, out.p, out.c, out.many = state.shape[1], frame.shape[0] - 1, summary.shape[0], segments.shape[0]
-    out.average = out.theta + out.d
+    out.average, out.n_pairs = out.theta + out.d, pairs.shape[0] - 1
     if (
         spec.shape[0] != SPEC
         or state.shape[0] != 2
@@ -59,6 +63,8 @@ cdef int model_of(arrays, Model* out) except -1:
         or clock.shape[0] != CLOCK
         or frame.shape[1] != FRAME
         or summary.shape[1] != SUMMARY
+        or pairs.shape[1] != PAIR
+        or out.n_pairs < 0
         or cnp.PyArray_SIZE(posterior) != out.c * ls.CELLS
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
         or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT32
@@ -73,17 +79,22 @@ cdef double _needed(double asked, double k) noexcept nogil:
     return (asked if asked < k else k * exp(asked / k - 1.0)) / _SHARE
 
 
-cdef Questions questions_of(
-    const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
-) noexcept nogil:
+cdef Questions questions_of(const Model* m) noexcept nogil:
     """What decides about questions until the next answer, and until columns are scaled anew."""
-    cdef Questions out = Questions(INFINITY, GRADIENT, INFINITY, GRADIENT)
-    cdef Py_ssize_t best = 0, k
+    cdef const double* clock = m.clock
+    cdef const double* frame = m.frame
+    cdef const double* summary = m.summary
+    cdef const double* asked = m.pairs + m.n_pairs * PAIR
+    cdef Questions out = Questions(INFINITY, GRADIENT, INFINITY, GRADIENT, INFINITY, GRADIENT)
+    cdef Py_ssize_t best = 0, p = m.p, c = m.c, k
     cdef double most
+    if asked[FIRST] >= 0.0:
+        out.pair_above, out.pair = asked[WEIGHED] / _PAIR_SHARE, <Py_ssize_t> asked[FIRST]
     if c > 0 and frame[p * FRAME + SLOT] >= 0.0:
         c -= 1
         if clock[TARGET] < HUGE:
-            return Questions(-1.0, p, INFINITY, GRADIENT)
+            out.turn_above, out.in_turn = -1.0, p
+            return out
     if c > 0:
         for k in range(1, c):
             if summary[k * SUMMARY + GAIN] > summary[best * SUMMARY + GAIN]:
@@ -263,8 +274,37 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
             _scale_target(m, m.summary + slot * SUMMARY)
 
 
+cdef void _next_pair(Model* m) noexcept nogil:
+    """Write the last row of `pairs`: the pair with the least information of those that want more."""
+    cdef const double* row
+    cdef double* last = m.pairs + m.n_pairs * PAIR
+    cdef Py_ssize_t k
+    cdef double least = INFINITY
+    last[FIRST], last[WEIGHED] = GRADIENT, 0.0
+    for k in range(m.n_pairs):
+        row = m.pairs + k * PAIR
+        last[WEIGHED] += row[WEIGHED]
+        if row[WEIGHED] < least and (
+            row[WEIGHED] < _PAIR_FEW or (row[WEIGHED] < _PAIR_MANY and fabs(row[TOLD]) > _PAIR_FAR * row[WEIGHED])
+        ):
+            least, last[FIRST] = row[WEIGHED], k
+
+
+cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil:
+    """Take in the noisy bit whether two columns are on the same side of their centres."""
+    cdef double* row = m.pairs + pair * PAIR
+    row[TOLD] += 2 * keep - 1 if same else 1 - 2 * keep
+    row[WEIGHED] += (2 * keep - 1) * (2 * keep - 1)
+    m.clock[BITS] += 1
+    _next_pair(m)
+    count_one(m, keep)
+
+
 def next_question(arrays):
     """The column that the next record is asked about: p for the target, or `GRADIENT`.
+
+    It is `GRADIENT` too if a record in the same process would be asked about a pair: the reports of devices have no such
+    question.
 
     Parameters
     ----------
@@ -273,8 +313,9 @@ def next_question(arrays):
     """
     cdef Model m
     model_of(arrays, &m)
-    cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
-    return question(&due, m.clock[REACHED])
+    cdef Questions due = questions_of(&m)
+    cdef Py_ssize_t asked = question(&due, m.clock, m.p)
+    return asked if asked <= m.p else GRADIENT
 
 
 def ahead(arrays, double information):
@@ -291,7 +332,7 @@ def ahead(arrays, double information):
     """
     cdef Model m
     model_of(arrays, &m)
-    cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
+    cdef Questions due = questions_of(&m)
     cdef double count = max(m.clock[COUNT], floor(min(due.turn_above, due.best_above) / information) + 1)
     return min(count - m.clock[COUNT], HUGE), due.in_turn if count * information > due.turn_above else due.best
 
@@ -349,7 +390,7 @@ cdef int _same_size(const Model* m, theta, out) except -1:
 
 
 def refresh(arrays):
-    """Compute `summary` and the derived columns of `frame` anew, as after a state was loaded.
+    """Compute `summary`, the derived columns of `frame` and the last row of `pairs` anew, as after a state was loaded.
 
     Parameters
     ----------
@@ -360,6 +401,7 @@ def refresh(arrays):
     cdef Py_ssize_t slot
     model_of(arrays, &m)
     _fit(&m)
+    _next_pair(&m)
     for slot in range(m.c):
         _refresh(&m, slot)
     settle(&m)

@@ -65,22 +65,30 @@ import math
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.optim.frame import SHORTEST
 
 SEGMENTS = 32
 LEAST_TIMES, SETTLED_TIMES = 1.0, 5.0
-SHORTEST = 200.0
+UNPAIRED = 1000.0
 IN_PAIR = 0.5
-SLOW = 0.7, 3.5
+SLOW = 0.36, 3.5
 _FEWEST = 12
 _TIMES = np.geomspace(0.3, 300, 40)
 _SPREADS = (0.1, 0.3, 0.6)
 _FACTORS = 2.0 ** np.arange(-8, 7)
 _ELSEWHERE = 0.1
 _LEAST_NOISE = 0.05
+_SMALL = np.linspace(-0.3, 0.3, 21)
 
 
 def path_intervals(
-    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, inverses: np.ndarray, level: float
+    segments: np.ndarray,
+    ends: np.ndarray,
+    decay: float,
+    noise: np.ndarray,
+    inverses: np.ndarray,
+    signs: np.ndarray,
+    level: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The confidence limits of theta*, NaN where not settled, and for how many relaxation times each parameter moved.
 
@@ -126,14 +134,15 @@ def path_intervals(
     own = np.sum(weights * errors**2, axis=0)
     middle = fits[np.sort(which)[len(which) // 2]]
     odds, moves, shares = _slow_pairs(
-        middle, centre, law, factor, noise[np.ix_(moving, moving)] / np.outer(units, units)
+        middle, centre, law, factor, noise[np.ix_(moving, moving)] / np.outer(units, units), signs[:, moving][:, :, moving]
     )
     both = np.concatenate([weights, odds]) / (1 + odds.sum(axis=0))
     centres = centre + np.concatenate([slow * (centres - centre), moves])
     paired = np.sqrt(shares * factor * middle.errors[:, None] ** 2 + np.minimum(own, np.median(own)) / 2)
     errors = np.concatenate([errors, paired])
     found = np.column_stack([_quantile(both, centres, errors, p) for p in ((1 - level) / 2, (1 + level) / 2)])
-    found[times[moving] < LEAST_TIMES] = np.nan
+    slowest = np.median(times[moving]) * (1 - _told_correlations(signs[:, moving][:, :, moving]).max(axis=1))
+    found[np.minimum(times[moving], slowest) < LEAST_TIMES] = np.nan
     if lengths.sum() >= SHORTEST and np.median(times[moving]) >= SETTLED_TIMES:
         limits[moving] = found * units[:, None]
     return limits, times
@@ -224,7 +233,7 @@ def _laws(place: np.ndarray) -> np.ndarray:
 
 
 def _slow_pairs(
-    fit: _Fit, centre: np.ndarray, law: np.ndarray, factor: float, correlations: np.ndarray
+    fit: _Fit, centre: np.ndarray, law: np.ndarray, factor: float, correlations: np.ndarray, signs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The odds (grid, d) that a parameter is in a slow pair with this k, against none, and what follows for it.
 
@@ -247,11 +256,32 @@ def _slow_pairs(
             logs = fit.constants[:, None] - squares / (2 * factor)
             likelihood = np.exp(logs - logs.max(axis=0))
             odd = slow * likelihood / np.sum(usual * likelihood, axis=0)
+            odd *= _odds_of_signs(*signs[:, i, j], -sign * -np.expm1(-np.maximum(below, 0.0)))
             odds[:, i] += odd.sum(axis=1)
             moves[:, i] += np.sum(odd * (off[:, [i]] + sign * off[:, j]), axis=1) / 2
             shares[:, i] += np.sum(odd * noise, axis=1) / 2
     least = np.maximum(odds, np.finfo(float).tiny)
     return odds * IN_PAIR / (1 - IN_PAIR) / max(2 * (d - 1), 1), moves / least, shares / least
+
+
+def _odds_of_signs(total: np.ndarray, information: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    """How much likelier the bits about pairs are if the correlations are rho (grid, m) than if they are small."""
+
+    def likelihood(at: np.ndarray) -> np.ndarray:
+        expected = 2 / math.pi * np.arcsin(at)
+        with np.errstate(over="ignore"):
+            return np.exp(expected * (total - information * expected / 2))
+
+    return likelihood(rho) / likelihood(_SMALL[:, None]).mean(axis=0)
+
+
+def _told_correlations(signs: np.ndarray) -> np.ndarray:
+    """The correlations (d, d), in absolute value, of the pairs about which the bits say that there is one; else 0."""
+    total, information = signs
+    told = np.abs(total) > 2 * np.sqrt(information)
+    shares = np.clip(np.abs(total) / np.maximum(information, 1.0), 0.0, 1.0)
+    found: np.ndarray = np.where(told, np.sin(math.pi / 2 * shares), 0.0)
+    return found
 
 
 def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:

@@ -14,11 +14,13 @@ cimport numpy as cnp
 from streamdp.optim cimport location_scale as ls
 from streamdp.optim.frame cimport (
     CENTRE,
+    FIRST,
     FRAME,
     GRADIENT,
     ORIGIN,
-    REACHED,
+    PAIR,
     SCALE,
+    SECOND,
     SEGMENT,
     SHRUNK,
     SLOT,
@@ -35,6 +37,7 @@ from streamdp.optim.frame cimport (
     questions_of,
     settle,
     take_answer,
+    take_pair,
     to_original,
 )
 from streamdp.optim.loops cimport (
@@ -132,6 +135,11 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
             _end_segment(m)
 
 
+cdef inline bint _above(const Model* m, const Rows* X, Py_ssize_t row, Py_ssize_t column) noexcept nogil:
+    """Whether a value is above its centre; the constant 1 is."""
+    return column == m.p or entry(X, row, column) > m.frame[column * FRAME + CENTRE]
+
+
 cdef Py_ssize_t _learn(
     Model* m,
     int mechanism,
@@ -153,12 +161,29 @@ cdef Py_ssize_t _learn(
     cdef const double* numbers
     cdef double lowest = target[ORIGIN] - target[UNIT], highest = target[ORIGIN] + target[UNIT], value, low, high
     cdef Point point = Point(m.spec, m.theta, d, p)
-    cdef Questions due = questions_of(m.clock, m.frame, p, m.summary, m.c)
+    cdef const double* pair
+    cdef Questions due = questions_of(m)
+    cdef bint counted = m.c + m.n_pairs > 0
     cdef int told
     for done in range(X.n):
         start, numbers = at, calibration + done * each
         value = min(max(entry(y, done, 0), lowest), highest)
-        column = question(&due, m.clock[REACHED])
+        column = question(&due, m.clock, p)
+        if column > p:
+            pair = m.pairs + (column - p - 1) * PAIR
+            told = answer(
+                _above(m, X, done, <Py_ssize_t> pair[FIRST]) == _above(m, X, done, <Py_ssize_t> pair[SECOND]),
+                numbers[KEEP],
+                words,
+                end,
+            )
+            if told < 0:
+                return done
+            at = words[0]
+            seen[0] += 1
+            take_pair(m, column - p - 1, told == 1, numbers[KEEP])
+            due = questions_of(m)
+            continue
         if column != GRADIENT:
             value = entry(X, done, column) if column < p else (value - target[ORIGIN]) / target[UNIT]
             slot = <Py_ssize_t> m.frame[column * FRAME + SLOT]
@@ -169,7 +194,7 @@ cdef Py_ssize_t _learn(
             at = words[0]
             seen[0] += 1
             take_answer(m, column, low, high, told == 1, numbers[KEEP])
-            due = questions_of(m.clock, m.frame, p, m.summary, m.c)
+            due = questions_of(m)
             continue
         for j in range(p):
             row[j] = (entry(X, done, j) - m.frame[j * FRAME + CENTRE]) / m.frame[j * FRAME + SCALE]
@@ -179,8 +204,8 @@ cdef Py_ssize_t _learn(
             return done
         seen[0] += 1
         _step(m, g, numbers[INFORMATION], side)
-        if m.c > 0 and count_one(m, numbers[KEEP]):
-            due = questions_of(m.clock, m.frame, p, m.summary, m.c)
+        if counted and count_one(m, numbers[KEEP]):
+            due = questions_of(m)
     return X.n
 
 
@@ -290,7 +315,7 @@ def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep
     cdef double* out = scratch(m.d)
     count[0] += 1
     _step(&m, noisy, information, out)
-    if m.c > 0:
+    if m.c + m.n_pairs > 0:
         count_one(&m, keep)
     settle(&m)
     wipe(out, m.d)

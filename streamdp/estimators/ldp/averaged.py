@@ -8,8 +8,8 @@ from streamdp.errors import NotAvailableError
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops
-from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, SHORTEST, path_intervals
-from streamdp.optim.losses import without_shift
+from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, SHORTEST, UNPAIRED, path_intervals
+from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
 
@@ -75,9 +75,20 @@ class AveragedLearner(LDPLearner):
         inverses = self._loss.expected_inverses(theta, p)
         paths = without_shift(arrays.segments[:, :-1], self._outputs())
         segments = np.column_stack([paths, arrays.segments[:, -1]])
-        limits, times = path_intervals(segments, ends, self._steps.alpha, noise, inverses, level)
+        limits, times = path_intervals(segments, ends, self._steps.alpha, noise, inverses, self._signs(d), level)
         if not np.isnan(times).all():
             times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         moved = max(float(arrays.segments[:, -1].sum()), 1e-9)
         return limits, self.n_seen * np.maximum(more, SHORTEST / moved)
+
+    def _signs(self, d: int) -> np.ndarray:
+        """What the bits about pairs told, for each two parameters (2, d, d), as `path_intervals` takes it."""
+        signs, pairs, p = np.zeros((2, d, d)), self._arrays.pairs[:-1], len(self._arrays.frame) - 1
+        both = pairs[:, [k.FIRST, k.SECOND]].astype(int)
+        for start in range(0, d - p, p + bool(self.intercept)):
+            i, j = start + both.T
+            signs[:, i, j] = signs[:, j, i] = pairs[:, k.TOLD :].T
+        if isinstance(self._loss, Huber):
+            signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
+        return signs

@@ -122,8 +122,12 @@ class LDPLearner(ValidatedModel):
         if scaling != "none":
             for j, (centre, spread) in features.typical.items():
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
+        paired: list[int] = []
+        if self._averaged and self.clock == "information":
+            numbers_only = features.numeric if isinstance(self.features, Mapping) else np.ones(p, dtype=bool)
+            paired = [*np.flatnonzero(numbers_only).tolist(), *([p] if self.intercept else [])]
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
-        self._arrays = begin(spec, box, state, segments, frame, scaled)
+        self._arrays = begin(spec, box, state, segments, frame, scaled, paired)
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
@@ -155,7 +159,7 @@ class LDPLearner(ValidatedModel):
         if amounts is not None:
             for at in range(0, len(X), _BLOCK):
                 some = slice(at, at + _BLOCK)
-                rows = mechanism.rows(d, amounts[some], len(self._arrays.summary) > 0)
+                rows = mechanism.rows(d, amounts[some], self._asks)
                 self._learn_by(mechanism, rows, X[some], y[some])
         elif budget is not None:
             mechanism = self._mechanism_of(budget)
@@ -269,16 +273,22 @@ class LDPLearner(ValidatedModel):
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
-        if len(self._arrays.summary):
+        if self._asks:
             notes.append(
                 f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and the "
-                f"scale of a column, and the others on {others}; which ones is public"
+                "scale of a column, or on whether two columns lie on the same side of their centres, and the others on "
+                f"{others}; which ones is public"
             )
         return notes
 
     @property
+    def _asks(self) -> bool:
+        """Whether some records are asked for a bit in place of a gradient."""
+        return len(self._arrays.summary) > 0 or len(self._arrays.pairs) > 1
+
+    @property
     def n_asked(self) -> int:
-        """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
+        """Records that answered with one bit about the columns, and not with a gradient."""
         return 0 if self._features is None else int(self._arrays.clock[k.BITS])
 
     @property
@@ -328,6 +338,7 @@ class LDPLearner(ValidatedModel):
             "progress": arrays.clock.copy(),
             "scales": arrays.frame[:, : k.LEARNED].copy(),
             "posterior": arrays.posterior.reshape(len(arrays.posterior), _cells(arrays)).copy(),
+            "pairs": arrays.pairs[:-1, k.TOLD :].copy(),
             "merged": self._merged,
         }
 
@@ -338,6 +349,9 @@ class LDPLearner(ValidatedModel):
         progress = finite_array(state, "progress", arrays.clock.shape)
         scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
         posterior = finite_array(state, "posterior", (len(arrays.posterior), _cells(arrays)))
+        told = np.zeros((len(arrays.pairs) - 1, 2))
+        if "pairs" in state:  # states of before have none
+            told = finite_array(state, "pairs", told.shape)
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
@@ -349,6 +363,8 @@ class LDPLearner(ValidatedModel):
             or np.abs(scales[:, :2]).max() > _LARGEST_THETA
             or scales[:, 2:].min() < 0
             or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
+            or told[:, 1].min(initial=0.0) < 0
+            or np.abs(told).max(initial=0.0) > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")
         self._check_theta(numbers[0])
@@ -357,6 +373,7 @@ class LDPLearner(ValidatedModel):
             arrays.state[:], arrays.segments[:], arrays.clock[:] = numbers, segments, progress
             arrays.frame[:, : k.LEARNED] = scales
             arrays.posterior[:] = posterior.reshape(arrays.posterior.shape)
+            arrays.pairs[:-1, k.TOLD :] = told
             self._merged = merged
             k.refresh(arrays)
 
@@ -381,6 +398,7 @@ class LDPLearner(ValidatedModel):
         arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
         arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
+        arrays.pairs[:-1, k.TOLD :] = sum(a.pairs[:-1, k.TOLD :] for a in theirs)
         k.refresh(arrays)
         self._start_from(original)
         self._merged = True
