@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale
+from streamdp.optim import location_scale, pair_bits
 
 LARGEST_POSTERIOR = 1e30
 """Of a state, in absolute value: posteriors are floats of 32 bits."""
@@ -35,7 +34,7 @@ class Arrays(NamedTuple):
     summary
         (c, `frame.SUMMARY`) what follows from the posteriors.
     pairs
-        (m + 1, `frame.PAIR`) what is known about m pairs of columns, and in the last row what follows for the next one.
+        (m + 1, `pair_bits.PAIR`) what is known about m pairs of columns; the last row says which one is asked about.
     """
 
     spec: np.ndarray
@@ -77,8 +76,7 @@ def begin(
     summary = np.zeros((len(scaled), k.SUMMARY))
     summary[:, k.COLUMN] = scaled
     posterior = location_scale.flat(len(scaled))
-    pairs = np.zeros((len(paired) * (len(paired) - 1) // 2 + 1, k.PAIR))
-    pairs[:-1, [k.FIRST, k.SECOND]] = np.reshape(list(combinations(paired, 2)), (-1, 2))
+    pairs = pair_bits.nothing_told(paired)
     arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
     k.refresh(arrays)
     return arrays

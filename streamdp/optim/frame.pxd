@@ -42,15 +42,6 @@ cpdef enum:
     COLUMN = 8
     SUMMARY = 9
 
-# `pairs`: two columns, p being the constant 1; the sum of the answers, each 1 or -1 times 2 p - 1, with p the probability
-# of a true one; and their information. The last row has the next pair to ask about, or -1, and the information of all.
-cpdef enum:
-    FIRST = 0
-    SECOND = 1
-    TOLD = 2
-    WEIGHED = 3
-    PAIR = 4
-
 # The answer of `next_question` for a gradient, and `clock[TOTAL]` from when on there are intervals.
 cpdef enum:
     GRADIENT = -1

@@ -31,11 +31,6 @@ FRAME: int
 GAIN: int
 COLUMN: int
 SUMMARY: int
-FIRST: int
-SECOND: int
-TOLD: int
-WEIGHED: int
-PAIR: int
 GRADIENT: int
 SHORTEST: int
 DONE: float

@@ -12,9 +12,8 @@ with a bit
   than .22;
 * else about the columns in turn, if b < A(5 p);
 * else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u);
-* else whether two columns lie on the same side of their centres, if the bits about pairs have less than .04 u, the
-  clock of gradients is at `SHORTEST`, and the pair with the least information has less than 40, or less than 200 and
-  its mean answer is above .3 in absolute value, as at a correlation of .45 (`inference` needs it),
+* else about a pair of columns (`pair_bits`), if the bits about pairs have less than .04 u and the clock of gradients is
+  at least at `SHORTEST`,
 
 A(k) = min(.15 u, k (1 + ln max(1, .15 u/k))); otherwise with a gradient. After 32 records, and then every time their
 number has grown by a fifth, columns are scaled anew (`_rescale`). Scales only fall.
@@ -28,6 +27,7 @@ from libc.math cimport INFINITY, ceil, exp, fabs, floor, sqrt
 cimport numpy as cnp
 
 from streamdp.optim cimport location_scale as ls
+from streamdp.optim cimport pair_bits
 from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC
 from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.privacy.samplers cimport HUGE
@@ -42,7 +42,7 @@ cdef double _SHARE = 0.15
 cdef double _FIRST = 32.0, _GROWTH = 1.2
 cdef double _SHRINK = 1.5, _FINE = 1.19, _SURE = 0.05
 cdef double _LEAST_SCALE = 1.0 / 128.0
-cdef double _PAIR_SHARE = 0.04, _PAIR_FEW = 40.0, _PAIR_MANY = 200.0, _PAIR_FAR = 0.3
+cdef double _PAIR_SHARE = 0.04
 
 
 cdef int model_of(arrays, Model* out) except -1:
@@ -63,7 +63,7 @@ cdef int model_of(arrays, Model* out) except -1:
         or clock.shape[0] != CLOCK
         or frame.shape[1] != FRAME
         or summary.shape[1] != SUMMARY
-        or pairs.shape[1] != PAIR
+        or pairs.shape[1] != pair_bits.PAIR
         or out.n_pairs < 0
         or cnp.PyArray_SIZE(posterior) != out.c * ls.CELLS
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
@@ -84,12 +84,12 @@ cdef Questions questions_of(const Model* m) noexcept nogil:
     cdef const double* clock = m.clock
     cdef const double* frame = m.frame
     cdef const double* summary = m.summary
-    cdef const double* asked = m.pairs + m.n_pairs * PAIR
+    cdef const double* asked = m.pairs + m.n_pairs * pair_bits.PAIR
     cdef Questions out = Questions(INFINITY, GRADIENT, INFINITY, GRADIENT, INFINITY, GRADIENT)
     cdef Py_ssize_t best = 0, p = m.p, c = m.c, k
     cdef double most
-    if asked[FIRST] >= 0.0:
-        out.pair_above, out.pair = asked[WEIGHED] / _PAIR_SHARE, <Py_ssize_t> asked[FIRST]
+    if asked[pair_bits.FIRST] >= 0.0:
+        out.pair_above, out.pair = asked[pair_bits.WEIGHED] / _PAIR_SHARE, <Py_ssize_t> asked[pair_bits.FIRST]
     if c > 0 and frame[p * FRAME + SLOT] >= 0.0:
         c -= 1
         if clock[TARGET] < HUGE:
@@ -274,29 +274,10 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
             _scale_target(m, m.summary + slot * SUMMARY)
 
 
-cdef void _next_pair(Model* m) noexcept nogil:
-    """Write the last row of `pairs`: the pair with the least information of those that want more."""
-    cdef const double* row
-    cdef double* last = m.pairs + m.n_pairs * PAIR
-    cdef Py_ssize_t k
-    cdef double least = INFINITY
-    last[FIRST], last[WEIGHED] = GRADIENT, 0.0
-    for k in range(m.n_pairs):
-        row = m.pairs + k * PAIR
-        last[WEIGHED] += row[WEIGHED]
-        if row[WEIGHED] < least and (
-            row[WEIGHED] < _PAIR_FEW or (row[WEIGHED] < _PAIR_MANY and fabs(row[TOLD]) > _PAIR_FAR * row[WEIGHED])
-        ):
-            least, last[FIRST] = row[WEIGHED], k
-
-
 cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil:
     """Take in the noisy bit whether two columns are on the same side of their centres."""
-    cdef double* row = m.pairs + pair * PAIR
-    row[TOLD] += 2 * keep - 1 if same else 1 - 2 * keep
-    row[WEIGHED] += (2 * keep - 1) * (2 * keep - 1)
     m.clock[BITS] += 1
-    _next_pair(m)
+    pair_bits.take_in(m.pairs, m.n_pairs, pair, same, keep)
     count_one(m, keep)
 
 
@@ -401,7 +382,7 @@ def refresh(arrays):
     cdef Py_ssize_t slot
     model_of(arrays, &m)
     _fit(&m)
-    _next_pair(&m)
+    pair_bits.choose(m.pairs, m.n_pairs)
     for slot in range(m.c):
         _refresh(&m, slot)
     settle(&m)

@@ -14,13 +14,10 @@ cimport numpy as cnp
 from streamdp.optim cimport location_scale as ls
 from streamdp.optim.frame cimport (
     CENTRE,
-    FIRST,
     FRAME,
     GRADIENT,
     ORIGIN,
-    PAIR,
     SCALE,
-    SECOND,
     SEGMENT,
     SHRUNK,
     SLOT,
@@ -55,6 +52,7 @@ from streamdp.optim.loops cimport (
     Point,
     gradient_of,
 )
+from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
     Rows,

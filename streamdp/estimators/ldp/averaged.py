@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from streamdp.errors import NotAvailableError
+from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
-from streamdp.optim import loops
-from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, SHORTEST, UNPAIRED, path_intervals
+from streamdp.optim import loops, pair_bits
+from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
@@ -41,7 +44,7 @@ class AveragedLearner(LDPLearner):
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
         parameter has an interval if it moved for `inference.LEAST_TIMES`, the median of all parameters is at least
-        `inference.SETTLED_TIMES`, and the clock moved by `inference.SHORTEST`.
+        `inference.SETTLED_TIMES`, and the clock moved by `frame.SHORTEST`.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -80,15 +83,22 @@ class AveragedLearner(LDPLearner):
             times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         moved = max(float(arrays.segments[:, -1].sum()), 1e-9)
-        return limits, self.n_seen * np.maximum(more, SHORTEST / moved)
+        return limits, self.n_seen * np.maximum(more, k.SHORTEST / moved)
+
+    def _paired(self, features: Features) -> Sequence[int]:
+        """All numbers, and the constant. The paper's algorithm, with `clock="records"`, asks nobody."""
+        if self.clock == "records":
+            return ()
+        numbers = features.numeric if isinstance(self.features, Mapping) else np.ones(len(features.names), dtype=bool)
+        return [*np.flatnonzero(numbers).tolist(), *([len(numbers)] if self.intercept else [])]
 
     def _signs(self, d: int) -> np.ndarray:
         """What the bits about pairs told, for each two parameters (2, d, d), as `path_intervals` takes it."""
         signs, pairs, p = np.zeros((2, d, d)), self._arrays.pairs[:-1], len(self._arrays.frame) - 1
-        both = pairs[:, [k.FIRST, k.SECOND]].astype(int)
+        both = pairs[:, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
         for start in range(0, d - p, p + bool(self.intercept)):
             i, j = start + both.T
-            signs[:, i, j] = signs[:, j, i] = pairs[:, k.TOLD :].T
+            signs[:, i, j] = signs[:, j, i] = pairs[:, pair_bits.TOLD :].T
         if isinstance(self._loss, Huber):
             signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
         return signs

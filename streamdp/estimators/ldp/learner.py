@@ -15,7 +15,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops
+from streamdp.optim import location_scale, loops, pair_bits
 from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
@@ -122,18 +122,18 @@ class LDPLearner(ValidatedModel):
         if scaling != "none":
             for j, (centre, spread) in features.typical.items():
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
-        paired: list[int] = []
-        if self._averaged and self.clock == "information":
-            numbers_only = features.numeric if isinstance(self.features, Mapping) else np.ones(p, dtype=bool)
-            paired = [*np.flatnonzero(numbers_only).tolist(), *([p] if self.intercept else [])]
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
-        self._arrays = begin(spec, box, state, segments, frame, scaled, paired)
+        self._arrays = begin(spec, box, state, segments, frame, scaled, self._paired(features))
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
         self._default = self._mechanism_of(self._budget)
         self.__dict__.pop("_default_rows", None)
         self._kernel = learn
+
+    def _paired(self, features: Features) -> Sequence[int]:
+        """The columns of which pairs are asked about; the number of columns is the constant 1."""
+        return ()
 
     @cached_property
     def _default_rows(self) -> np.ndarray:
@@ -338,7 +338,7 @@ class LDPLearner(ValidatedModel):
             "progress": arrays.clock.copy(),
             "scales": arrays.frame[:, : k.LEARNED].copy(),
             "posterior": arrays.posterior.reshape(len(arrays.posterior), _cells(arrays)).copy(),
-            "pairs": arrays.pairs[:-1, k.TOLD :].copy(),
+            "pairs": arrays.pairs[:-1, pair_bits.TOLD :].copy(),
             "merged": self._merged,
         }
 
@@ -349,9 +349,8 @@ class LDPLearner(ValidatedModel):
         progress = finite_array(state, "progress", arrays.clock.shape)
         scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
         posterior = finite_array(state, "posterior", (len(arrays.posterior), _cells(arrays)))
-        told = np.zeros((len(arrays.pairs) - 1, 2))
-        if "pairs" in state:  # states of before have none
-            told = finite_array(state, "pairs", told.shape)
+        none = np.zeros((len(arrays.pairs) - 1, 2))
+        told = finite_array({"pairs": none, **state}, "pairs", none.shape)  # earlier states have none
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
@@ -373,7 +372,7 @@ class LDPLearner(ValidatedModel):
             arrays.state[:], arrays.segments[:], arrays.clock[:] = numbers, segments, progress
             arrays.frame[:, : k.LEARNED] = scales
             arrays.posterior[:] = posterior.reshape(arrays.posterior.shape)
-            arrays.pairs[:-1, k.TOLD :] = told
+            arrays.pairs[:-1, pair_bits.TOLD :] = told
             self._merged = merged
             k.refresh(arrays)
 
@@ -398,7 +397,7 @@ class LDPLearner(ValidatedModel):
         arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
         arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
-        arrays.pairs[:-1, k.TOLD :] = sum(a.pairs[:-1, k.TOLD :] for a in theirs)
+        arrays.pairs[:-1, pair_bits.TOLD :] = sum(a.pairs[:-1, pair_bits.TOLD :] for a in theirs)
         k.refresh(arrays)
         self._start_from(original)
         self._merged = True
