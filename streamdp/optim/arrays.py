@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,6 +47,16 @@ class Arrays(NamedTuple):
     posterior: np.ndarray
     summary: np.ndarray
     pairs: np.ndarray
+
+    @property
+    def cells(self) -> np.ndarray:
+        """The posteriors as rows (c, cells), a view."""
+        return self.posterior.reshape(len(self.posterior), math.prod(self.posterior.shape[1:]))
+
+    @property
+    def told(self) -> np.ndarray:
+        """What the bits about pairs told (m, 2): sums and information, a view."""
+        return self.pairs[:-1, pair_bits.TOLD :]
 
 
 def begin(

@@ -39,7 +39,7 @@ What paths cannot tell. Let the direction and both values of k be known. Then th
 k = 2 in place of 20 in nine of ten paths, but k = .5 in place of 5 in four of ten (a test has them). So paths alone
 give widths that are mostly prior belief.
 
-Bits about pairs. So a few records are asked whether two columns lie on the same side of their centres (`frame`). If
+Bits about pairs. So a few records are asked whether two columns lie on the same side of their centres (`pair_bits`). If
 they are normal, the answer 1 or -1 has the mean q(rho) = 2/pi asin(rho) (Sheppard 1899). The noisy bits about a pair
 have the sum t and the information n: t/n estimates q with a variance of at most 1/n. With L(rho) = exp(q t - q^2 n/2),
 the odds that the pair is slow are multiplied by L(rho) over the mean of L in [-.3, .3], rho being the correlation with

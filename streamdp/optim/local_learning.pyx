@@ -1,4 +1,4 @@
-"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient (`frame`), noise, step (`steps`).
+"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient (`questions`), noise, step (`steps`).
 
 A loop draws no randomness by itself: words come from `entropy` as an array (see `samplers`). A loop that runs out of
 words rolls back to the start of its record and returns, and is called again with more words. The loops themselves move
@@ -27,11 +27,8 @@ from streamdp.optim.frame cimport (
     WEIGHT,
     WIDTH,
     Model,
-    Questions,
     count_one,
     model_of,
-    question,
-    questions_of,
     settle,
     take_answer,
     take_pair,
@@ -53,6 +50,7 @@ from streamdp.optim.loops cimport (
     gradient_of,
 )
 from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND
+from streamdp.optim.questions cimport Questions, question, questions_of
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
     Rows,
@@ -161,7 +159,6 @@ cdef Py_ssize_t _learn(
     cdef Point point = Point(m.spec, m.theta, d, p)
     cdef const double* pair
     cdef Questions due = questions_of(m)
-    cdef bint counted = m.c + m.n_pairs > 0
     cdef int told
     for done in range(X.n):
         start, numbers = at, calibration + done * each
@@ -202,7 +199,7 @@ cdef Py_ssize_t _learn(
             return done
         seen[0] += 1
         _step(m, g, numbers[INFORMATION], side)
-        if counted and count_one(m, numbers[KEEP]):
+        if (m.c > 0 or due.pair != GRADIENT) and count_one(m, numbers[KEEP]):
             due = questions_of(m)
     return X.n
 
@@ -313,7 +310,7 @@ def absorb(arrays, cnp.ndarray seen not None, g, double information, double keep
     cdef double* out = scratch(m.d)
     count[0] += 1
     _step(&m, noisy, information, out)
-    if m.c + m.n_pairs > 0:
+    if m.c > 0:
         count_one(&m, keep)
     settle(&m)
     wipe(out, m.d)

@@ -27,8 +27,7 @@ class AveragedLearner(LDPLearner):
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
         interval would hold. All are NaN if half of the parameters moved too little. More records settle them.
         Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. Intervals are wide
-        where the path does not exclude that two columns are correlated; of columns that are correlated by .9 and more
-        some are too short.
+        where neither the path nor bits about pairs of columns (`pair_bits`) exclude that two columns are correlated.
 
         Parameters
         ----------
@@ -94,11 +93,11 @@ class AveragedLearner(LDPLearner):
 
     def _signs(self, d: int) -> np.ndarray:
         """What the bits about pairs told, for each two parameters (2, d, d), as `path_intervals` takes it."""
-        signs, pairs, p = np.zeros((2, d, d)), self._arrays.pairs[:-1], len(self._arrays.frame) - 1
-        both = pairs[:, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
+        arrays, signs, p = self._arrays, np.zeros((2, d, d)), len(self._arrays.frame) - 1
+        both = arrays.pairs[:-1, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
         for start in range(0, d - p, p + bool(self.intercept)):
             i, j = start + both.T
-            signs[:, i, j] = signs[:, j, i] = pairs[:, pair_bits.TOLD :].T
+            signs[:, i, j] = signs[:, j, i] = arrays.told.T
         if isinstance(self._loss, Huber):
             signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
         return signs

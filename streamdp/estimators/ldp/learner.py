@@ -15,7 +15,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops, pair_bits
+from streamdp.optim import location_scale, loops, pair_bits, questions
 from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
@@ -159,8 +159,7 @@ class LDPLearner(ValidatedModel):
         if amounts is not None:
             for at in range(0, len(X), _BLOCK):
                 some = slice(at, at + _BLOCK)
-                rows = mechanism.rows(d, amounts[some], self._asks)
-                self._learn_by(mechanism, rows, X[some], y[some])
+                self._learn_by(mechanism, mechanism.rows(d, amounts[some], self._asks), X[some], y[some])
         elif budget is not None:
             mechanism = self._mechanism_of(budget)
             self._learn_by(mechanism, record_rows(mechanism, d), X, y)
@@ -182,7 +181,7 @@ class LDPLearner(ValidatedModel):
 
     @property
     def randomizer(self) -> Randomizer:
-        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`.
+        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`, unless a pair is asked about.
 
         Raises `NotAvailableError` before the features are known.
         """
@@ -203,7 +202,7 @@ class LDPLearner(ValidatedModel):
     def _question(self) -> Question:
         """What the next record is asked."""
         frame, summary = self._arrays.frame, self._arrays.summary
-        column = k.next_question(self._arrays)
+        column = questions.next_question(self._arrays)
         low, high = -np.inf, np.inf
         if column >= 0:
             low, high = summary[int(frame[column, k.SLOT]), [location_scale.LOW, location_scale.HIGH]].tolist()
@@ -273,7 +272,7 @@ class LDPLearner(ValidatedModel):
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
-        if self._asks:
+        if self._asks or self.n_asked:
             notes.append(
                 f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and the "
                 "scale of a column, or on whether two columns lie on the same side of their centres, and the others on "
@@ -283,8 +282,8 @@ class LDPLearner(ValidatedModel):
 
     @property
     def _asks(self) -> bool:
-        """Whether some records are asked for a bit in place of a gradient."""
-        return len(self._arrays.summary) > 0 or len(self._arrays.pairs) > 1
+        """Whether a later record may be asked for a bit in place of a gradient."""
+        return len(self._arrays.summary) > 0 or bool(self._arrays.pairs[-1, pair_bits.FIRST] >= 0)
 
     @property
     def n_asked(self) -> int:
@@ -337,8 +336,8 @@ class LDPLearner(ValidatedModel):
             "segments": arrays.segments.copy(),
             "progress": arrays.clock.copy(),
             "scales": arrays.frame[:, : k.LEARNED].copy(),
-            "posterior": arrays.posterior.reshape(len(arrays.posterior), _cells(arrays)).copy(),
-            "pairs": arrays.pairs[:-1, pair_bits.TOLD :].copy(),
+            "posterior": arrays.cells.copy(),
+            "pairs": arrays.told.copy(),
             "merged": self._merged,
         }
 
@@ -348,21 +347,20 @@ class LDPLearner(ValidatedModel):
         segments = finite_array(state, "segments", arrays.segments.shape)
         progress = finite_array(state, "progress", arrays.clock.shape)
         scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
-        posterior = finite_array(state, "posterior", (len(arrays.posterior), _cells(arrays)))
-        none = np.zeros((len(arrays.pairs) - 1, 2))
-        told = finite_array({"pairs": none, **state}, "pairs", none.shape)  # earlier states have none
+        posterior = finite_array(state, "posterior", arrays.cells.shape)
+        nothing = {"pairs": np.zeros(arrays.told.shape)}  # as in earlier states
+        told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
+            or min(segments[:, -1].min(initial=0.0), progress.min(), told[:, 1].min(initial=0.0)) < 0
             or not progress[k.SEGMENT] <= SEGMENTS - 1
             or progress[k.TURN :].max() > _MOST_COUNTED
             or scales[:, 1].min() < 1e-60
             or np.abs(scales[:, :2]).max() > _LARGEST_THETA
             or scales[:, 2:].min() < 0
             or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
-            or told[:, 1].min(initial=0.0) < 0
             or np.abs(told).max(initial=0.0) > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")
@@ -371,8 +369,7 @@ class LDPLearner(ValidatedModel):
         def take_over() -> None:
             arrays.state[:], arrays.segments[:], arrays.clock[:] = numbers, segments, progress
             arrays.frame[:, : k.LEARNED] = scales
-            arrays.posterior[:] = posterior.reshape(arrays.posterior.shape)
-            arrays.pairs[:-1, pair_bits.TOLD :] = told
+            arrays.cells[:], arrays.told[:] = posterior, told
             self._merged = merged
             k.refresh(arrays)
 
@@ -397,12 +394,7 @@ class LDPLearner(ValidatedModel):
         arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
         arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
-        arrays.pairs[:-1, pair_bits.TOLD :] = sum(a.pairs[:-1, pair_bits.TOLD :] for a in theirs)
+        arrays.told[:] = sum(a.told for a in theirs)
         k.refresh(arrays)
         self._start_from(original)
         self._merged = True
-
-
-def _cells(arrays: Arrays) -> int:
-    """The weights of a posterior."""
-    return int(arrays.posterior.shape[1] * arrays.posterior.shape[2])

@@ -136,9 +136,7 @@ def pair_limits(rho: float = 0.9, told: float | None = None) -> np.ndarray:
     found = []
     for values in paths(np.random.default_rng(0), curvature_for(40, 6) @ pair, 120):
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        found.append(
-            path_intervals(held, np.full(6, END + 10), DECAY, np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:2]
-        )
+        found.append(path_intervals(held, np.full(6, END + 10), DECAY, np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:2])
     limits = np.concatenate(found)
     assert np.isnan(limits).mean() < 0.05
     return limits[~np.isnan(limits[:, 0])]

@@ -75,7 +75,7 @@ def test_who_is_not_asked() -> None:
 def test_a_constant_column_is_a_pair_with_the_constant() -> None:
     X, y = records(20_000)
     model = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1)
-    model.learn_arrays(X + [10.0, 0.0, 0.0], y)
+    model.learn_arrays(X + np.array([10.0, 0.0, 0.0]), y)
     sums, information = model._arrays.pairs[2, BITS]
     assert sums > 0.9 * information
 
