@@ -15,6 +15,8 @@ from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
+_MOST_PAIRED = 64  # of more columns there are more pairs than most streams can tell about
+
 
 class AveragedLearner(LDPLearner):
     """The learner whose estimate is the average."""
@@ -85,10 +87,10 @@ class AveragedLearner(LDPLearner):
         return limits, self.n_seen * np.maximum(more, k.SHORTEST / moved)
 
     def _paired(self, features: Features) -> Sequence[int]:
-        """All numbers, and the constant. The paper's algorithm, with `clock="records"`, asks nobody."""
-        if self.clock == "records":
-            return ()
+        """All numbers, if they are few, and the constant. `clock="records"`, the paper's algorithm, asks nobody."""
         numbers = features.numeric if isinstance(self.features, Mapping) else np.ones(len(features.names), dtype=bool)
+        if self.clock == "records" or np.count_nonzero(numbers) > _MOST_PAIRED:
+            return ()
         return [*np.flatnonzero(numbers).tolist(), *([len(numbers)] if self.intercept else [])]
 
     def _signs(self, d: int) -> np.ndarray:

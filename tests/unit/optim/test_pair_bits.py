@@ -59,10 +59,11 @@ def test_they_are_few_and_end() -> None:
 
 
 def test_who_is_not_asked() -> None:
-    """The last iterate has no intervals, the paper's clock is the paper's algorithm, and categories are not normal."""
+    """The last iterate has no intervals, and the paper's clock is the paper's algorithm; categories; many columns."""
     for model in (
         learned(clock="records"),
         LDPSGDRegressor(features=NAMES),
+        LDPASGDRegressor(features=[f"x{j}" for j in range(65)]),
         LDPASGDClassifier(features={"c": ["u", "v", "w"]}, intercept=False),
     ):
         assert len(model._arrays.pairs) == 1
