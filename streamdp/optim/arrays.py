@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale
+from streamdp.optim import location_scale, pair_bits
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.states import finite_array
 
@@ -37,6 +38,8 @@ class Arrays(NamedTuple):
         (c, ...) float32, what is known about the c columns that are scaled; the target is the last one if it is scaled.
     summary
         (c, `frame.SUMMARY`) what follows from the posteriors.
+    pairs
+        (m + 1, `pair_bits.PAIR`) what is known about m pairs of columns; the last row says which one is asked about.
     """
 
     spec: np.ndarray
@@ -47,10 +50,27 @@ class Arrays(NamedTuple):
     frame: np.ndarray
     posterior: np.ndarray
     summary: np.ndarray
+    pairs: np.ndarray
+
+    @property
+    def cells(self) -> np.ndarray:
+        """The posteriors as rows (c, cells), a view."""
+        return self.posterior.reshape(len(self.posterior), math.prod(self.posterior.shape[1:]))
+
+    @property
+    def told(self) -> np.ndarray:
+        """What the bits about pairs told (m, 2): sums and information, a view."""
+        return self.pairs[:-1, pair_bits.TOLD :]
 
 
 def begin(
-    spec: np.ndarray, box: np.ndarray, state: np.ndarray, segments: np.ndarray, frame: np.ndarray, scaled: Sequence[int]
+    spec: np.ndarray,
+    box: np.ndarray,
+    state: np.ndarray,
+    segments: np.ndarray,
+    frame: np.ndarray,
+    scaled: Sequence[int],
+    paired: Sequence[int] = (),
 ) -> Arrays:
     """Return the arrays of a model that has learned nothing about its columns.
 
@@ -62,6 +82,8 @@ def begin(
         As for `Arrays`; its slots are written here.
     scaled
         The rows of the frame that bits are asked about, ascending.
+    paired
+        The columns of which pairs are asked about; the number of columns is the constant 1.
     """
     frame[:, k.SLOT] = -1
     frame[scaled, k.SLOT] = np.arange(len(scaled))
@@ -69,7 +91,8 @@ def begin(
     summary = np.zeros((len(scaled), k.SUMMARY))
     summary[:, k.COLUMN] = scaled
     posterior = location_scale.flat(len(scaled))
-    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary)
+    pairs = pair_bits.nothing_told(paired)
+    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
     k.refresh(arrays)
     return arrays
 
@@ -87,6 +110,7 @@ def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
     arrays.frame[:] = max(parts, key=lambda part: float(part.clock[k.TOTAL])).frame
     arrays.clock[:] = sum(part.clock for part in parts)
     arrays.posterior[:] = sum(part.posterior for part in parts)  # of disjoint records, so likelihoods multiply
+    arrays.told[:] = sum(part.told for part in parts)
     k.refresh(arrays)
 
 

@@ -1,8 +1,8 @@
 """The centres and the scales of columns, from noisy bits between gradients that are taken in batches.
 
-Bits, posteriors, schedule and rules are those of LDP-SGD (`frame`). Here all reports have the same budget, a batch of
-gradients has one theta and one unit of each column, and theta is kept by a walk. So columns are scaled anew between
-batches only, and the walk carries its numbers along.
+Bits, posteriors, schedule and rules are those of LDP-SGD (`questions`, `frame`). Here all reports have the same budget,
+a batch of gradients has one theta and one unit of each column, and theta is kept by a walk. So columns are scaled anew
+between batches only, and the walk carries its numbers along.
 
 Everything here follows from noisy bits and public numbers. It is about accuracy only.
 """
@@ -20,6 +20,7 @@ from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
 from streamdp.optim.arrays import begin, merge, read
 from streamdp.optim.column_units import START
+from streamdp.optim.questions import ahead
 from streamdp.optim.target_search import Question
 
 _FIRST, _GROWTH = 32, 1.2
@@ -76,11 +77,11 @@ class ColumnSearch:
     @property
     def wait(self) -> int:
         """How many reports are gradients before the next bit."""
-        return int(min(k.ahead(self._arrays, self._information)[0], 2.0**60))
+        return int(min(ahead(self._arrays, self._information)[0], 2.0**60))
 
     def question(self) -> Question:
         """Return the next question."""
-        column = k.ahead(self._arrays, self._information)[1]
+        column = ahead(self._arrays, self._information)[1]
         low, high = self._arrays.summary[int(self._arrays.frame[column, k.SLOT]), [ls.LOW, ls.HIGH]].tolist()
         return Question(low, high, self.asked // len(self._arrays.summary), column)
 
@@ -156,7 +157,7 @@ class ColumnSearch:
         return {
             "scales": arrays.frame[:, : k.LEARNED].copy(),
             "progress": progress,
-            "bits": arrays.posterior.reshape(len(arrays.posterior), -1).copy(),
+            "bits": arrays.cells.copy(),
         }
 
     def read(self, state: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops
+from streamdp.optim import location_scale, loops, pair_bits, questions
 from streamdp.optim.arrays import Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
+_MOST_COUNTED = 1e15
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
 _WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
@@ -126,13 +127,17 @@ class LDPLearner(ValidatedModel):
             for j, (centre, spread) in features.typical.items():
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
-        self._arrays = begin(spec, box, state, segments, frame, scaled)
+        self._arrays = begin(spec, box, state, segments, frame, scaled, self._paired(features))
         self._arrays.state[0] = self._loss.start(d)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
         self._default = self._mechanism_of(self._budget)
         self.__dict__.pop("_default_rows", None)
         self._kernel = learn
+
+    def _paired(self, features: Features) -> Sequence[int]:
+        """The columns of which pairs are asked about; the number of columns is the constant 1."""
+        return ()
 
     @cached_property
     def _default_rows(self) -> np.ndarray:
@@ -158,8 +163,7 @@ class LDPLearner(ValidatedModel):
         if amounts is not None:
             for at in range(0, len(X), _BLOCK):
                 some = slice(at, at + _BLOCK)
-                rows = mechanism.rows(d, amounts[some], len(self._arrays.summary) > 0)
-                self._learn_by(mechanism, rows, X[some], y[some])
+                self._learn_by(mechanism, mechanism.rows(d, amounts[some], self._asks), X[some], y[some])
         elif budget is not None:
             mechanism = self._mechanism_of(budget)
             self._learn_by(mechanism, record_rows(mechanism, d), X, y)
@@ -181,7 +185,7 @@ class LDPLearner(ValidatedModel):
 
     @property
     def randomizer(self) -> Randomizer:
-        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`.
+        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`, unless a pair is asked about.
 
         Raises `NotAvailableError` before the features are known.
         """
@@ -202,7 +206,7 @@ class LDPLearner(ValidatedModel):
     def _question(self) -> Question:
         """What the next record is asked."""
         frame, summary = self._arrays.frame, self._arrays.summary
-        column = k.next_question(self._arrays)
+        column = questions.next_question(self._arrays)
         low, high = -np.inf, np.inf
         if column >= 0:
             low, high = summary[int(frame[column, k.SLOT]), [location_scale.LOW, location_scale.HIGH]].tolist()
@@ -274,16 +278,22 @@ class LDPLearner(ValidatedModel):
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
-        if len(self._arrays.summary):
+        if self._asks or self.n_asked:
             notes.append(
                 f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and the "
-                f"scale of a column, and the others on {others}; which ones is public"
+                "scale of a column, or on whether two columns lie on the same side of their centres, and the others on "
+                f"{others}; which ones is public"
             )
         return notes
 
     @property
+    def _asks(self) -> bool:
+        """Whether a later record may be asked for a bit in place of a gradient."""
+        return len(self._arrays.summary) > 0 or bool(self._arrays.pairs[-1, pair_bits.FIRST] >= 0)
+
+    @property
     def n_asked(self) -> int:
-        """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
+        """Records that answered with one bit about the columns, and not with a gradient."""
         return 0 if self._features is None else int(self._arrays.clock[k.BITS])
 
     @property
@@ -332,7 +342,8 @@ class LDPLearner(ValidatedModel):
             "segments": arrays.segments.copy(),
             "progress": arrays.clock.copy(),
             "scales": arrays.frame[:, : k.LEARNED].copy(),
-            "posterior": arrays.posterior.reshape(len(arrays.posterior), _cells(arrays)).copy(),
+            "posterior": arrays.cells.copy(),
+            "pairs": arrays.told.copy(),
             "merged": self._merged,
         }
 
@@ -340,18 +351,21 @@ class LDPLearner(ValidatedModel):
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments = finite_array(state, "segments", arrays.segments.shape)
+        nothing = {"pairs": np.zeros(arrays.told.shape)}  # as in earlier states
+        told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or segments[:, -1].min(initial=0.0) < 0
+            or min(segments[:, -1].min(initial=0.0), told[:, 1].min(initial=0.0)) < 0
+            or np.abs(told).max(initial=0.0) > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")
         take_over_columns = read(arrays, state, "posterior")
         self._check_theta(numbers[0])
 
         def take_over() -> None:
-            arrays.state[:], arrays.segments[:] = numbers, segments
+            arrays.state[:], arrays.segments[:], arrays.told[:] = numbers, segments, told
             take_over_columns()
             self._merged = merged
 
@@ -375,8 +389,3 @@ class LDPLearner(ValidatedModel):
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
         self._start_from(original)
         self._merged = True
-
-
-def _cells(arrays: Arrays) -> int:
-    """The weights of a posterior."""
-    return int(arrays.posterior.shape[1] * arrays.posterior.shape[2])

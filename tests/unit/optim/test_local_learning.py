@@ -10,6 +10,7 @@ import pytest
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
+from streamdp.optim import questions as schedule
 
 
 def share(z: float) -> float:
@@ -175,7 +176,7 @@ def test_the_next_question_is_that_of_the_schedule() -> None:
         few, many = (min(0.15 * u, n * (1 + math.log(max(1, 0.15 * u / n)))) for n in (5 * p, 60 * p))
         gain = asked < many and gains.max() > 0.03 * min(1, 60 * p / u)
         expected = turn % p if asked < few else int(gains.argmax()) if gain else k.GRADIENT
-        assert k.next_question(arrays) == expected
+        assert schedule.next_question(arrays) == expected
         met.add((asked < few, gain))
     assert len(met) == 4
 
@@ -203,7 +204,7 @@ def test_bits_become_rare_and_better_budgets_need_fewer() -> None:
         asked[budget] = model.n_asked
         assert model.n_asked - first < first
     assert asked["eps=4"] < asked["eps=1"] < 0.2 * 20_000
-    plain = LDPASGDRegressor(features=["a", "b", "c", "d"])
+    plain = LDPASGDRegressor(features=["a", "b", "c", "d"], clock="records")
     plain.learn_arrays(X, y)
     assert plain.n_asked == 0
 
