@@ -192,9 +192,7 @@ class Runner:
                         self._roll_back()
             finally:
                 self._calls = None
-                calls.close()
-                if calls.left:
-                    self._store.abandon()
+                calls.close(self._store.abandon)
 
     def _call(self, call: Callable[[], T]) -> T:
         """Call the store or the estimator on their thread."""
