@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, pair_bits
+from streamdp.optim.inference import SEGMENTS
+from streamdp.optim.states import finite_array
 
-LARGEST_POSTERIOR = 1e30
-"""Of a state, in absolute value: posteriors are floats of 32 bits."""
+_LARGEST_SCALE = 1e100
+_MOST_COUNTED = 1e15
+_LEAST_POSTERIOR = -1e30  # beside a largest of 0: posteriors are floats of 32 bits
 
 
 class Arrays(NamedTuple):
@@ -91,3 +95,78 @@ def begin(
     arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
     k.refresh(arrays)
     return arrays
+
+
+def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
+    """Take over what learners of disjoint records know about columns, and the units of the one with most information.
+
+    Parameters
+    ----------
+    arrays
+        Those of a model that has learned nothing.
+    parts
+        At least one, of the same model.
+    """
+    arrays.frame[:] = max(parts, key=lambda part: float(part.clock[k.TOTAL])).frame
+    arrays.clock[:] = sum(part.clock for part in parts)
+    arrays.posterior[:] = sum(part.posterior for part in parts)  # of disjoint records, so likelihoods multiply
+    arrays.told[:] = sum(part.told for part in parts)
+    k.refresh(arrays)
+
+
+def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> Callable[[], None]:
+    """Check what a state tells about columns; return the function that takes it over.
+
+    Parameters
+    ----------
+    arrays
+        Those of a model of the same parameters.
+    state
+        With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,) and the posteriors (c, ...).
+    posterior
+        The name of the entry with the posteriors.
+
+    Raises `ConfigError` for numbers out of range.
+    """
+    scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
+    progress = finite_array(state, "progress", arrays.clock.shape)
+    cells = read_posterior(state, posterior, arrays.posterior)
+    if (
+        progress.min() < 0
+        or progress[k.SEGMENT] > SEGMENTS - 1
+        or progress[k.TURN :].max() > _MOST_COUNTED
+        or scales[:, 1].min() < 1e-60
+        or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
+        or scales[:, 2:].min() < 0
+    ):
+        raise ConfigError("state: its scales of columns are out of range")
+
+    def take_over() -> None:
+        arrays.frame[:, : k.LEARNED], arrays.clock[:], arrays.posterior[:] = scales, progress, cells
+        k.refresh(arrays)
+
+    return take_over
+
+
+def read_posterior(state: Mapping[str, Any], name: str, posterior: np.ndarray) -> np.ndarray:
+    """Return an entry of a state in the shape (c, ...) of posteriors, each with a largest of 0.
+
+    Parameters
+    ----------
+    state
+        The state.
+    name
+        The entry, with as many numbers as `posterior`.
+    posterior
+        Posteriors of this shape.
+
+    Raises `ConfigError` for numbers out of range.
+    """
+    cells = np.array(state[name], dtype=float)
+    if cells.size != posterior.size or not np.isfinite(cells).all():
+        raise ConfigError(f"state: {name}: expected {posterior.size} finite numbers, got shape {cells.shape}")
+    cells = cells.reshape(posterior.shape)
+    cells -= cells.max(axis=(1, 2), keepdims=True)
+    if cells.min(initial=0.0) < _LEAST_POSTERIOR:
+        raise ConfigError(f"state: {name}: expected differences of at most {-_LEAST_POSTERIOR:g}")
+    return cells

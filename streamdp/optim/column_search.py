@@ -15,14 +15,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, begin
+from streamdp.optim.arrays import begin, merge, read
 from streamdp.optim.column_units import START
 from streamdp.optim.questions import ahead
-from streamdp.optim.states import finite_array
 from streamdp.optim.target_search import Question
 
 _FIRST, _GROWTH = 32, 1.2
@@ -147,13 +145,8 @@ class ColumnSearch:
         parts
             At least one, about the same columns.
         """
-        theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
-        best = max(theirs, key=lambda arrays: float(arrays.clock[k.TOTAL]))
-        self._arrays.frame[:] = best.frame
-        self._arrays.clock[:] = sum(arrays.clock for arrays in theirs)
-        self._arrays.posterior[:] = sum(arrays.posterior for arrays in theirs)  # of disjoint records
+        merge(self._arrays, [part._arrays for part in parts])  # noqa: SLF001 - the same class
         self._hold()
-        k.refresh(self._arrays)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -177,18 +170,6 @@ class ColumnSearch:
 
         Raises `ConfigError` for numbers out of range.
         """
-        arrays = self._arrays
-        scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
-        progress = finite_array(state, "progress", arrays.clock.shape)
-        bits = finite_array(state, "bits", arrays.cells.shape)
-        if (
-            min(scales[:, 2:].min(), progress.min()) < 0
-            or scales[:, 1].min() < 1e-60
-            or np.abs(bits).max() > LARGEST_POSTERIOR
-        ):
-            raise ConfigError("state: its scales of columns are out of range")
-        arrays.frame[:, : k.LEARNED], arrays.clock[:] = scales, progress
-        arrays.cells[:] = bits
-        self._due = float(progress[k.NEXT])
+        read(self._arrays, state, "bits")()
+        self._due = float(self._arrays.clock[k.NEXT])
         self._hold()
-        k.refresh(arrays)

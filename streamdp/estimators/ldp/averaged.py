@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from streamdp.errors import NotAvailableError
+from streamdp.errors import ConfigError, NotAvailableError, is_number
 from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
@@ -65,6 +65,8 @@ class AveragedLearner(LDPLearner):
         Raises the errors of `interval`.
         """
         self._need_features("interval")
+        if not is_number(level):
+            raise ConfigError(f"level: expected a number above 0 and below 1, got {type(level).__name__}")
         if self._merged or self.n_seen < 2:
             raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
         arrays, p = self._arrays, len(self._arrays.frame) - 1

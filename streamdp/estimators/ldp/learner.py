@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Rep
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops, pair_bits, questions
-from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
+from streamdp.optim.arrays import Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, weighted_by_norm, without_shift
@@ -24,8 +24,12 @@ from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
-from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -210,7 +214,7 @@ class LDPLearner(ValidatedModel):
         bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
         return Question(column, low, high, scales, bounds, int(self._arrays.clock[k.CHANGES]))
 
-    def absorb(self, report: Report | Answer) -> None:
+    def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged
@@ -221,12 +225,15 @@ class LDPLearner(ValidatedModel):
         ----------
         report
             A noisy gradient (d,) or a noisy bit, with its budget.
+        subject
+            The person, for the ledger. A report of a subject over its cap is counted in `n_refused`.
 
-        Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
-        scaled, and `NotAvailableError` before the features are known.
+        Raises `SchemaError` if it is not a finite vector of the right length, an answer about no column that is scaled,
+        or without a subject although there is a ledger, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        self._need_subjects((subject,))
         if not isinstance(report, Report | Answer):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         arrays = self._arrays
@@ -237,7 +244,8 @@ class LDPLearner(ValidatedModel):
             if not known or arrays.frame[report.column, k.SLOT] < 0 or not report.low < report.high:
                 raise SchemaError("report: expected an answer about a column that is scaled")
             with self._rng.lock:
-                self._accept(report)
+                if not self._admit_report(subject, report.budget, report.private):
+                    return
                 self._seen[0] += 1
                 k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
             return
@@ -245,15 +253,12 @@ class LDPLearner(ValidatedModel):
         if g.shape != arrays.state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self._loss.bound):
             raise SchemaError(f"report: expected a finite vector of shape {arrays.state[0].shape}, got shape {g.shape}")
         with self._rng.lock:
-            self._accept(report)
+            if not self._admit_report(subject, report.budget, report.private):
+                return
             if report.changes == arrays.clock[k.CHANGES]:
                 absorb(arrays, self._seen, g, float(row[samplers.INFORMATION]), keep)
             else:
                 self._seen[0] += 1
-
-    def _accept(self, report: Report | Answer) -> None:
-        self._count(report.budget)
-        self._tainted |= not report.private
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -268,7 +273,8 @@ class LDPLearner(ValidatedModel):
         notes = []
         others = "a gradient" if self._plan is None or self._plan.share is None else "a gradient or an answer"
         if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
-            delta = self._arrays.state.shape[1] * 2.0**-32
+            largest = max((self._budget, *self._spent), key=amount)
+            delta = arithmetic_delta(largest, self._arrays.state.shape[1])
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
@@ -345,33 +351,23 @@ class LDPLearner(ValidatedModel):
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments = finite_array(state, "segments", arrays.segments.shape)
-        progress = finite_array(state, "progress", arrays.clock.shape)
-        scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
-        posterior = finite_array(state, "posterior", arrays.cells.shape)
         nothing = {"pairs": np.zeros(arrays.told.shape)}  # as in earlier states
         told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or min(segments[:, -1].min(initial=0.0), progress.min(), told[:, 1].min(initial=0.0)) < 0
-            or not progress[k.SEGMENT] <= SEGMENTS - 1
-            or progress[k.TURN :].max() > _MOST_COUNTED
-            or scales[:, 1].min() < 1e-60
-            or np.abs(scales[:, :2]).max() > _LARGEST_THETA
-            or scales[:, 2:].min() < 0
-            or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
+            or min(segments[:, -1].min(initial=0.0), told[:, 1].min(initial=0.0)) < 0
             or np.abs(told).max(initial=0.0) > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")
+        take_over_columns = read(arrays, state, "posterior")
         self._check_theta(numbers[0])
 
         def take_over() -> None:
-            arrays.state[:], arrays.segments[:], arrays.clock[:] = numbers, segments, progress
-            arrays.frame[:, : k.LEARNED] = scales
-            arrays.cells[:], arrays.told[:] = posterior, told
+            arrays.state[:], arrays.segments[:], arrays.told[:] = numbers, segments, told
+            take_over_columns()
             self._merged = merged
-            k.refresh(arrays)
 
         return take_over
 
@@ -389,12 +385,7 @@ class LDPLearner(ValidatedModel):
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)
         arrays, original = self._arrays, self._numbers()
-        theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
-        best = max(theirs, key=lambda a: float(a.clock[k.TOTAL]))
-        arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
+        merge(arrays, [part._arrays for part in parts])  # noqa: SLF001 - the same class
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
-        arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
-        arrays.told[:] = sum(a.told for a in theirs)
-        k.refresh(arrays)
         self._start_from(original)
         self._merged = True
