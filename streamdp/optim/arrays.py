@@ -10,6 +10,8 @@ import numpy as np
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale
 
+FIRST_SCALE = 0.4
+"""Of a column with declared bounds: they are expected at two to three spreads around the values."""
 LARGEST_POSTERIOR = 1e30
 """Of a state, in absolute value: posteriors are floats of 32 bits."""
 

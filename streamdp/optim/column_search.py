@@ -19,8 +19,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, begin
-from streamdp.optim.column_units import START
+from streamdp.optim.arrays import FIRST_SCALE, LARGEST_POSTERIOR, begin
 from streamdp.optim.states import finite_array
 from streamdp.optim.target_search import Question
 
@@ -45,7 +44,7 @@ class ColumnSearch:
         spec, frame = np.zeros(loops.SPEC), np.zeros((p + 1, k.FRAME))
         spec[loops.INTERCEPT] = True
         frame[:, [k.SCALE, k.UNIT]] = 1.0
-        frame[:p, k.SCALE][scaled] = START
+        frame[:p, k.SCALE][scaled] = FIRST_SCALE
         for j, place in typical.items():
             frame[j, [k.CENTRE, k.SCALE]] = place
         theta = np.zeros((2, p + 1))

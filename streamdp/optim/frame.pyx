@@ -5,22 +5,23 @@ from which the columns and the target are centred and scaled (`location_scale` h
 depends on the number of the record, on public budgets and on earlier answers only.
 
 Schedule. The information of a bit is (2 p - 1)^2, p being the probability of a true answer. With u the information that
-all records so far would have given as bits, b that of the bits asked, and p columns to scale, the next record answers
-with a bit
+all records so far would have given as bits, b that of the bits about columns, c columns to scale, and e the largest
+error of a scale, the next record answers with a bit
 
 * about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
   than .22;
-* else about the columns in turn, if b < A(5 p);
-* else about the column with the largest expected gain, if b < A(60 p) and this gain is above .03 min(1, 60 p/u),
+* else about the column with this error, if b < .15 min(1, e/.08) (u - 30 c); otherwise with a gradient.
 
-A(k) = min(.15 u, k (1 + ln max(1, .15 u/k))); otherwise with a gradient. After 32 records, and then every time their
-number has grown by a fifth, columns are scaled anew (`_rescale`). Scales only fall.
+The error is Var ln s + (E ln r - E ln s)^2: the expected square of ln(scale/s) for the scale that `_rescale` would
+choose, r^2 = s^2 + (m - E m)^2. Few records learn better in units that are not known: a bit about each column would take
+more than it gives (`benchmarks/learning.md`, the price). After 32 records, and then every time their number has grown
+by a fifth, columns are scaled anew (`_rescale`).
 
 Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scale. Averages are kept in original units,
 so that no average changes its meaning when a scale does.
 """
 
-from libc.math cimport INFINITY, ceil, exp, fabs, floor, sqrt
+from libc.math cimport INFINITY, ceil, exp, fabs, floor, log, sqrt
 
 cimport numpy as cnp
 
@@ -34,10 +35,9 @@ cnp.import_array()
 DONE = HUGE  # clock[TARGET] from when on the target has its scale
 
 cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
-cdef double _FEW = 5.0, _MANY = 60.0
-cdef double _SHARE = 0.15
+cdef double _SHARE = 0.15, _EXACT = 0.08, _LATER = 30.0
 cdef double _FIRST = 32.0, _GROWTH = 1.2
-cdef double _SHRINK = 1.5, _FINE = 1.19, _SURE = 0.05
+cdef double _WRONG = 0.2, _SURE = 2.0
 cdef double _LEAST_SCALE = 1.0 / 128.0
 
 
@@ -68,31 +68,22 @@ cdef int model_of(arrays, Model* out) except -1:
     return 0
 
 
-cdef double _needed(double asked, double k) noexcept nogil:
-    """The u above which `asked` < A(k)."""
-    return (asked if asked < k else k * exp(asked / k - 1.0)) / _SHARE
-
-
 cdef Questions questions_of(
     const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
 ) noexcept nogil:
     """What decides about questions until the next answer, and until columns are scaled anew."""
-    cdef Questions out = Questions(INFINITY, GRADIENT, INFINITY, GRADIENT)
+    cdef Questions out = Questions(INFINITY, GRADIENT)
     cdef Py_ssize_t best = 0, k
-    cdef double most
     if c > 0 and frame[p * FRAME + SLOT] >= 0.0:
         c -= 1
         if clock[TARGET] < HUGE:
-            return Questions(-1.0, p, INFINITY, GRADIENT)
+            return Questions(-1.0, p)
     if c > 0:
         for k in range(1, c):
-            if summary[k * SUMMARY + GAIN] > summary[best * SUMMARY + GAIN]:
+            if summary[k * SUMMARY + ERROR] > summary[best * SUMMARY + ERROR]:
                 best = k
-        most = summary[best * SUMMARY + GAIN]
-        out.in_turn = <Py_ssize_t> summary[(<Py_ssize_t> clock[TURN] % c) * SUMMARY + COLUMN]
-        out.turn_above = _needed(clock[ASKED], _FEW * c)
-        out.best = <Py_ssize_t> summary[best * SUMMARY + COLUMN]
-        out.best_above = max(_needed(clock[ASKED], _MANY * c), 0.0 if most > 0.03 else 0.03 * _MANY * c / most)
+        out.column = <Py_ssize_t> summary[best * SUMMARY + COLUMN]
+        out.above = _LATER * c + clock[ASKED] / (_SHARE * min(1.0, max(summary[best * SUMMARY + ERROR], 1e-9) / _EXACT))
     return out
 
 
@@ -148,23 +139,14 @@ cdef void _to_units(const Model* m, const double* original, double* out) noexcep
         out[m.d - 1] = original[m.d - 1] / scale
 
 
-cdef double _due(const float* w, double mean, double scale) noexcept nogil:
-    """The scale that a column with this posterior and this scale gets when columns are scaled (see `_rescale`)."""
-    cdef double new = scale
-    if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
-        new = max(scale / _SHRINK, _LEAST_SCALE)
-        while new > _LEAST_SCALE and ls.chance_beyond(w, mean, new / _FINE) < _SURE:
-            new = max(new / _FINE, _LEAST_SCALE)
-    return new
-
-
 cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     """Compute a row of `summary` anew from its posterior."""
     cdef float w[ls.CELLS]
     cdef double* row = m.summary + slot * SUMMARY
-    ls.weigh(m.posterior + slot * ls.CELLS, w)
-    ls.summarise_into(w, row)
-    row[GAIN] = ls.gain_of(w, row[ls.MEAN], _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
+    cdef bint column = row[COLUMN] < m.p
+    ls.weigh(m.posterior + slot * ls.CELLS, column, w)
+    ls.summarise_into(w, column, row)
+    row[ERROR] = row[ls.LOG_VARIANCE] + (row[ls.REACH] - row[ls.LOG]) * (row[ls.REACH] - row[ls.LOG])
 
 
 cdef void _forget_path(Model* m) noexcept nogil:
@@ -178,13 +160,12 @@ cdef void _forget_path(Model* m) noexcept nogil:
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
-    With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
-    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
+    A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
+    centre moves along, or if it is off by half a scale and known to a quarter of it.
     """
-    cdef float w[ls.CELLS]
     cdef double* row
     cdef double* column
-    cdef double mean, scale, new
+    cdef double mean, scale, new, off
     cdef Py_ssize_t p = m.p, q = p + <Py_ssize_t> m.spec[INTERCEPT], slot, j, k
     cdef bint changed = False, restart = False
     for slot in range(m.c):
@@ -194,8 +175,9 @@ cdef void _rescale(Model* m) noexcept nogil:
             continue
         column = m.frame + j * FRAME
         mean, scale = row[ls.MEAN], column[SCALE]
-        ls.weigh(m.posterior + slot * ls.CELLS, w)
-        new = _due(w, mean, scale)
+        new, off = scale, fabs(row[ls.REACH] - log(scale))
+        if off > _WRONG and off * off > _SURE * row[ls.REACH_VARIANCE]:
+            new = min(max(exp(row[ls.REACH]), _LEAST_SCALE), 1.0)
         if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
         for k in range(m.d // q):
@@ -206,7 +188,6 @@ cdef void _rescale(Model* m) noexcept nogil:
         if new < scale:
             column[SHRUNK] = m.clock[TOTAL]
         restart |= new < column[LOWEST] / 3
-        row[GAIN] = ls.gain_of(w, mean, new)
     if changed:
         m.clock[CHANGES] += 1
         _forget_path(m)
@@ -252,7 +233,7 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
     _refresh(m, slot)
     if column < m.p:
         clock[ASKED] += information
-        clock[TURN] += 1
+        clock[COLUMN_BITS] += 1
         count_one(m, keep)
     elif clock[TARGET] < HUGE:
         clock[TARGET] += information
@@ -292,8 +273,8 @@ def ahead(arrays, double information):
     cdef Model m
     model_of(arrays, &m)
     cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
-    cdef double count = max(m.clock[COUNT], floor(min(due.turn_above, due.best_above) / information) + 1)
-    return min(count - m.clock[COUNT], HUGE), due.in_turn if count * information > due.turn_above else due.best
+    cdef double count = max(m.clock[COUNT], floor(due.above / information) + 1)
+    return min(count - m.clock[COUNT], HUGE), due.column
 
 
 def rescale(arrays):

@@ -16,10 +16,10 @@ from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Rep
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, Arrays, begin
+from streamdp.optim.arrays import FIRST_SCALE, LARGEST_POSTERIOR, Arrays, begin
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
-from streamdp.optim.losses import Loss, weighted_by_norm, without_shift
+from streamdp.optim.losses import Huber, Loss, weighted_by_norm, without_shift
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
@@ -34,7 +34,7 @@ _LARGEST_SUM = 1e120
 _MOST_COUNTED = 1e15
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
-_WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
+_RESIDUALS = 0.5  # the first scale of Huber's loss in units of the target: the columns are expected to explain much of it
 
 
 class LDPLearner(ValidatedModel):
@@ -113,7 +113,7 @@ class LDPLearner(ValidatedModel):
         scaled: list[int] = []
         if scaling == "private":
             scaled = [*np.flatnonzero(features.numeric).tolist(), *([] if bounds is None else [p])]
-            frame[:p, k.SCALE][features.numeric] = _WIDE
+            frame[:p, k.SCALE][features.numeric] = FIRST_SCALE
         if bounds is not None:
             low, high = bounds
             frame[p, k.ORIGIN], frame[p, k.UNIT] = (low + high) / 2, (high - low) / 2
@@ -125,6 +125,8 @@ class LDPLearner(ValidatedModel):
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
         self._arrays = begin(spec, box, state, segments, frame, scaled)
         self._arrays.state[0] = self._loss.start(d)
+        if isinstance(self._loss, Huber) and bounds is not None and scaling != "none":
+            self._arrays.state[0, -1] = max(_RESIDUALS, self._loss.sigma_min)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
         self._default = self._mechanism_of(self._budget)
@@ -344,7 +346,7 @@ class LDPLearner(ValidatedModel):
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
             or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
             or not progress[k.SEGMENT] <= SEGMENTS - 1
-            or progress[k.TURN :].max() > _MOST_COUNTED
+            or progress[k.COLUMN_BITS :].max() > _MOST_COUNTED
             or scales[:, 1].min() < 1e-60
             or np.abs(scales[:, :2]).max() > _LARGEST_THETA
             or scales[:, 2:].min() < 0
