@@ -78,7 +78,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
         model = LDPASGDRegressor(features={"a": (-1, 1)}, target=(-1, 1), budget=budget, seed=5)
     else:
         model = LDPASGDClassifier(features={"a": (-1, 1)}, budget=budget, seed=5)
-        model._arrays.clock[k.REACHED] = 1.0  # as after some records: a bit is due
+        model._arrays.clock[k.REACHED] = 31.0  # as after some records: a bit is due
     if rows is not None:
         model._default_rows = rows(model._default_rows)
     start = [array.copy() for array in model._arrays]
