@@ -187,12 +187,14 @@ class RealData:
         """The score of scikit-learn's model of the same loss on standardised columns."""
         return self.score(fitted(self.X, self.y, bool(self.classes)).predict(self.holdout))
 
-    def learned(self, budget: str, seed: int | None = None) -> float:
-        """The score after one draw of noise, with defaults for all but schema and budget."""
-        model: Any
+    def model(self, budget: str, seed: int | None = None) -> Any:
+        """An estimator that has learned nothing, with defaults for all but schema and budget."""
         if self.classes:
-            model = LDPASGDClassifier(features=self.features, classes=self.classes, budget=budget, seed=seed)
-        else:
-            model = LDPASGDRegressor(features=self.features, target=self.bounds, budget=budget, seed=seed)
+            return LDPASGDClassifier(features=self.features, classes=self.classes, budget=budget, seed=seed)
+        return LDPASGDRegressor(features=self.features, target=self.bounds, budget=budget, seed=seed)
+
+    def learned(self, budget: str, seed: int | None = None) -> float:
+        """The score after one draw of noise."""
+        model = self.model(budget, seed)
         model.learn_arrays(self.X, self.y)
         return self.score(model.predict_arrays(self.holdout))

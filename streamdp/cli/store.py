@@ -76,6 +76,7 @@ def weights(
     """The weights of the committed model, with confidence intervals if the estimator has them."""
     from dataclasses import asdict
 
+    from streamdp.estimators.few_records import too_few
     from streamdp.serving.publish import committed, unsettled
     from streamdp.serving.publish import weights as list_weights
 
@@ -96,6 +97,8 @@ def weights(
     typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
     if (needed := unsettled(found)) is not None:
         typer.echo(needed)
+    if (few := too_few(model.estimator)) is not None:
+        typer.echo(few)
 
 
 @app.command(epilog="Example: streamdp predict late.db < flights.csv > predicted.csv")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from streamdp.config.definition import Definition
 from streamdp.config.model import build_loss
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.estimators.few_records import LIKELY
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim.losses import Loss, loss_for
 from streamdp.optim.steps import EACH
@@ -15,7 +16,7 @@ from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
 
-_LIKELY, _POSSIBLE = 3.0, 0.3
+_POSSIBLE = 0.3
 
 VERDICTS = {
     "likely": "The model is likely to beat the best constant.",
@@ -52,8 +53,8 @@ def chance(
     """Say whether a model of an LDP learner beats the best constant, by the information of all reports over T_0.
 
     T_0 is the information below which a model knows little (see `optim.steps`). In `benchmarks/beyond.md` simulated
-    models with less than 0.3 of it are about as good as a constant or worse, and those with 3 times as much are
-    better in 12 of 12 draws. Where the columns explain less of the target than there, it takes more records.
+    models with less than 0.3 of it are about as good as a constant or worse. With `LIKELY` times as much nearly all
+    draws are better (docs/explanations/noise.md). Where the columns explain little of the target, it takes more.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def chance(
     made: Any = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
     share = records * float(rows[0, samplers.INFORMATION]) / (EACH * d)
-    return "likely" if share > _LIKELY else "possible" if share > _POSSIBLE else "unlikely"
+    return "likely" if share > LIKELY else "possible" if share > _POSSIBLE else "unlikely"
 
 
 def prospect(job: Definition, records: int) -> Prospect | None:

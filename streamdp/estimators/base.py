@@ -27,6 +27,7 @@ from streamdp.data.records import check_record
 from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
+from streamdp.estimators.few_records import too_few
 from streamdp.estimators.frames import names_of
 from streamdp.estimators.packing import RecordLearner
 from streamdp.ledger.periods import Cap, promises, refusals
@@ -543,6 +544,8 @@ class StreamEstimator(river_base.Estimator):
         if cap is not None or self.needs_subject:
             caveats.append(SPELLING)
         caveats += [*self._caveats(cap is not None), *self._about_validation()]
+        if (few := too_few(self)) is not None:
+            caveats.append(f"of its use, not of its privacy: {few}")
         caveats.append(
             f"{alone}: further models (streamdp.account), further passes, and steps of a pipeline that learn "
             "(streamdp.preprocessing.check_pipeline) are not in it"

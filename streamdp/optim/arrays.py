@@ -14,6 +14,8 @@ from streamdp.optim import location_scale, pair_bits
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.states import finite_array
 
+FIRST_SCALE = 0.4
+"""Of a column with declared bounds: they are expected at two to three spreads around the values."""
 _LARGEST_SCALE = 1e100
 _MOST_COUNTED = 1e15
 _LEAST_POSTERIOR = -1e30  # beside a largest of 0: posteriors are floats of 32 bits
@@ -59,7 +61,7 @@ class Arrays(NamedTuple):
 
     @property
     def told(self) -> np.ndarray:
-        """What the bits about pairs told (m, 2): sums and information, a view."""
+        """What the bits about pairs told (m, 3): sums, information and numbers, a view."""
         return self.pairs[:-1, pair_bits.TOLD :]
 
 
@@ -134,7 +136,7 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> Callable[[
     if (
         progress.min() < 0
         or progress[k.SEGMENT] > SEGMENTS - 1
-        or progress[k.TURN :].max() > _MOST_COUNTED
+        or progress[k.COLUMN_BITS :].max() > _MOST_COUNTED
         or scales[:, 1].min() < 1e-60
         or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
         or scales[:, 2:].min() < 0

@@ -18,8 +18,7 @@ import numpy as np
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import begin, merge, read
-from streamdp.optim.column_units import START
+from streamdp.optim.arrays import FIRST_SCALE, begin, merge, read
 from streamdp.optim.questions import ahead
 from streamdp.optim.target_search import Question
 
@@ -44,7 +43,7 @@ class ColumnSearch:
         spec, frame = np.zeros(loops.SPEC), np.zeros((p + 1, k.FRAME))
         spec[loops.INTERCEPT] = True
         frame[:, [k.SCALE, k.UNIT]] = 1.0
-        frame[:p, k.SCALE][scaled] = START
+        frame[:p, k.SCALE][scaled] = FIRST_SCALE
         for j, place in typical.items():
             frame[j, [k.CENTRE, k.SCALE]] = place
         theta = np.zeros((2, p + 1))

@@ -2,8 +2,8 @@
 
 # `clock`: the information of gradients; the weights of the average; the open segment, and the length that ends it; the
 # information of all records, of the bits about columns, and of those about the target (`HUGE` when it has its scale);
-# the records after the target's bits; when columns are scaled next; the next column in turn; how often something was
-# scaled; bits.
+# the records after the target's bits; when columns are scaled next; the bits about columns; how often something was
+# scaled; all bits.
 cpdef enum:
     TOTAL = 0
     WEIGHT = 1
@@ -14,7 +14,7 @@ cpdef enum:
     TARGET = 6
     COUNT = 7
     NEXT = 8
-    TURN = 9
+    COLUMN_BITS = 9
     CHANGES = 10
     BITS = 11
     CLOCK = 12
@@ -36,11 +36,11 @@ cpdef enum:
     LEARNED = 4
     FRAME = 9
 
-# `summary`, after the numbers of `location_scale`: the expected gain of the column, and its index in `frame`.
+# `summary`, after the numbers of `location_scale`: the error of the scale of the column, and its index in `frame`.
 cpdef enum:
-    GAIN = 7
-    COLUMN = 8
-    SUMMARY = 9
+    ERROR = 9
+    COLUMN = 10
+    SUMMARY = 11
 
 # The answer of `questions.next_question` for a gradient, and `clock[TOTAL]` from when on there are intervals.
 cpdef enum:

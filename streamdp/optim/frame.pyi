@@ -13,7 +13,7 @@ ASKED: int
 TARGET: int
 COUNT: int
 NEXT: int
-TURN: int
+COLUMN_BITS: int
 CHANGES: int
 BITS: int
 CLOCK: int
@@ -28,7 +28,7 @@ SLOPE: int
 SHIFT: int
 LEARNED: int
 FRAME: int
-GAIN: int
+ERROR: int
 COLUMN: int
 SUMMARY: int
 GRADIENT: int

@@ -3,10 +3,10 @@
 Gradients are taken at theta for (x - centre)/scale and (y - centre)/scale. Averages are kept in original units, so that
 no average changes its meaning when a scale does. Centres and scales follow from noisy bits (`questions`): those of the
 target when enough is known, those of the columns after 32 records, and then every time the number of records has grown
-by a fifth (`_rescale`). Scales only fall.
+by a fifth (`_rescale`).
 """
 
-from libc.math cimport ceil, exp, fabs, sqrt
+from libc.math cimport ceil, exp, fabs, log, sqrt
 
 cimport numpy as cnp
 
@@ -22,7 +22,7 @@ DONE = HUGE  # clock[TARGET] from when on the target has its scale
 
 cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
 cdef double _FIRST = 32.0, _GROWTH = 1.2
-cdef double _SHRINK = 1.5, _FINE = 1.19, _SURE = 0.05
+cdef double _WRONG = 0.2, _SURE = 2.0
 cdef double _LEAST_SCALE = 1.0 / 128.0
 
 
@@ -107,23 +107,14 @@ cdef void _to_units(const Model* m, const double* original, double* out) noexcep
         out[m.d - 1] = original[m.d - 1] / scale
 
 
-cdef double _due(const float* w, double mean, double scale) noexcept nogil:
-    """The scale that a column with this posterior and this scale gets when columns are scaled (see `_rescale`)."""
-    cdef double new = scale
-    if ls.chance_beyond(w, mean, scale / _SHRINK) < _SURE:
-        new = max(scale / _SHRINK, _LEAST_SCALE)
-        while new > _LEAST_SCALE and ls.chance_beyond(w, mean, new / _FINE) < _SURE:
-            new = max(new / _FINE, _LEAST_SCALE)
-    return new
-
-
 cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     """Compute a row of `summary` anew from its posterior."""
     cdef float w[ls.CELLS]
     cdef double* row = m.summary + slot * SUMMARY
-    ls.weigh(m.posterior + slot * ls.CELLS, w)
-    ls.summarise_into(w, row)
-    row[GAIN] = ls.gain_of(w, row[ls.MEAN], _due(w, row[ls.MEAN], m.frame[<Py_ssize_t> row[COLUMN] * FRAME + SCALE]))
+    cdef bint column = row[COLUMN] < m.p
+    ls.weigh(m.posterior + slot * ls.CELLS, column, w)
+    ls.summarise_into(w, column, row)
+    row[ERROR] = row[ls.LOG_VARIANCE] + (row[ls.REACH] - row[ls.LOG]) * (row[ls.REACH] - row[ls.LOG])
 
 
 cdef void _forget_path(Model* m) noexcept nogil:
@@ -137,13 +128,12 @@ cdef void _forget_path(Model* m) noexcept nogil:
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
-    With r the distance of a value from E m: a scale falls by 1.5, and then by 1.19 again and again, as long as P(r >
-    the new scale) < .05. A centre moves if it is off by half a scale and known to a quarter of it.
+    A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
+    centre moves along, or if it is off by half a scale and known to a quarter of it.
     """
-    cdef float w[ls.CELLS]
     cdef double* row
     cdef double* column
-    cdef double mean, scale, new
+    cdef double mean, scale, new, off
     cdef Py_ssize_t p = m.p, q = p + <Py_ssize_t> m.spec[INTERCEPT], slot, j, k
     cdef bint changed = False, restart = False
     for slot in range(m.c):
@@ -153,8 +143,9 @@ cdef void _rescale(Model* m) noexcept nogil:
             continue
         column = m.frame + j * FRAME
         mean, scale = row[ls.MEAN], column[SCALE]
-        ls.weigh(m.posterior + slot * ls.CELLS, w)
-        new = _due(w, mean, scale)
+        new, off = scale, fabs(row[ls.REACH] - log(scale))
+        if off > _WRONG and off * off > _SURE * row[ls.REACH_VARIANCE]:
+            new = min(max(exp(row[ls.REACH]), _LEAST_SCALE), 1.0)
         if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
         for k in range(m.d // q):
@@ -165,7 +156,6 @@ cdef void _rescale(Model* m) noexcept nogil:
         if new < scale:
             column[SHRUNK] = m.clock[TOTAL]
         restart |= new < column[LOWEST] / 3
-        row[GAIN] = ls.gain_of(w, mean, new)
     if changed:
         m.clock[CHANGES] += 1
         _forget_path(m)
@@ -211,7 +201,7 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
     _refresh(m, slot)
     if column < m.p:
         clock[ASKED] += information
-        clock[TURN] += 1
+        clock[COLUMN_BITS] += 1
         count_one(m, keep)
     elif clock[TARGET] < HUGE:
         clock[TARGET] += information
@@ -224,7 +214,6 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
 
 cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil:
     """Take in the noisy bit whether two columns are on the same side of their centres."""
-    m.clock[BITS] += 1
     pair_bits.take_in(m.pairs, m.n_pairs, pair, same, keep)
     count_one(m, keep)
 

@@ -13,14 +13,14 @@ cpdef enum:
     LOG_VARIANCE = 4
     LOW = 5
     HIGH = 6
-    SUMMARY = 7
+    REACH = 7
+    REACH_VARIANCE = 8
+    SUMMARY = 9
 
 cdef enum:
     CELLS = CENTRES * SPREADS
 
 
 cdef void take_in(float* cells, double low, double high, bint answer, double keep) noexcept nogil
-cdef void weigh(const float* cells, float* w) noexcept nogil
-cdef void summarise_into(const float* w, double* out) noexcept nogil
-cdef double gain_of(const float* w, double mean, double scale) noexcept nogil
-cdef double chance_beyond(const float* w, double mean, double limit) noexcept nogil
+cdef void weigh(const float* cells, bint column, float* w) noexcept nogil
+cdef void summarise_into(const float* w, bint column, double* out) noexcept nogil

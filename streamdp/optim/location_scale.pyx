@@ -7,11 +7,15 @@ probability of yes is
 
 F being near the normal distribution function, with .025 for values that fit no bell. The bit is answered by randomised
 response, which tells the truth with probability keep: so a bit "yes" has the probability keep f + (1 - keep)(1 - f).
-The prior is uniform on 193 centres in [-1, 1] and on 13 spreads 2^-6, 2^-5.5, ..., 1. A posterior is kept as logarithms
-of weights, so the posteriors of disjoint records add up.
+Centres are on a grid of 193 in [-1, 1], spreads on 13: 2^-6, 2^-5.5, ..., 1. For a target the prior is uniform on both.
+For a column its weight is (1 - m^2)^2/(1 + k^2), k being the number of steps of the spread from 2^-1.5: bounds are
+expected at about three spreads around the values, with a heavy tail for bounds that are wider. A posterior is kept as
+logarithms of likelihoods, without the prior, so what disjoint records tell adds up.
 
 Question. With V = Var m, v = exp(2 E ln s) and med the posterior median of m: if V/v >= Var ln s, "x < med", which
-tells about the centre; otherwise "|x - med| < 1.15 sqrt(v + V)", which tells about the spread.
+tells about the centre; otherwise "|x - med| < z sqrt(v + V)", which tells about the spread. z is 1.15 for a target. For
+a column it is .75: next to a spread that is as expected, a noisy bit then tells 13 % less, and it tells a column that
+is far narrower, which answers yes, from one that is not by a difference of .43 in place of .22.
 
 Nothing here is exact for data that are no bell; it serves to scale columns, and privacy does not depend on it. Weights
 are floats of 32 bits: they round the logarithm of a probability by about 1e-7, and a noisy bit changes it by about
@@ -33,6 +37,8 @@ cdef float _steps[(2 * CENTRES - 1) * SPREADS]  # exp(1.7 h/s) of all distances 
 cdef double _rates[SPREADS]  # 1.7/s
 cdef double _logs[SPREADS]  # ln s
 cdef float _squares[SPREADS]  # s^2
+cdef float _uniform[CELLS]  # logarithms of the prior of a target, and of that of a column
+cdef float _expected[CELLS]
 
 cdef extern from *:
     """
@@ -88,37 +94,28 @@ cdef extern from *:
     }
 
     /* As `weights`, for one column. */
-    SDP_CLONES static void sdp_weigh(const float *cells, float *w) {
-        float top = sdp_top(cells), total = 0.0f;
-        for (int i = 0; i < SDP_CELLS; i++) w[i] = cells[i] - top > SDP_LEAST ? cells[i] - top : SDP_LEAST;
+    SDP_CLONES static void sdp_weigh(const float *cells, const float *prior, float *w) {
+        float top, total = 0.0f;
+        for (int i = 0; i < SDP_CELLS; i++) w[i] = cells[i] + prior[i];
+        top = sdp_top(w);
+        for (int i = 0; i < SDP_CELLS; i++) w[i] = w[i] - top > SDP_LEAST ? w[i] - top : SDP_LEAST;
         for (int i = 0; i < SDP_CELLS; i++) total += w[i] = sdp_exp(w[i]);
         total = 1.0f / total;
         for (int i = 0; i < SDP_CELLS; i++) w[i] *= total;
     }
 
-    /* s^2 + (m - mean)^2 of all cells. */
-    static inline void sdp_distances(const float *squares, float mean, float *out) {
+    /* E ln r and Var ln r, r^2 = s^2 + (m - mean)^2. */
+    SDP_CLONES static void sdp_reach(const float *w, const float *squares, float mean, double *out) {
+        float r[SDP_CELLS], log = 0.0f, variance = 0.0f;
         for (int i = 0; i < SDP_CENTRES; i++) {
             float m = -1.0f + 2.0f * i / (SDP_CENTRES - 1), away = (m - mean) * (m - mean);
-            for (int k = 0; k < SDP_SPREADS; k++) out[i * SDP_SPREADS + k] = squares[k] + away;
+            for (int k = 0; k < SDP_SPREADS; k++) r[i * SDP_SPREADS + k] = squares[k] + away;
         }
-    }
-
-    /* As `gain`. A spread that is too wide has the logarithm of 1. */
-    SDP_CLONES static double sdp_gain(const float *w, const float *squares, float mean, float limit) {
-        float r[SDP_CELLS], out = 0.0f;
-        sdp_distances(squares, mean, r);
-        for (int i = 0; i < SDP_CELLS; i++) r[i] = r[i] < limit ? r[i] : limit;
-        for (int i = 0; i < SDP_CELLS; i++) out += w[i] * sdp_log(limit / r[i]);
-        return 0.5 * out;
-    }
-
-    /* As `exceeding`, of limit^2. */
-    SDP_CLONES static double sdp_beyond(const float *w, const float *squares, float mean, float limit) {
-        float r[SDP_CELLS], out = 0.0f;
-        sdp_distances(squares, mean, r);
-        for (int i = 0; i < SDP_CELLS; i++) out += r[i] > limit ? w[i] : 0.0f;
-        return out;
+        for (int i = 0; i < SDP_CELLS; i++) r[i] = 0.5f * sdp_log(r[i]);
+        for (int i = 0; i < SDP_CELLS; i++) log += w[i] * r[i];
+        for (int i = 0; i < SDP_CELLS; i++) variance += w[i] * (r[i] - log) * (r[i] - log);
+        out[0] = log;
+        out[1] = variance;
     }
 
     /* Adds ln(start + slope (1/(1 + above high) - 1/(1 + below low))) to all cells; without `low`, it is infinite.
@@ -139,9 +136,8 @@ cdef extern from *:
         for (int i = 0; i < SDP_CELLS; i++) cells[i] -= top;
     }
     """
-    void sdp_weigh(const float* cells, float* w) noexcept nogil
-    double sdp_gain(const float* w, const float* squares, float mean, float limit) noexcept nogil
-    double sdp_beyond(const float* w, const float* squares, float mean, float limit) noexcept nogil
+    void sdp_weigh(const float* cells, const float* prior, float* w) noexcept nogil
+    void sdp_reach(const float* w, const float* squares, float mean, double* out) noexcept nogil
     void sdp_take_in(
         float* cells, const float* high, const float* low, const float* above, const float* below, float start, float slope
     ) noexcept nogil
@@ -163,6 +159,10 @@ cdef void _fill() noexcept nogil:
     cdef int i, k
     for k in range(SPREADS):
         _rates[k], _logs[k], _squares[k] = 1.7 / _spread(k), log(_spread(k)), _spread(k) * _spread(k)
+    for i in range(CELLS):
+        _uniform[i] = 0.0
+        k = i % SPREADS - SPREADS + 4
+        _expected[i] = max(2.0 * log(max(1.0 - _centre(i // SPREADS) * _centre(i // SPREADS), 1e-4)) - log(1.0 + k * k), -40.0)
     for i in range(2 * CENTRES - 1):
         for k in range(SPREADS):
             _steps[i * SPREADS + k] = _power(_rates[k] * 2.0 * (i - CENTRES + 1) / (CENTRES - 1))
@@ -197,12 +197,12 @@ cdef void take_in(float* cells, double low, double high, bint answer, double kee
     sdp_take_in(cells, high_cells, low_cells, above, below, start, slope)
 
 
-cdef void weigh(const float* cells, float* w) noexcept nogil:
+cdef void weigh(const float* cells, bint column, float* w) noexcept nogil:
     """As `weights`, for one column."""
-    sdp_weigh(cells, w)
+    sdp_weigh(cells, &_expected[0] if column else &_uniform[0], w)
 
 
-cdef void summarise_into(const float* w, double* out) noexcept nogil:
+cdef void summarise_into(const float* w, bint column, double* out) noexcept nogil:
     """As `summarise`."""
     cdef double mean = 0.0, square = 0.0, logs = 0.0, log_square = 0.0, below = 0.0, median = 1.0
     cdef float spreads[SPREADS]
@@ -231,28 +231,9 @@ cdef void summarise_into(const float* w, double* out) noexcept nogil:
     if variance / typical >= log_variance:
         out[LOW], out[HIGH] = -INFINITY, median
     else:
-        reach = 1.15 * sqrt(typical + variance)
+        reach = (0.75 if column else 1.15) * sqrt(typical + variance)
         out[LOW], out[HIGH] = median - reach, median + reach
-
-
-cdef double gain_of(const float* w, double mean, double scale) noexcept nogil:
-    """As `gain`."""
-    cdef double spreads[SPREADS]
-    cdef double known = 0.0
-    cdef int i, k
-    for k in range(SPREADS):
-        spreads[k] = 0.0
-    for i in range(CENTRES):
-        for k in range(SPREADS):
-            spreads[k] += w[i * SPREADS + k]
-    for k in range(SPREADS):
-        known += spreads[k] * max(log(scale / 1.5) - _logs[k], 0.0)
-    return max(sdp_gain(w, _squares, mean, (scale / 1.5) * (scale / 1.5)), known / 2.0)
-
-
-cdef double chance_beyond(const float* w, double mean, double limit) noexcept nogil:
-    """As `exceeding`."""
-    return sdp_beyond(w, _squares, mean, limit * limit)
+    sdp_reach(w, _squares, mean, out + REACH)
 
 
 cdef float* _cells(cnp.ndarray posterior, Py_ssize_t column) except NULL:
@@ -267,7 +248,7 @@ cdef float* _cells(cnp.ndarray posterior, Py_ssize_t column) except NULL:
 
 
 def flat(columns):
-    """The prior (columns, `CENTRES`, `SPREADS`), float32.
+    """What is known before the first bit: (columns, `CENTRES`, `SPREADS`) zeros, float32.
 
     Parameters
     ----------
@@ -283,9 +264,9 @@ def update(cnp.ndarray posterior not None, Py_ssize_t column, double low, double
     Parameters
     ----------
     posterior
-        (columns, `CENTRES`, `SPREADS`) logarithms of weights.
+        (columns, `CENTRES`, `SPREADS`) logarithms of likelihoods.
     column
-        The column that was asked about.
+        The index of what was asked about.
     low, high
         The question: is the value in [low, high)? Either may be infinite.
     answer
@@ -296,20 +277,22 @@ def update(cnp.ndarray posterior not None, Py_ssize_t column, double low, double
     take_in(_cells(posterior, column), low, high, bool(answer), keep)
 
 
-def weights(cnp.ndarray posterior not None, Py_ssize_t column):
+def weights(cnp.ndarray posterior not None, Py_ssize_t column, target=False):
     """The posterior as weights (`CENTRES`, `SPREADS`) that add up to 1.
 
     Parameters
     ----------
     posterior, column
         As for `update`.
+    target
+        Whether it is a target, and not a column: it has another prior.
     """
     out = np.empty((CENTRES, SPREADS), np.float32)
-    weigh(_cells(posterior, column), _cells(out, 0))
+    weigh(_cells(posterior, column), not target, _cells(out, 0))
     return out
 
 
-def summarise(cnp.ndarray w not None, cnp.ndarray out not None):
+def summarise(cnp.ndarray w not None, cnp.ndarray out not None, target=False):
     """Write the moments of a posterior and the next question into a row.
 
     Parameters
@@ -317,37 +300,9 @@ def summarise(cnp.ndarray w not None, cnp.ndarray out not None):
     w
         What `weights` returns.
     out
-        (`SUMMARY`,): E m, Var m, the median of m, E ln s, Var ln s, and the next question [low, high).
+        (`SUMMARY`,): E m, Var m, the median of m, E ln s, Var ln s, the next question [low, high), and E ln r and
+        Var ln r, r^2 = s^2 + (m - E m)^2 being the mean squared distance of the values from E m.
+    target
+        As for `weights`.
     """
-    summarise_into(_cells(w, 0), vector(out))
-
-
-def gain(cnp.ndarray w not None, double mean, double scale):
-    """How much too wide a scale is expected to be: E max(0, ln(scale/(1.5 r))), r^2 = s^2 + (m - mean)^2.
-
-    It is at least half of E max(0, ln(scale/(1.5 s))), the gain of one who would know m and s: where two centres far
-    from each other are possible, r is large for both.
-
-    Parameters
-    ----------
-    w
-        What `weights` returns.
-    mean
-        E m.
-    scale
-        The present scale of the column.
-    """
-    return gain_of(_cells(w, 0), mean, scale)
-
-
-def exceeding(cnp.ndarray w not None, double mean, double limit):
-    """P(r > limit) of the same r.
-
-    Parameters
-    ----------
-    w, mean
-        As for `gain`.
-    limit
-        Positive.
-    """
-    return chance_beyond(_cells(w, 0), mean, limit)
+    summarise_into(_cells(w, 0), not target, vector(out))

@@ -8,6 +8,7 @@ FIRST: int
 SECOND: int
 TOLD: int
 WEIGHED: int
+ANSWERS: int
 PAIR: int
 
 def nothing_told(columns: Sequence[int]) -> np.ndarray: ...

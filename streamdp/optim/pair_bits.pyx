@@ -38,10 +38,11 @@ cdef void choose(double* pairs, Py_ssize_t n) noexcept nogil:
     cdef double* last = pairs + n * PAIR
     cdef double least = _ENOUGH, counts
     cdef Py_ssize_t i
-    last[FIRST], last[WEIGHED] = -1.0, 0.0
+    last[FIRST], last[WEIGHED], last[ANSWERS] = -1.0, 0.0, 0.0
     for i in range(n):
         row = pairs + i * PAIR
         last[WEIGHED] += row[WEIGHED]
+        last[ANSWERS] += row[ANSWERS]
         counts = row[WEIGHED] * (_FIFTH if fabs(row[TOLD]) > _FAR * row[WEIGHED] else 1.0)
         if counts < least:
             least, last[FIRST] = counts, i
@@ -53,4 +54,5 @@ cdef void take_in(double* pairs, Py_ssize_t n, Py_ssize_t which, bint same, doub
     cdef double weight = 2 * keep - 1
     row[TOLD] += weight if same else -weight
     row[WEIGHED] += weight * weight
+    row[ANSWERS] += 1
     choose(pairs, n)

@@ -4,23 +4,18 @@ from streamdp.optim.frame cimport GRADIENT, REACHED, SHORTEST, TOTAL, Model
 
 
 cdef struct Questions:
-    # If the information of all records, REACHED, is above `turn_above`, the next record answers about the column
-    # `in_turn`; else above `best_above` about `best`; else above `pair_above` about the pair `pair`, if TOTAL is at
-    # least SHORTEST; else with a gradient.
-    double turn_above
-    Py_ssize_t in_turn
-    double best_above
-    Py_ssize_t best
+    # If the information of all records, REACHED, is above `above`, the next record answers about `column`; else above
+    # `pair_above` about the pair `pair`, if TOTAL is at least SHORTEST; else with a gradient.
+    double above
+    Py_ssize_t column
     double pair_above
     Py_ssize_t pair
 
 
 cdef inline Py_ssize_t question(const Questions* due, const double* clock, Py_ssize_t p) noexcept nogil:
     """As `next_question`, and p + 1 + i for the pair i."""
-    if clock[REACHED] > due.turn_above:
-        return due.in_turn
-    if clock[REACHED] > due.best_above:
-        return due.best
+    if clock[REACHED] > due.above:
+        return due.column
     return p + 1 + due.pair if clock[REACHED] > due.pair_above and clock[TOTAL] >= SHORTEST else GRADIENT
 
 

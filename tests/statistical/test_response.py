@@ -80,7 +80,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
         model = LDPASGDRegressor(features=features, target=(-1, 1), budget=budget, seed=5)
     else:
         model = LDPASGDClassifier(features=features, budget=budget, seed=5)
-        model._arrays.clock[k.REACHED] = 1.0  # as after some records: a bit is due
+        model._arrays.clock[k.REACHED] = 31.0  # as after some records: a bit is due
     if estimator == "pair":
         model._arrays.clock[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
     if rows is not None:
@@ -92,7 +92,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
             for array, before in zip(model._arrays, start, strict=True):
                 array[:] = before
             model.learn_arrays(np.full((1, 1), value), np.array([value if estimator == "target" else 0.0]))
-            assert model.n_asked == 1
+            assert model.n_asked + model.n_paired == 1
             told = model._arrays.pairs[0, pair_bits.TOLD] if estimator == "pair" else model._arrays.summary[-1, ls.MEAN]
             seen[side, int(told < 0)] += 1  # its sign tells the answer
     return seen / seen.sum(axis=1, keepdims=True)

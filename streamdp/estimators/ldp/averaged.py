@@ -101,7 +101,7 @@ class AveragedLearner(LDPLearner):
         both = arrays.pairs[:-1, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
         for start in range(0, d - p, p + bool(self.intercept)):
             i, j = start + both.T
-            signs[:, i, j] = signs[:, j, i] = arrays.told.T
+            signs[:, i, j] = signs[:, j, i] = arrays.told[:, :2].T
         if isinstance(self._loss, Huber):
             signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
         return signs

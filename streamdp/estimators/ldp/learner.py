@@ -16,10 +16,10 @@ from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Rep
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale, loops, pair_bits, questions
-from streamdp.optim.arrays import Arrays, begin, merge, read
+from streamdp.optim.arrays import FIRST_SCALE, Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
-from streamdp.optim.losses import Loss, weighted_by_norm, without_shift
+from streamdp.optim.losses import Huber, Loss, weighted_by_norm, without_shift
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
@@ -38,7 +38,9 @@ _LARGEST_SUM = 1e120
 _MOST_COUNTED = 1e15
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
-_WIDE = 3**-0.5  # the first scale of a column with bounds: the standard deviation of a uniform one
+_RESIDUALS = (
+    0.5  # the first scale of Huber's loss in units of the target: the columns are expected to explain much of it
+)
 
 
 class LDPLearner(ValidatedModel):
@@ -117,7 +119,7 @@ class LDPLearner(ValidatedModel):
         scaled: list[int] = []
         if scaling == "private":
             scaled = [*np.flatnonzero(features.numeric).tolist(), *([] if bounds is None else [p])]
-            frame[:p, k.SCALE][features.numeric] = _WIDE
+            frame[:p, k.SCALE][features.numeric] = FIRST_SCALE
         if bounds is not None:
             low, high = bounds
             frame[p, k.ORIGIN], frame[p, k.UNIT] = (low + high) / 2, (high - low) / 2
@@ -129,6 +131,8 @@ class LDPLearner(ValidatedModel):
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
         self._arrays = begin(spec, box, state, segments, frame, scaled, self._paired(features))
         self._arrays.state[0] = self._loss.start(d)
+        if isinstance(self._loss, Huber) and bounds is not None and scaling != "none":
+            self._arrays.state[0, -1] = max(_RESIDUALS, self._loss.sigma_min)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
         self._default = self._mechanism_of(self._budget)
@@ -278,12 +282,11 @@ class LDPLearner(ValidatedModel):
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
-        if self._asks or self.n_asked:
-            notes.append(
-                f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and the "
-                "scale of a column, or on whether two columns lie on the same side of their centres, and the others on "
-                f"{others}; which ones is public"
-            )
+        bits = [(self.n_asked, "the centre and the scale of a column")] if len(self._arrays.summary) else []
+        bits += [(self.n_paired, "two columns")] if len(self._arrays.pairs) > 1 else []
+        if bits:
+            told = ", ".join(f"{count} spent their budget on one bit about {what}" for count, what in bits)
+            notes.append(f"of the {self.n_seen} records, {told}, and the others on {others}; which ones is public")
         return notes
 
     @property
@@ -293,8 +296,13 @@ class LDPLearner(ValidatedModel):
 
     @property
     def n_asked(self) -> int:
-        """Records that answered with one bit about the columns, and not with a gradient."""
+        """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
         return 0 if self._features is None else int(self._arrays.clock[k.BITS])
+
+    @property
+    def n_paired(self) -> int:
+        """Records that answered with one bit about two columns, and not with a gradient (see `pair_bits`)."""
+        return 0 if self._features is None else int(self._arrays.pairs[-1, pair_bits.ANSWERS])
 
     @property
     def least_records(self) -> int | None:
@@ -304,7 +312,7 @@ class LDPLearner(ValidatedModel):
         """
         if self._features is None or not self.n_seen or self.clock == "records":
             return None
-        total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked
+        total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked - self.n_paired
         each = total / gradients if total else float(self._default_rows[0, samplers.INFORMATION])
         return self.n_asked + math.ceil(float(self._arrays.spec[loops.OFFSET]) / each)
 
@@ -357,7 +365,7 @@ class LDPLearner(ValidatedModel):
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or min(segments[:, -1].min(initial=0.0), told[:, 1].min(initial=0.0)) < 0
+            or min(segments[:, -1].min(initial=0.0), told[:, 1:].min(initial=0.0)) < 0
             or np.abs(told).max(initial=0.0) > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")

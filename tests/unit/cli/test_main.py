@@ -83,7 +83,15 @@ def test_status_statement_weights(trained: Path, quick: Quick) -> None:
     settled = [weight["settled"] for weight in found]
     assert settled == ["not settled" not in line for line in out.splitlines()[:3]] == ["low" in w for w in found]
     assert all(weight["low"] < weight["high"] for weight in found if weight["settled"])
-    assert ("weights have no interval yet" in out.splitlines()[-1]) == (not all(settled))
+    assert ("weights have no interval yet" in out) == (not all(settled))
+
+
+def test_weights_status_and_statement_doubt_a_model_of_few_records(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "data.csv").write_text(rows(300))
+    quick.output("run", "data.csv", *FLAGS, *PEOPLE, folder=tmp_path)
+    doubt = "too few: their noise hides what the columns tell, and the model is close to a constant or worse"
+    for command in ("weights", "status", "statement"):
+        assert doubt in " ".join(quick.output(command, "data.db", folder=tmp_path).split()), command
 
 
 def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:

@@ -38,29 +38,31 @@ def test_the_posterior_is_bayes_rule() -> None:
     found = np.exp(posterior[1].astype(float))
     np.testing.assert_allclose(found / found.sum(), weights / weights.sum(), rtol=2e-5)
     assert not posterior[0].any()
-    summary = np.zeros(ls.SUMMARY)
-    kept = ls.weights(posterior, 1)
-    ls.summarise(kept, summary)
-    weights /= weights.sum()
-    np.testing.assert_allclose(kept, weights, rtol=2e-5, atol=math.exp(-40))
-    mean = float((weights.sum(1) * centres).sum())
-    assert summary[ls.MEAN] == pytest.approx(mean, rel=2e-5)
-    assert summary[ls.VARIANCE] == pytest.approx(float((weights.sum(1) * (centres - mean) ** 2).sum()), rel=2e-5)
-    assert summary[ls.LOG] == pytest.approx(float((weights.sum(0) * np.log(spreads)).sum()), rel=2e-5)
-    r = np.sqrt(spreads**2 + (centres[:, None] - mean) ** 2)
-    assert ls.exceeding(kept, mean, 0.3) == pytest.approx(float(weights[r > 0.3].sum()), rel=2e-5)
-    expected = float((weights * np.maximum(0, np.log(0.5 / (1.5 * r)))).sum())
-    known = float((weights.sum(0) * np.maximum(0, np.log(0.5 / (1.5 * np.array(spreads))))).sum())
-    assert ls.gain(kept, mean, 0.5) == pytest.approx(max(expected, known / 2), rel=2e-5)
+    priors = {True: np.ones(weights.shape), False: (1 - centres[:, None] ** 2) ** 2 / (1 + (np.arange(13) - 9.0) ** 2)}
+    for target, prior in priors.items():
+        expected = weights * prior / (weights * prior).sum()
+        summary = np.zeros(ls.SUMMARY)
+        kept = ls.weights(posterior, 1, target)
+        ls.summarise(kept, summary, target)
+        np.testing.assert_allclose(kept[1:-1], expected[1:-1], rtol=2e-5, atol=math.exp(-40))
+        mean = float((expected.sum(1) * centres).sum())
+        assert summary[ls.MEAN] == pytest.approx(mean, rel=2e-5)
+        assert summary[ls.VARIANCE] == pytest.approx(float((expected.sum(1) * (centres - mean) ** 2).sum()), rel=2e-5)
+        assert summary[ls.LOG] == pytest.approx(float((expected.sum(0) * np.log(spreads)).sum()), rel=2e-5)
+        r = np.log(np.sqrt(spreads**2 + (centres[:, None] - mean) ** 2))
+        assert summary[ls.REACH] == pytest.approx(float((expected * r).sum()), rel=2e-5)
+        variance = float((expected * (r - (expected * r).sum()) ** 2).sum())
+        assert summary[ls.REACH_VARIANCE] == pytest.approx(variance, rel=1e-4)
 
 
 def test_a_column_with_two_possible_centres_is_asked_on() -> None:
-    """A narrow bell at 0 has a fifth of the weight, a wide one at .6 the rest: r is large for both."""
-    posterior = np.full((1, ls.CENTRES, ls.SPREADS), -40.0, np.float32)
-    posterior[0, 96, 2], posterior[0, 154, 10] = math.log(0.2), math.log(0.8)
-    kept, summary = ls.weights(posterior, 0), np.zeros(ls.SUMMARY)
-    ls.summarise(kept, summary)
-    assert ls.gain(kept, summary[ls.MEAN], 3**-0.5) > 0.2
+    """A narrow bell at 0 has a fifth of the weight, one at .6 the rest: r is about .25 for both, and known."""
+    arrays = LDPASGDClassifier(features={"x": (-1, 1)})._arrays
+    arrays.posterior[0] = -80.0
+    arrays.posterior[0, 96, 2], arrays.posterior[0, 154, 2] = math.log(0.2), math.log(0.8)
+    k.refresh(arrays)
+    assert arrays.summary[0, ls.REACH_VARIANCE] < 0.4
+    assert arrays.summary[0, k.ERROR] > 2.0
 
 
 @pytest.mark.parametrize("epsilon", [0.005, 0.05])
@@ -83,7 +85,7 @@ def test_rounding_is_small_beside_what_noisy_bits_leave_open(epsilon: float) -> 
     mean = float((weights * centres).sum() / weights.sum())
     deviation = math.sqrt((weights * (centres - mean) ** 2).sum() / weights.sum())
     summary = np.zeros(ls.SUMMARY)
-    ls.summarise(ls.weights(posterior, 0), summary)
+    ls.summarise(ls.weights(posterior, 0, True), summary, True)
     assert summary[ls.MEAN] == pytest.approx(mean, abs=deviation / 50)
     assert math.sqrt(summary[ls.VARIANCE]) == pytest.approx(deviation, rel=1 / 50)
 
@@ -169,16 +171,15 @@ def test_the_next_question_is_that_of_the_schedule() -> None:
     arrays.clock[k.TARGET] = k.DONE
     met = set()
     for _ in range(3000):
-        u, turn, gains = 10 ** rng.uniform(0, 7), int(rng.integers(100)), 10 ** rng.uniform(-6, 0, p)
+        u, errors = 10 ** rng.uniform(0, 7), 10 ** rng.uniform(-4, 0, p)
         asked = 0.15 * u * 10 ** rng.uniform(-5, 0.2)
-        arrays.clock[[k.REACHED, k.ASKED, k.TURN]] = u, asked, turn
-        arrays.summary[:p, k.GAIN] = gains
-        few, many = (min(0.15 * u, n * (1 + math.log(max(1, 0.15 * u / n)))) for n in (5 * p, 60 * p))
-        gain = asked < many and gains.max() > 0.03 * min(1, 60 * p / u)
-        expected = turn % p if asked < few else int(gains.argmax()) if gain else k.GRADIENT
+        arrays.clock[[k.REACHED, k.ASKED]] = u, asked
+        arrays.summary[:p, k.ERROR] = errors
+        share = 0.15 * min(1, errors.max() / 0.08)
+        expected = int(errors.argmax()) if asked < share * (u - 30 * p) else k.GRADIENT
         assert schedule.next_question(arrays) == expected
-        met.add((asked < few, gain))
-    assert len(met) == 4
+        met.add((u < 30 * p, asked < 0.15 * u, expected >= 0))
+    assert len(met) == 5
 
 
 def test_the_schedule_counts_public_numbers_only() -> None:

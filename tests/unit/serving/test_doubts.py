@@ -13,6 +13,7 @@ from streamdp import (
     UserLevelLDPClassifier,
     UserLevelLDPRegressor,
 )
+from streamdp.estimators.few_records import too_few
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import Weight, unsettled, weights
 from streamdp.store.snapshot import Counts
@@ -64,12 +65,25 @@ def test_noise_that_hides_many_columns_is_told() -> None:
     assert user.least_records == pytest.approx(93_570 / 2, rel=0.01)  # averages are cut to half the bound
     assert any("1,500 reports are too few" in doubt for doubt in doubts(user, Counts(3000, 0, 0)))
     few = LDPASGDClassifier(features=names[:5], budget="eps=1", seed=1)
-    few.learn_arrays(X[:3000, :5], y[:3000])
+    few.learn_arrays(X[:9000, :5], y[:9000])
     assert few.least_records == pytest.approx(852, rel=0.01)
-    assert not any("constant" in doubt for doubt in doubts(few, Counts(3000, 0, 0)))
+    assert not any("constant" in doubt for doubt in doubts(few, Counts(9000, 0, 0)))
+    assert "constant" not in few.statement()
     few = few.clone()
     few.learn_arrays(X[:1500, :5], y[:1500])
-    assert any("from about 2,600 records on that is likely" in doubt for doubt in doubts(few, Counts(1500, 0, 0)))
+    assert any("from about 8,500 records on that is likely" in doubt for doubt in doubts(few, Counts(1500, 0, 0)))
+    assert "of its use, not of its privacy: 1,500 records are few" in few.statement()
+
+
+def test_records_that_answered_about_scale_count_once() -> None:
+    """Ten times T_0 are ten times as many gradients; the bits are not needed ten times."""
+    rng = np.random.default_rng(1)
+    model = LDPASGDRegressor(features={"a": (-1, 1)}, target=(-1, 1), budget="eps=1", seed=1)
+    model.learn_arrays(rng.uniform(-1, 1, (2000, 1)), rng.uniform(-1, 1, 2000))
+    assert model.least_records is not None
+    assert 0 < model.n_asked < 2000
+    enough = model.n_asked + 10 * (model.least_records - model.n_asked)
+    assert f"from about {float(f'{enough:.1e}'):,.0f} records on" in str(too_few(model))
 
 
 def test_records_that_all_answered_about_scale_are_too_few() -> None:
