@@ -10,6 +10,7 @@ from river import base
 from streamdp.data.columns import scale_number, scale_to_bounds
 from streamdp.data.declaration import Bounds, declared_bounds, declared_categories
 from streamdp.data.floats import floats, number
+from streamdp.data.records import check_record
 from streamdp.data.scaling import scale_floats
 from streamdp.errors import ConfigError, SchemaError
 
@@ -55,7 +56,7 @@ class BoundsScaler(base.MiniBatchTransformer):
         x
             The features of a record by name.
         """
-        out = dict(_record(x))
+        out = dict(check_record(x))
         for name in scale_floats(out, self._checked):
             out[name] = scale_number(number(f"column {name!r}", out[name]), *self._checked[name])
         return out
@@ -114,7 +115,7 @@ class CategoryEncoder(base.MiniBatchTransformer):
         x
             The features of a record by name.
         """
-        out = {name: value for name, value in _record(x).items() if name not in self._checked}
+        out = {name: value for name, value in check_record(x).items() if name not in self._checked}
         for name, listed in self._checked.items():
             if name in x:
                 if not isinstance(x[name], Hashable) or x[name] not in listed:
@@ -138,12 +139,6 @@ class CategoryEncoder(base.MiniBatchTransformer):
                     raise SchemaError(f"column {name!r}: unknown_category")
                 out = out.assign(**{f"{name}={c}": (X[name] == c).astype(int) for c in listed[1:]})
         return out
-
-
-def _record(x: Any) -> Mapping[Any, Any]:
-    if not isinstance(x, Mapping):
-        raise SchemaError(f"record: expected a mapping of features by name, got {type(x).__name__}")
-    return x
 
 
 def _check_frame(X: Any) -> None:

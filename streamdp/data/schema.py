@@ -26,7 +26,7 @@ from streamdp.data.declaration import (
 from streamdp.data.floats import number
 from streamdp.data.late import Late
 from streamdp.data.plain import PlainRecords
-from streamdp.data.records import Batch, DeadLetter, Position, Subject, lookup
+from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
@@ -239,8 +239,7 @@ class Schema:
 
         Raises `SchemaError` that names the column if a value does not fit.
         """
-        if not isinstance(raw, Mapping):
-            raise SchemaError(f"record: expected values by column, got {type(raw).__name__}")
+        check_record(raw)
         values = {c: lookup(raw, c) for c in self.feature_columns}
         frame = pl.DataFrame(
             [text_series(c, None if isinstance(v, float) and math.isnan(v) else v) for c, v in values.items()]

@@ -23,9 +23,10 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
+from streamdp.data.records import check_record
 from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
-from streamdp.estimators.features import Features, SchemaWarning, check_record, features_of
+from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.few_records import too_few
 from streamdp.estimators.frames import names_of
 from streamdp.estimators.packing import RecordLearner

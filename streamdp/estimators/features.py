@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamdp.data.floats import number
+from streamdp.data.records import check_record
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
 from streamdp.estimators.packing import Packer
@@ -331,21 +332,6 @@ def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Feat
     if isinstance(declared, str) or not isinstance(declared, Iterable) or getattr(declared, "ndim", None) == 0:
         raise ConfigError(f"features: expected a list of names or a schema, got {type(declared).__name__}")
     return Features(list(declared), owner)
-
-
-def check_record(x: Any) -> Mapping[Any, Any]:
-    """Return a record.
-
-    Parameters
-    ----------
-    x
-        Features by name.
-
-    Raises `SchemaError` for anything else.
-    """
-    if not isinstance(x, Mapping):
-        raise SchemaError(f"record: expected a mapping of features by name, got {type(x).__name__}")
-    return x
 
 
 def _number(name: Any, value: Any) -> float:

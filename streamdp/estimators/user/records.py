@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamdp.data.records import check_record
 from streamdp.errors import ConfigError, SchemaError, is_number
-from streamdp.estimators.features import check_record
 from streamdp.estimators.user.randomizer import MOST_ITEMS, sensitivity_of_average
 from streamdp.estimators.user.target_units import TargetUnits
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy

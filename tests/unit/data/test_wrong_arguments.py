@@ -52,7 +52,7 @@ def test_a_schema_names_what_is_wrong(options: dict[str, Any], words: str) -> No
 @pytest.mark.parametrize("raw", [None, 5, "a", [("a", 1)]], ids=str)
 def test_a_record_is_a_mapping(raw: Any) -> None:
     for encode in (schema().encode_raw, schema().encode_one):
-        with pytest.raises(StreamDPError, match="record: expected values by column"):
+        with pytest.raises(StreamDPError, match="record: expected a mapping of values by name"):
             encode(raw)
 
 
