@@ -298,7 +298,7 @@ def errors(share: float) -> Iterator[list[str]]:
 def priced(how: str, loss: str, d: int, budget: str, X: np.ndarray, y: np.ndarray, seed: int) -> Any:
     """A model of normal columns within three spreads of their centres, and of a target that is as well scaled.
 
-    `how` is "private", or "known": centres and spreads are the true ones, and no record is asked about them; else equal.
+    `how` is "private", or "known": centres and spreads are the true ones, and no record is asked about them.
     """
     spread = float(np.sqrt(d + SIGMA**2))
     column: Any = (-3.0, 3.0) if how == "private" else {"bounds": (-3.0, 3.0), "typical": (0.0, 1.0)}
@@ -529,7 +529,18 @@ def simulations_section(share: float) -> str:
 
 def price_section(share: float) -> str:
     """The table of the price, with its heading."""
-    head = ["loss", "columns", "budget", "records", "bits", "known", "private", "price", "of the records", "beside none"]
+    head = [
+        "loss",
+        "columns",
+        "budget",
+        "records",
+        "bits",
+        "known",
+        "private",
+        "price",
+        "of the records",
+        "beside none",
+    ]
     return PRICE.format(table=table(head, list(price(share))))
 
 

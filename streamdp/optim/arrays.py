@@ -10,8 +10,8 @@ import numpy as np
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale
 
-FIRST_SCALE = 0.4
-"""Of a column with declared bounds: they are expected at two to three spreads around the values."""
+FIRST_SCALE = 0.44
+"""Of a column with bounds: between 1/3, for bounds at three spreads, and 3^(-1/2), for values that are evenly spread."""
 LARGEST_POSTERIOR = 1e30
 """Of a state, in absolute value: posteriors are floats of 32 bits."""
 
