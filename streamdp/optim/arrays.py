@@ -11,7 +11,7 @@ from streamdp.optim import frame as k
 from streamdp.optim import location_scale
 
 FIRST_SCALE = 0.44
-"""Of a column with bounds: between 1/3, for bounds at three spreads, and 3^(-1/2), for values that are evenly spread."""
+"""Of a column with bounds: between 1/3, for bounds at three spreads, and 3^(-1/2), for evenly spread values."""
 LARGEST_POSTERIOR = 1e30
 """Of a state, in absolute value: posteriors are floats of 32 bits."""
 
