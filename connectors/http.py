@@ -23,7 +23,7 @@ from connectors.jsoncalls import FIELDS
 from connectors.jsonrows import encode_json_lines
 from connectors.recordblocks import Records
 from streamdp.data.records import Batch, DeadLetter, Encoder, Position
-from streamdp.errors import QueueFullError, ReusedKeyError, SourceUnavailableError
+from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
@@ -325,14 +325,20 @@ class HTTPSource:
         return replace(batch, dead=dead, position=self.position, told=told)
 
     def seek(self, position: Position) -> None:
-        """See `Source.seek`: records are counted from there. Calls that were polled and not answered come again."""
+        """See `Source.seek`: records are counted from there. Calls that were polled and not answered come again.
+
+        Raises `SourceError` for the position of another source.
+        """
+        records = position.get("records") if isinstance(position, dict) else None
+        if not isinstance(records, int):
+            raise SourceError("expected the position of an HTTP source, got another one")
         with self._change:
             calls = self._forget()
             self._queue.extendleft(reversed(calls))
             self._queued += sum(call.size for call in calls)
         for call in calls:
             call.reasons.clear()
-        self._records, self._place = int(position["records"]), position.get("place")
+        self._records, self._place = records, position.get("place")
 
     def commit(self, position: Position) -> None:
         """See `Source.commit`; callers are told by `acknowledge`."""

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from streamdp.data.records import WHOLE, DeadLetter, Shard
-from streamdp.errors import SourceError
+from streamdp.errors import SourceError, check_path
 
 _BLOCK_BYTES = 1 << 20
 
@@ -39,7 +39,7 @@ class DeadLetterFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        self.path = check_path("path", path)
         self._waiting: list[tuple[Shard, bytes]] = []
         self._waiting_bytes = 0
         self._found: dict[Shard, Counter[bytes]] = {}

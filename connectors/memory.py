@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from streamdp.data.records import Batch, DeadLetter, Position, RebalanceListener, Record, Shard, Subject
-from streamdp.errors import SourceError
+from streamdp.errors import ConfigError, SourceError
 
 
 class Sentinel(Enum):
@@ -76,6 +76,8 @@ class MemorySource:
     """
 
     def __init__(self, items: Iterable[Item], features: Sequence[str]) -> None:
+        if isinstance(features, str) or not isinstance(features, Sequence):
+            raise ConfigError(f"features: expected a list of names, got {type(features).__name__}")
         self._items = list(items)
         self._features = tuple(features)
         self._index = 0
@@ -111,7 +113,7 @@ class MemorySource:
 
     def seek(self, position: Position) -> None:
         """See `Source.seek`; an `END` just before the position is passed. Raises `SourceError` for a wrong position."""
-        index = position.get("index")
+        index = position.get("index") if isinstance(position, dict) else None
         if not (isinstance(index, int) and 0 <= index <= len(self._items)):
             raise SourceError(f"expected an index from 0 to {len(self._items)}")
         self._index, self._ended = index, False

@@ -20,7 +20,7 @@ import polars as pl
 
 from connectors.recordblocks import Blocks, Grammar, RecordBlocks, Records
 from streamdp.data.records import Batch, Encoder, Position
-from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError, is_number
+from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError, check_path, is_number
 
 FIRST = 64
 """How many records of a file are in its digest."""
@@ -64,7 +64,7 @@ class RecordFile(ABC):
     ) -> None:
         if max_bad_share is not None and not (is_number(max_bad_share) and 0 <= max_bad_share <= 1):
             raise ConfigError(f"expected max_bad_share in [0, 1] or None, got {max_bad_share}")
-        self.path = os.fspath(path)
+        self.path = check_path("path", path)
         if follow and self.path == "-":
             raise ConfigError("standard input cannot be followed: it ends when its writer closes it")
         self._encoder = encoder
@@ -184,7 +184,7 @@ class RecordFile(ABC):
 
     def seek(self, position: Position) -> None:
         """See `records.Source.seek`. Raises `SourceError` if this file cannot be the one of the position."""
-        row, bad = position.get("row"), position.get("bad")
+        row, bad = (position.get("row"), position.get("bad")) if isinstance(position, dict) else (None, None)
         if not (isinstance(row, int) and isinstance(bad, dict) and row >= 0):
             raise SourceError(f"{self._blocks.name}: expected the position of a file, got another one")
         if position == self.position and not self._lost():

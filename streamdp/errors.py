@@ -1,10 +1,12 @@
-"""Typed errors, the checks of a choice and of a number, and the hint for a mistyped name.
+"""Typed errors, the checks of a choice, a number and a path, and the hint for a mistyped name.
 
 A message says what was expected, what was given and what to do. It never shows a record's values.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Collection, Iterable
 from numbers import Real
 from typing import Any
@@ -57,6 +59,40 @@ def is_number(value: Any) -> bool:
     if isinstance(value, int):
         return not isinstance(value, bool) and value.bit_length() < 1024
     return isinstance(value, Real)
+
+
+def check_path(what: str, path: Any) -> str:
+    """Return the path of a file as text.
+
+    Parameters
+    ----------
+    what
+        What the path is of, for messages.
+    path
+        Text or a path object.
+
+    Raises `ConfigError` for anything else, such as bytes, and for text that no file can have as its name.
+    """
+    with contextlib.suppress(TypeError, ValueError):  # ValueError: a character that file names cannot have
+        text = os.fspath(path)
+        if isinstance(text, str) and b"\0" not in os.fsencode(text):
+            return text
+    raise ConfigError(f"{what}: expected the path of a file, got {type(path).__name__}")
+
+
+def check_texts(**texts: Any) -> None:
+    """Raise `ConfigError` unless all values are texts that a database can keep.
+
+    Parameters
+    ----------
+    texts
+        The values by name, for messages.
+    """
+    for name, text in texts.items():
+        with contextlib.suppress(UnicodeEncodeError):
+            if isinstance(text, str) and b"\0" not in text.encode():
+                continue
+        raise ConfigError(f"{name}: expected Unicode text without NUL, got {type(text).__name__}")
 
 
 class PrivacyWarning(UserWarning):

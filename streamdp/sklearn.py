@@ -6,12 +6,14 @@ Statistics of the rows, such as those of a scaler in front, are not protected.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
+from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAvailableError, PrivacyWarning, SchemaError
 from streamdp.estimators import LDPASGDClassifier, LDPASGDRegressor
 
@@ -67,7 +69,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: Any, first: bool) -> Any:
         """The rows of a prediction or of a step: checked numbers, or a frame with raw values."""
         if self.features is None:
-            return validate_data(self, X, reset=first, dtype=float)
+            return _validated(self, X, reset=first, dtype=float)
         if not hasattr(X, "columns"):
             raise SchemaError("X: expected a frame with the declared features as columns")
         return X
@@ -169,9 +171,9 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, *, first: bool) -> Self:
         if self.features is None:
-            X, y = validate_data(self, X, y, reset=first, dtype=float, y_numeric=True)
+            X, y = _validated(self, X, y, reset=first, dtype=float, y_numeric=True)
         else:
-            X, y = self._rows(X, first), np.asarray(y, dtype=float)
+            X, y = self._rows(X, first), floats("y", y)
         if first:
             self.model_ = LDPASGDRegressor(
                 loss=self.loss,
@@ -269,7 +271,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, *, first: bool, classes: Sequence[Any] | None = None) -> Self:
         if self.features is None:
-            X, y = validate_data(self, X, y, reset=first, dtype=float)
+            X, y = _validated(self, X, y, reset=first, dtype=float)
         else:
             X, y = self._rows(X, first), np.asarray(y)
         check_classification_targets(y)
@@ -296,3 +298,18 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         self.classes_ = np.unique(y if classes is None else np.asarray(classes))
         if len(self.classes_) < 2:
             raise ConfigError("PrivateClassifier: expected at least two classes, got 1 class")
+
+
+def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
+    """`validate_data`, without the values that its errors show."""
+    try:
+        return validate_data(estimator, *data, **options)
+    except OverflowError:
+        said = "expected numbers that fit a double"
+    except ValueError as error:
+        said = str(error)
+    if said.startswith("could not convert"):
+        said = "expected numbers"
+    if said.startswith("Complex data not supported"):
+        said = "Complex data not supported"
+    raise SchemaError(re.sub(r"\narray=.*?\.\n", "\n", said, flags=re.DOTALL))

@@ -64,6 +64,7 @@ from streamdp.errors import ConfigError, SchemaError
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
 from streamdp.privacy.mechanisms import Mechanism, PrivUnit, calibrated, mechanism_for, randomize_rows
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 
 Rng = Entropy | SeededEntropy
 
@@ -93,15 +94,12 @@ def pure_epsilon(budget: Budget) -> float:
 def pure_allowed(budget: ApproxDP, d: int) -> bool:
     """Return whether PrivUnit at the epsilon of a budget keeps the whole budget, with its arithmetic counted.
 
-    Proof. An ideal answer is epsilon-DP. The computed one differs from it with a probability of at most eta = d 2^-32
-    (see `PrivUnit`). So it is (epsilon, (1 + e^epsilon) eta)-DP, and delta must be at least that.
-
     Parameters
     ----------
     d
         The number of coordinates.
     """
-    return d * 2.0**-32 * (1 + math.exp(min(budget.epsilon, 300.0))) <= budget.delta
+    return arithmetic_delta(budget, d) <= budget.delta
 
 
 @dataclass(frozen=True)

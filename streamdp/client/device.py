@@ -12,8 +12,9 @@ from urllib.parse import quote
 import httpx
 import orjson
 
+from streamdp.client.address import check_address
 from streamdp.client.notes import ReportNotes
-from streamdp.errors import ConfigError, ServiceError
+from streamdp.errors import ConfigError, ServiceError, check_texts
 from streamdp.privacy.guarantees import Budget
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.reports import MOST_BYTES
@@ -74,6 +75,8 @@ class Device:
         notes: str | None = None,
         timeout_s: float = 30.0,
     ) -> None:
+        check_address(url, token)
+        check_texts(job=job)
         self._url = f"{url.rstrip('/')}/v1/models/{quote(job, safe='')}"
         self._job, self._agreement = job, agreement
         self._lock = threading.Lock()

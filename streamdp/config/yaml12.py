@@ -56,7 +56,7 @@ def _load(text: str, name: str) -> tuple[yaml.Node | None, Any]:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigError(f"{name}{place}: {error.problem or 'not YAML'}") from None
-    except (yaml.YAMLError, ValueError):  # Python refuses integers of thousands of digits
+    except (yaml.YAMLError, ValueError, RecursionError):  # Python refuses integers of thousands of digits
         raise ConfigError(f"{name}: not YAML text") from None
 
 

@@ -65,7 +65,9 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
 
     Raises `SchemaError` if it is not that.
     """
-    listed = tuple(categories) if isinstance(categories, Iterable) else (None,)
+    listed = (
+        tuple(categories) if isinstance(categories, Iterable) and getattr(categories, "ndim", None) != 0 else (None,)
+    )
     if not all(isinstance(c, str) and c for c in listed):
         raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
     if len(listed) < 2 or len(set(listed)) < len(listed):

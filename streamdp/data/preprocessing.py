@@ -10,6 +10,7 @@ from river import base
 from streamdp.data.columns import scale_number, scale_to_bounds
 from streamdp.data.declaration import Bounds, declared_bounds, declared_categories
 from streamdp.data.floats import floats, number
+from streamdp.data.records import check_record
 from streamdp.data.scaling import scale_floats
 from streamdp.errors import ConfigError, SchemaError
 
@@ -55,7 +56,7 @@ class BoundsScaler(base.MiniBatchTransformer):
         x
             The features of a record by name.
         """
-        out = dict(x)
+        out = dict(check_record(x))
         for name in scale_floats(out, self._checked):
             out[name] = scale_number(number(f"column {name!r}", out[name]), *self._checked[name])
         return out
@@ -68,6 +69,7 @@ class BoundsScaler(base.MiniBatchTransformer):
         X
             The features of records as columns.
         """
+        _check_frame(X)
         return X.assign(
             **{
                 n: scale_to_bounds(floats(f"column {n!r}", X[n]), *b)
@@ -113,10 +115,10 @@ class CategoryEncoder(base.MiniBatchTransformer):
         x
             The features of a record by name.
         """
-        out = {name: value for name, value in x.items() if name not in self._checked}
+        out = {name: value for name, value in check_record(x).items() if name not in self._checked}
         for name, listed in self._checked.items():
             if name in x:
-                if x[name] not in listed:
+                if not isinstance(x[name], Hashable) or x[name] not in listed:
                     raise SchemaError(f"column {name!r}: unknown_category")
                 out |= {f"{name}={category}": int(x[name] == category) for category in listed[1:]}
         return out
@@ -129,6 +131,7 @@ class CategoryEncoder(base.MiniBatchTransformer):
         X
             The features of records as columns.
         """
+        _check_frame(X)
         out = X.drop(columns=[n for n in self._checked if n in X.columns])
         for name, listed in self._checked.items():
             if name in X.columns:
@@ -136,3 +139,8 @@ class CategoryEncoder(base.MiniBatchTransformer):
                     raise SchemaError(f"column {name!r}: unknown_category")
                 out = out.assign(**{f"{name}={c}": (X[name] == c).astype(int) for c in listed[1:]})
         return out
+
+
+def _check_frame(X: Any) -> None:
+    if not hasattr(X, "assign"):
+        raise SchemaError(f"X: expected a DataFrame of pandas, got {type(X).__name__}")

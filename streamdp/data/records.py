@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from streamdp.data.subjects import Subject as Subject  # also for connectors, which import from here only
+from streamdp.errors import SchemaError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,6 +33,21 @@ class Shard(NamedTuple):
 
 WHOLE = Shard()
 """The one shard of a source that has no parts."""
+
+
+def check_record(x: Any) -> Mapping[Any, Any]:
+    """Return a record.
+
+    Parameters
+    ----------
+    x
+        Values by name.
+
+    Raises `SchemaError` for anything else.
+    """
+    if not isinstance(x, Mapping):
+        raise SchemaError(f"record: expected a mapping of values by name, got {type(x).__name__}")
+    return x
 
 
 def lookup(record: Mapping[str, Any], column: str) -> Any:

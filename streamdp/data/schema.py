@@ -7,7 +7,7 @@ Here every constant comes from the declaration, so the encoding of a record depe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,9 +23,10 @@ from streamdp.data.declaration import (
     spellings,
     without_blanks,
 )
+from streamdp.data.floats import number
 from streamdp.data.late import Late
 from streamdp.data.plain import PlainRecords
-from streamdp.data.records import Batch, DeadLetter, Position, Subject, lookup
+from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
@@ -99,14 +100,15 @@ class Schema:
         subject_type: str = "text",
         budget: str | None = None,
         time: TimeColumn | None = None,
-        missing_values: Iterable[str] = (),
+        missing_values: Collection[str] = (),
     ) -> None:
+        _check_kinds(features, {"target": target, "subject": subject, "budget": budget}, time)
         self.declarations = {name: declaration(name, declared) for name, declared in features.items()}
         self.features = {name: declared.values for name, declared in self.declarations.items()}
-        self.blanks = frozenset(missing_values)
+        self.blanks = frozenset(_texts(missing_values))
         self.target = target
         self.target_bounds = None if target_bounds is None else declared_bounds(target, target_bounds)
-        self.target_scale = float(target_scale)
+        self.target_scale = number("target_scale", target_scale)
         self.classes = None if classes is None else declared_categories(target, classes)
         self.subject = subject
         self.subject_type = subject_type
@@ -114,7 +116,7 @@ class Schema:
         self.time = time
         if not self.features:
             raise SchemaError("expected at least one feature")
-        if subject_type not in ("text", "integer"):
+        if not isinstance(subject_type, str) or subject_type not in ("text", "integer"):
             raise SchemaError("subject_type: expected text or integer")
         if not (math.isfinite(self.target_scale) and self.target_scale > 0):
             raise SchemaError(f"expected a positive, finite target_scale, got {self.target_scale:g}")
@@ -237,6 +239,7 @@ class Schema:
 
         Raises `SchemaError` that names the column if a value does not fit.
         """
+        check_record(raw)
         values = {c: lookup(raw, c) for c in self.feature_columns}
         frame = pl.DataFrame(
             [text_series(c, None if isinstance(v, float) and math.isnan(v) else v) for c, v in values.items()]
@@ -307,3 +310,20 @@ def _known(column: pl.Series, code_of: Mapping[str, int], faults: Faults, reason
         faults.add(blank(column), "missing", column.name)
         faults.add(unknown, reason, column.name)
     return found
+
+
+def _check_kinds(features: Any, columns: Mapping[str, Any], time: Any) -> None:
+    if not isinstance(features, Mapping):
+        raise SchemaError(f"features: expected declarations by name, got {type(features).__name__}")
+    for what, column in columns.items():
+        if not isinstance(column, str) and (column is not None or what == "target"):
+            raise SchemaError(f"{what}: expected the name of a column, got {type(column).__name__}")
+    if not isinstance(time, TimeColumn | None):
+        raise SchemaError(f"time: expected a TimeColumn or None, got {type(time).__name__}")
+
+
+def _texts(missing_values: Any) -> list[str]:
+    listed = isinstance(missing_values, Sequence | Set) and not isinstance(missing_values, str)
+    if not listed or not all(isinstance(text, str) for text in missing_values):
+        raise SchemaError("missing_values: expected a list of texts")
+    return list(missing_values)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import cast
 
 import numpy as np
@@ -78,6 +79,29 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
         if number.bit_length() < 1024:
             return b"%d" % number
     raise SchemaError(f"a subject must be str, bytes, a whole number or None, got {type(subject).__name__}")
+
+
+def subject_list(subjects: Iterable[Subject | None], records: int) -> list[Subject | None]:
+    """Return the subjects of records as a list.
+
+    Parameters
+    ----------
+    subjects
+        A list, an array or a series, with one subject for each record.
+    records
+        How many records there are.
+
+    Raises `SchemaError` for anything else, such as a single text, and for another number of subjects.
+    """
+    found = None
+    if not isinstance(subjects, str | bytes | Mapping | Set):
+        with contextlib.suppress(Exception):  # an object may raise anything when it is asked for its items
+            found = list(subjects)
+    if found is None:
+        raise SchemaError(f"subjects: expected a list with the subject of each record, got {type(subjects).__name__}")
+    if len(found) != records:
+        raise SchemaError(f"subjects: expected {records}, got {len(found)}")
+    return found
 
 
 def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:

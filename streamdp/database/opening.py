@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
-from streamdp.errors import StoreError
+from streamdp.errors import StoreError, check_path
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -31,7 +31,7 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
 
     Raises `StoreError` for any other text, without quoting it: a URL may contain a password.
     """
-    place = os.fspath(url_or_path)
+    place = check_path("store", url_or_path)
     if "://" not in place:
         return SQLiteFile(place)
     from sqlalchemy.engine import make_url

@@ -14,7 +14,7 @@ from streamdp.database.file_lock import FileLock
 from streamdp.database.interface import Format, Header
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
-from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError
+from streamdp.errors import StoreBusyError, StoreDamagedError, StoreError, StoreLostError, check_path
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -36,7 +36,7 @@ class SQLiteFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.name = os.path.realpath(path)
+        self.name = os.path.realpath(check_path("database", path))
         self.key_file: str | None = self.name + ".key"
         self.accept_loss = False
         self.losses = 0
@@ -67,6 +67,8 @@ class SQLiteFile:
     def _check_file(self) -> None:
         if os.path.isdir(self.name):
             raise StoreError(f"{self.name} is a folder: expected the file of a store")
+        if os.path.exists(self.name) and not os.path.isfile(self.name):  # to open a pipe may wait for ever
+            raise StoreError(f"{self.name} is no regular file: expected the file of a store")
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
         """See `Database.create`."""

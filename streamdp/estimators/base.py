@@ -23,7 +23,8 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
-from streamdp.data.subjects import SPELLING
+from streamdp.data.records import check_record
+from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.few_records import too_few
@@ -144,10 +145,14 @@ class StreamEstimator(river_base.Estimator):
         include_attributes
             Whether the new one has learned what this one has: then it is a copy, with the state of the last boundary.
 
-        Raises `ConfigError` for a copy with other parameters, because a state belongs to its parameters.
+        Raises `ConfigError` for names that are no parameters, and for a copy with other parameters, because a state
+        belongs to its parameters.
         """
         if not include_attributes:
-            new = super().clone(new_params)
+            known = self._get_params()
+            if new_params is not None and not (isinstance(new_params, Mapping) and all(n in known for n in new_params)):
+                raise ConfigError(f"clone: expected values of parameters by name: {', '.join(known)}")
+            new = super().clone(None if new_params is None else dict(new_params))
             new._record_cap = self._record_cap  # noqa: SLF001 - the same class
             return new
         if new_params:
@@ -246,9 +251,9 @@ class StreamEstimator(river_base.Estimator):
             The person that the record is about, for the ledger: text, bytes or a whole number. If records share their
             noise, the second record of a subject within a batch is refused and counted.
 
-        Raises `SchemaError` for a bad record and `BudgetError` for a budget that the mechanism cannot serve (see
-        `guarantees.SERVICEABLE`), both before anything is learned or spent. A record over its subject's cap is counted
-        in `n_refused` and is not learned.
+        Raises `SchemaError` for a bad record, and for one without a subject if there is a ledger, and `BudgetError` for
+        a budget that the mechanism cannot serve (see `guarantees.SERVICEABLE`), all before anything is learned or
+        spent. A record over its subject's cap is counted in `n_refused` and is not learned.
         """
         if self._looks > 0:
             self._compare(x)
@@ -261,12 +266,11 @@ class StreamEstimator(river_base.Estimator):
 
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
-        if subject is None and self.ledger is not None:
-            _warn_of_no_subject(self.ledger)
+        self._need_subjects((subject,))
         if self._record_cap is not None and self.per_record_budgets:
             budget = self._record_cap.scaled(budget, self.record_budget)
         target = self._encode_target(y)
-        record = self._features or self._adopt(x)
+        record = self._features or self._adopt(check_record(x))
         try:
             record.pack(x, target)
             spend = self.record_budget
@@ -274,7 +278,7 @@ class StreamEstimator(river_base.Estimator):
                 spend = parse_budget(budget)
                 self._check(spend)
             if (self._record_cap is not None and not self._record_cap.admit(spend)) or (
-                self.ledger is not None and subject is not None and not self.ledger.admit(subject, spend)
+                self.ledger is not None and not self.ledger.admit(subject, spend)
             ):
                 self.n_refused += 1
                 return
@@ -306,15 +310,17 @@ class StreamEstimator(river_base.Estimator):
         y
             The targets of the rows.
 
-        Raises `SchemaError` for bad records, before anything is learned or spent.
+        Raises `SchemaError` for bad records, and if there is a ledger, because the rows have no subjects; both before
+        anything is learned or spent.
         """
         self._need_no_account("learn_many")
+        self._need_subjects(None)
         with self._rng.lock:
             names = names_of(X)
             if self._features is None and names is None:
                 self._matrix(X)  # names the columns
             rows = (self._features or self._adopt(names or ())).frame(X)
-            self._learn_batch(rows, np.array([self._encode_target(v) for v in y], dtype=float), None, None)
+            self._learn_batch(rows, self._encode_targets(y), None, None)
 
     def learn_arrays(
         self,
@@ -335,15 +341,18 @@ class StreamEstimator(river_base.Estimator):
             (n,) amounts of the estimator's kind of budget (epsilon or mu) within `guarantees.SERVICEABLE`, NaN for the
             default; None: the default for all.
         subjects
-            n subjects for the ledger, or None.
+            n subjects for the ledger, or None without one.
 
         Returns the (n,) mask of the records that were learned if any was refused, else None.
-        Raises `SchemaError` for wrong shapes and values that are not finite, before anything is learned or spent.
+        Raises `SchemaError` for wrong shapes, values that are not finite and, if there is a ledger, records without a
+        subject, before anything is learned or spent.
         """
         self._need_no_account("learn_arrays")
         with self._rng.lock:
             X = self._matrix(X)
             y = floats("y", y)
+            subjects = None if subjects is None else subject_list(subjects, len(X))
+            self._need_subjects(subjects)
             if budgets is not None:
                 budgets = floats("budgets", budgets).copy()
                 if budgets.shape != y.shape:
@@ -363,6 +372,23 @@ class StreamEstimator(river_base.Estimator):
                 "learn_many; load a state before you make the account"
             )
 
+    def _need_subjects(self, subjects: Iterable[Subject | None] | None) -> None:
+        """Raise `SchemaError` if there is a ledger and a record without a subject, which no cap would limit."""
+        if self.ledger is not None and (subjects is None or any(subject is None for subject in subjects)):
+            raise SchemaError(
+                f"subject: the ledger's cap {self.ledger.cap} needs the subject of each record: pass `subject` to "
+                "learn_one or `subjects` to learn_arrays, also through each pipeline and wrapper"
+            )
+
+    def _admit_report(self, subject: Subject | None, budget: Budget, private: bool) -> bool:
+        """Ask the ledger for a report and count its budget; False if it is refused, which is counted, too."""
+        if self.ledger is not None and not self.ledger.admit(subject, budget):
+            self.n_refused += 1
+            return False
+        self._count(budget)
+        self._tainted |= not private
+        return True
+
     def _learn_batch(
         self,
         X: np.ndarray,
@@ -371,13 +397,9 @@ class StreamEstimator(river_base.Estimator):
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
         """Check, admit, count and learn rows; return the mask (n,) of those that were learned, or None for all."""
-        if subjects is not None and len(subjects) != len(X):
-            raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         self._check_rows(X, y)
         admitted = None
-        if subjects is None and self.ledger is not None:
-            _warn_of_no_subject(self.ledger)
-        elif self.ledger is not None and subjects is not None:
+        if self.ledger is not None and subjects is not None:
             mask = self.ledger.admit_many(subjects, self._default_spend(amounts), amounts)
             refused = len(mask) - int(np.count_nonzero(mask))
             if refused:
@@ -432,6 +454,11 @@ class StreamEstimator(river_base.Estimator):
 
     def _encode_target(self, y: Any) -> float:
         raise NotImplementedError
+
+    def _encode_targets(self, y: Any) -> np.ndarray:
+        if not isinstance(y, Iterable):
+            raise SchemaError(f"y: expected the targets of the rows, got {type(y).__name__}")
+        return np.array([self._encode_target(v) for v in y], dtype=float)
 
     def _check_targets(self, y: np.ndarray) -> None:
         """Raise `SchemaError` for encoded targets out of range."""
@@ -531,13 +558,3 @@ class StreamEstimator(river_base.Estimator):
             caveats=tuple(caveats),
             unit=self._unit,
         )
-
-
-def _warn_of_no_subject(ledger: Ledger) -> None:
-    """Warn that records without a subject are learned under no cap."""
-    warnings.warn(
-        f"records without a subject are learned, and the ledger's cap {ledger.cap} does not limit them: pass `subject` "
-        "or `subjects`, also through each pipeline and wrapper",
-        PrivacyWarning,
-        stacklevel=4,
-    )

@@ -25,7 +25,7 @@ import numpy as np
 
 from streamdp.aggregation.vector_sum import whole
 from streamdp.data.subjects import subject_bytes, subjects_bytes
-from streamdp.errors import NotAvailableError, SchemaError, check_choice
+from streamdp.errors import NotAvailableError, check_choice
 from streamdp.estimators.bounded import BoundedModel
 from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.validated import ValidatedModel
@@ -292,8 +292,6 @@ class BatchedModel(BoundedModel, ValidatedModel):
         if self.ledger is None or subjects is None:
             self._joining = _NOBODY
             return super()._learn_shared(X, y, subjects)
-        if len(subjects) != len(X):
-            raise SchemaError(f"subjects: expected {len(X)}, got {len(subjects)}")
         self._check_rows(X, y)  # all of them, before the first one is learned
         members = subjects_bytes(subjects)
         self.ledger.prepare(subjects)  # what may fail comes first, when nothing of this is learned or spent

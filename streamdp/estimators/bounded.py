@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from streamdp.errors import BudgetError, ConfigError, SchemaError, is_number
+from streamdp.errors import BudgetError, ConfigError, is_number
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
@@ -154,8 +154,6 @@ class BoundedModel(LinearModel):
         allowed = None if amounts is None else amounts >= amount(self.record_budget)
         if allowed is None or allowed.all():
             return self._learn_shared(X, y, subjects)
-        if y.shape != (len(X),) or (subjects is not None and len(subjects) != len(X)):
-            raise SchemaError(f"y, subjects: expected {len(X)} of each")
         self._check_rows(X, y)  # the refused ones, too
         mine = None if subjects is None else [s for s, a in zip(subjects, allowed, strict=True) if a]
         learned = self._learn_shared(X[allowed], y[allowed], mine)

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamdp.data.floats import number
+from streamdp.data.records import check_record
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
 from streamdp.estimators.packing import Packer
@@ -88,7 +89,7 @@ class Features:
         """
         if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
             return
-        _check_record(x)
+        check_record(x)
         try:
             values = self._values_of(x)
         except KeyError:
@@ -241,7 +242,7 @@ class SchemaFeatures(Features):
         """
         if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
             return
-        _check_record(x)
+        check_record(x)
         if not self._schema.plain:
             view = self._view if view is None else view
             self._pack_into(view, 0, *self._schema.encode_raw(x), y)
@@ -328,14 +329,9 @@ def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Feat
     """
     if isinstance(declared, Mapping):
         return SchemaFeatures(declared, owner)
-    if isinstance(declared, str) or not isinstance(declared, Iterable):
+    if isinstance(declared, str) or not isinstance(declared, Iterable) or getattr(declared, "ndim", None) == 0:
         raise ConfigError(f"features: expected a list of names or a schema, got {type(declared).__name__}")
     return Features(list(declared), owner)
-
-
-def _check_record(x: Any) -> None:
-    if not isinstance(x, Mapping):
-        raise SchemaError(f"record: expected a mapping of features by name, got {type(x).__name__}")
 
 
 def _number(name: Any, value: Any) -> float:

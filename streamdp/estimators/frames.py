@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.data.floats import floats
 from streamdp.errors import SchemaError
 
 
@@ -20,7 +21,7 @@ def names_of(X: Any) -> list[Any] | None:
 
     Raises `SchemaError` for anything else.
     """
-    if not hasattr(X, "__len__"):
+    if not (hasattr(X, "__len__") and getattr(X, "ndim", None) != 0):
         raise SchemaError(f"X: expected a frame or an array, got {type(X).__name__}")
     columns = getattr(X, "columns", None)
     return None if columns is None else list(columns)
@@ -58,7 +59,7 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
     """
     if names_of(X) is not None:
         return X[name]
-    array = np.asarray(X)
+    array = floats("X", X) if isinstance(X, Sequence) else np.asarray(X)
     if array.ndim != 2 or array.shape[1] != len(names):
         raise SchemaError(f"X: expected shape (n, {len(names)}), got {array.shape}")
     return array[:, list(names).index(name)]

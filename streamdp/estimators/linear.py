@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError
+from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError, check_path
 from streamdp.estimators.base import StreamEstimator
 from streamdp.estimators.packing import Predictor
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
@@ -280,7 +280,7 @@ class LinearModel(StreamEstimator):
         from streamdp.estimators.saving import save
 
         with self._rng.lock:
-            save(os.fspath(path), type(self).__name__, self._get_params(), self.state_dict())
+            save(check_path("save", path), type(self).__name__, self._get_params(), self.state_dict())
 
     def _repr_html_(self) -> str:
         from streamdp.estimators.html import page

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from streamdp import estimators
-from streamdp.errors import StoreDamagedError, StoreError, StoreVersionError, StreamDPError
+from streamdp.errors import StoreDamagedError, StoreError, StoreVersionError, StreamDPError, check_path
 from streamdp.estimators.linear import LinearModel
 from streamdp.estimators.saving import DOMAINS, FORMAT, VERSION, checksum
 from streamdp.optim.losses import LOSSES
@@ -27,7 +27,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises `StoreError` if it cannot be read, `StoreVersionError` for a newer format, and `StoreDamagedError` for any
     other file and for a damaged one.
     """
-    name = os.fspath(path)
+    name = check_path("load", path)
     try:
         with open(name, encoding="utf-8") as file:
             document = json.load(file)

@@ -52,6 +52,7 @@ import math
 import numpy as np
 import scipy
 
+from streamdp.data.floats import floats
 from streamdp.errors import BudgetError, StoreMismatchError
 from streamdp.ledger.rows import APPROX, CAP, CAP_DELTA, GAUSSIAN, PURE, CapNumbers
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, parse_budget
@@ -137,7 +138,7 @@ def spend_numbers(budget: Budget, amounts: np.ndarray | None, n: int) -> np.ndar
 
     Raises `BudgetError` for amounts that are not positive and finite or not n numbers.
     """
-    values = np.array([amount(budget)] if amounts is None else amounts, dtype=np.float64)
+    values = np.array([amount(budget)] if amounts is None else floats("amounts", amounts))
     if amounts is not None and values.shape != (n,):
         raise BudgetError(f"expected {n} amounts for {n} subjects, got an array of shape {values.shape}")
     values[np.isnan(values)] = amount(budget)

@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.data.records import WHOLE, Subject
-from streamdp.errors import NotAvailableError, StoreError
+from streamdp.errors import BudgetError, NotAvailableError, StoreError
 from streamdp.ledger import places
 from streamdp.ledger.caps import cap_numbers, cap_of_numbers, check_counts, own_cap_numbers, spend_numbers
 from streamdp.ledger.ledger_file import LedgerFile
@@ -202,6 +202,8 @@ class Ledger:
         be read. Then nothing was spent.
         """
         self._rows.check_process()
+        if not isinstance(budget, Budget):
+            raise BudgetError(f"expected a budget, got {type(budget).__name__}")
         terms = spend_numbers(budget, amounts, len(subjects))
         for cap in self._filters:
             check_counts(cap, budget)

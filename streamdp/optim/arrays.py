@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale
+from streamdp.optim import location_scale, pair_bits
+from streamdp.optim.inference import SEGMENTS
+from streamdp.optim.states import finite_array
 
 FIRST_SCALE = 0.44
 """Of a column with bounds: between 1/3, for bounds at three spreads, and 3^(-1/2), for evenly spread values."""
-LARGEST_POSTERIOR = 1e30
-"""Of a state, in absolute value: posteriors are floats of 32 bits."""
+_LARGEST_SCALE = 1e100
+_MOST_COUNTED = 1e15
+_LEAST_POSTERIOR = -1e30  # beside a largest of 0: posteriors are floats of 32 bits
 
 
 class Arrays(NamedTuple):
@@ -35,6 +40,8 @@ class Arrays(NamedTuple):
         (c, ...) float32, what is known about the c columns that are scaled; the target is the last one if it is scaled.
     summary
         (c, `frame.SUMMARY`) what follows from the posteriors.
+    pairs
+        (m + 1, `pair_bits.PAIR`) what is known about m pairs of columns; the last row says which one is asked about.
     """
 
     spec: np.ndarray
@@ -45,10 +52,27 @@ class Arrays(NamedTuple):
     frame: np.ndarray
     posterior: np.ndarray
     summary: np.ndarray
+    pairs: np.ndarray
+
+    @property
+    def cells(self) -> np.ndarray:
+        """The posteriors as rows (c, cells), a view."""
+        return self.posterior.reshape(len(self.posterior), math.prod(self.posterior.shape[1:]))
+
+    @property
+    def told(self) -> np.ndarray:
+        """What the bits about pairs told (m, 3): sums, information and numbers, a view."""
+        return self.pairs[:-1, pair_bits.TOLD :]
 
 
 def begin(
-    spec: np.ndarray, box: np.ndarray, state: np.ndarray, segments: np.ndarray, frame: np.ndarray, scaled: Sequence[int]
+    spec: np.ndarray,
+    box: np.ndarray,
+    state: np.ndarray,
+    segments: np.ndarray,
+    frame: np.ndarray,
+    scaled: Sequence[int],
+    paired: Sequence[int] = (),
 ) -> Arrays:
     """Return the arrays of a model that has learned nothing about its columns.
 
@@ -60,6 +84,8 @@ def begin(
         As for `Arrays`; its slots are written here.
     scaled
         The rows of the frame that bits are asked about, ascending.
+    paired
+        The columns of which pairs are asked about; the number of columns is the constant 1.
     """
     frame[:, k.SLOT] = -1
     frame[scaled, k.SLOT] = np.arange(len(scaled))
@@ -67,6 +93,82 @@ def begin(
     summary = np.zeros((len(scaled), k.SUMMARY))
     summary[:, k.COLUMN] = scaled
     posterior = location_scale.flat(len(scaled))
-    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary)
+    pairs = pair_bits.nothing_told(paired)
+    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
     k.refresh(arrays)
     return arrays
+
+
+def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
+    """Take over what learners of disjoint records know about columns, and the units of the one with most information.
+
+    Parameters
+    ----------
+    arrays
+        Those of a model that has learned nothing.
+    parts
+        At least one, of the same model.
+    """
+    arrays.frame[:] = max(parts, key=lambda part: float(part.clock[k.TOTAL])).frame
+    arrays.clock[:] = sum(part.clock for part in parts)
+    arrays.posterior[:] = sum(part.posterior for part in parts)  # of disjoint records, so likelihoods multiply
+    arrays.told[:] = sum(part.told for part in parts)
+    k.refresh(arrays)
+
+
+def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> Callable[[], None]:
+    """Check what a state tells about columns; return the function that takes it over.
+
+    Parameters
+    ----------
+    arrays
+        Those of a model of the same parameters.
+    state
+        With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,) and the posteriors (c, ...).
+    posterior
+        The name of the entry with the posteriors.
+
+    Raises `ConfigError` for numbers out of range.
+    """
+    scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
+    progress = finite_array(state, "progress", arrays.clock.shape)
+    cells = read_posterior(state, posterior, arrays.posterior)
+    if (
+        progress.min() < 0
+        or progress[k.SEGMENT] > SEGMENTS - 1
+        or progress[k.COLUMN_BITS :].max() > _MOST_COUNTED
+        or scales[:, 1].min() < 1e-60
+        or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
+        or scales[:, 2:].min() < 0
+    ):
+        raise ConfigError("state: its scales of columns are out of range")
+
+    def take_over() -> None:
+        arrays.frame[:, : k.LEARNED], arrays.clock[:], arrays.posterior[:] = scales, progress, cells
+        k.refresh(arrays)
+
+    return take_over
+
+
+def read_posterior(state: Mapping[str, Any], name: str, posterior: np.ndarray) -> np.ndarray:
+    """Return an entry of a state in the shape (c, ...) of posteriors, each with a largest of 0.
+
+    Parameters
+    ----------
+    state
+        The state.
+    name
+        The entry, with as many numbers as `posterior`.
+    posterior
+        Posteriors of this shape.
+
+    Raises `ConfigError` for numbers out of range.
+    """
+    cells = np.array(state[name], dtype=float)
+    if cells.size != posterior.size or not np.isfinite(cells).all():
+        raise ConfigError(f"state: {name}: expected {posterior.size} finite numbers, got shape {cells.shape}")
+    cells = cells.reshape(posterior.shape)
+    cells -= cells.max(axis=(1, 2), keepdims=True)
+    if cells.min(initial=0.0) < _LEAST_POSTERIOR:
+        raise ConfigError(f"state: {name}: expected differences of at most {-_LEAST_POSTERIOR:g}")
+    return cells

@@ -1,8 +1,8 @@
 """The centres and the scales of columns, from noisy bits between gradients that are taken in batches.
 
-Bits, posteriors, schedule and rules are those of LDP-SGD (`frame`). Here all reports have the same budget, a batch of
-gradients has one theta and one unit of each column, and theta is kept by a walk. So columns are scaled anew between
-batches only, and the walk carries its numbers along.
+Bits, posteriors, schedule and rules are those of LDP-SGD (`questions`, `frame`). Here all reports have the same budget,
+a batch of gradients has one theta and one unit of each column, and theta is kept by a walk. So columns are scaled anew
+between batches only, and the walk carries its numbers along.
 
 Everything here follows from noisy bits and public numbers. It is about accuracy only.
 """
@@ -15,12 +15,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import FIRST_SCALE, LARGEST_POSTERIOR, begin
-from streamdp.optim.states import finite_array
+from streamdp.optim.arrays import FIRST_SCALE, begin, merge, read
+from streamdp.optim.questions import ahead
 from streamdp.optim.target_search import Question
 
 _FIRST, _GROWTH = 32, 1.2
@@ -77,11 +76,11 @@ class ColumnSearch:
     @property
     def wait(self) -> int:
         """How many reports are gradients before the next bit."""
-        return int(min(k.ahead(self._arrays, self._information)[0], 2.0**60))
+        return int(min(ahead(self._arrays, self._information)[0], 2.0**60))
 
     def question(self) -> Question:
         """Return the next question."""
-        column = k.ahead(self._arrays, self._information)[1]
+        column = ahead(self._arrays, self._information)[1]
         low, high = self._arrays.summary[int(self._arrays.frame[column, k.SLOT]), [ls.LOW, ls.HIGH]].tolist()
         return Question(low, high, self.asked // len(self._arrays.summary), column)
 
@@ -145,13 +144,8 @@ class ColumnSearch:
         parts
             At least one, about the same columns.
         """
-        theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
-        best = max(theirs, key=lambda arrays: float(arrays.clock[k.TOTAL]))
-        self._arrays.frame[:] = best.frame
-        self._arrays.clock[:] = sum(arrays.clock for arrays in theirs)
-        self._arrays.posterior[:] = sum(arrays.posterior for arrays in theirs)  # of disjoint records
+        merge(self._arrays, [part._arrays for part in parts])  # noqa: SLF001 - the same class
         self._hold()
-        k.refresh(self._arrays)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -162,7 +156,7 @@ class ColumnSearch:
         return {
             "scales": arrays.frame[:, : k.LEARNED].copy(),
             "progress": progress,
-            "bits": arrays.posterior.reshape(len(arrays.posterior), -1).copy(),
+            "bits": arrays.cells.copy(),
         }
 
     def read(self, state: Mapping[str, Any]) -> None:
@@ -175,18 +169,6 @@ class ColumnSearch:
 
         Raises `ConfigError` for numbers out of range.
         """
-        arrays = self._arrays
-        scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
-        progress = finite_array(state, "progress", arrays.clock.shape)
-        bits = finite_array(state, "bits", (len(arrays.posterior), arrays.posterior[0].size))
-        if (
-            min(scales[:, 2:].min(), progress.min()) < 0
-            or scales[:, 1].min() < 1e-60
-            or np.abs(bits).max() > LARGEST_POSTERIOR
-        ):
-            raise ConfigError("state: its scales of columns are out of range")
-        arrays.frame[:, : k.LEARNED], arrays.clock[:] = scales, progress
-        arrays.posterior[:] = bits.reshape(arrays.posterior.shape)
-        self._due = float(progress[k.NEXT])
+        read(self._arrays, state, "bits")()
+        self._due = float(self._arrays.clock[k.NEXT])
         self._hold()
-        k.refresh(arrays)

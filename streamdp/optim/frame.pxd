@@ -42,9 +42,10 @@ cpdef enum:
     COLUMN = 10
     SUMMARY = 11
 
-# The answer of `next_question` for a gradient.
+# The answer of `questions.next_question` for a gradient, and `clock[TOTAL]` from when on there are intervals.
 cpdef enum:
     GRADIENT = -1
+    SHORTEST = 200
 
 
 cdef struct Model:
@@ -58,28 +59,17 @@ cdef struct Model:
     double* frame
     float* posterior
     double* summary
+    double* pairs
     Py_ssize_t d
     Py_ssize_t p
     Py_ssize_t c
     Py_ssize_t many
-
-
-cdef struct Questions:
-    # If the information of all records, REACHED, is above `above`, the next record answers about `column`.
-    double above
-    Py_ssize_t column
-
-
-cdef inline Py_ssize_t question(const Questions* due, double reached) noexcept nogil:
-    """As `next_question`."""
-    return due.column if reached > due.above else GRADIENT
+    Py_ssize_t n_pairs
 
 
 cdef int model_of(arrays, Model* out) except -1
-cdef Questions questions_of(
-    const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
-) noexcept nogil
 cdef void to_original(const Model* m, const double* theta, double* out) noexcept nogil
 cdef void settle(Model* m) noexcept nogil
 cdef bint count_one(Model* m, double keep) noexcept nogil
+cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil
 cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint answer, double keep) noexcept nogil

@@ -1,31 +1,17 @@
-"""What an LDP learner holds, the units of its columns, and which question the next record answers.
+"""What an LDP learner holds, and the units of its columns.
 
-A record answers one question with its whole budget: either with a noisy gradient, or with one noisy bit about a column,
-from which the columns and the target are centred and scaled (`location_scale` has the model of a column). Which one
-depends on the number of the record, on public budgets and on earlier answers only.
-
-Schedule. The information of a bit is (2 p - 1)^2, p being the probability of a true answer. With u the information that
-all records so far would have given as bits, b that of the bits about columns, c columns to scale, and e the largest
-error of a scale, the next record answers with a bit
-
-* about the target, until the bits about it have an information of 60, and then up to 240 while ln s is known to less
-  than .22;
-* else about the column with this error, if b < .15 min(1, e/.08) (u - 30 c); otherwise with a gradient.
-
-The error is Var ln s + (E ln r - E ln s)^2: the expected square of ln(scale/s) for the scale that `_rescale` would
-choose, r^2 = s^2 + (m - E m)^2. Few records learn better in units that are not known: a bit about each column would take
-more than it gives (`benchmarks/learning.md`, the price). After 32 records, and then every time their number has grown
-by a fifth, columns are scaled anew (`_rescale`).
-
-Units. Gradients are taken at theta for (x - centre)/scale and (y - centre)/scale. Averages are kept in original units,
-so that no average changes its meaning when a scale does.
+Gradients are taken at theta for (x - centre)/scale and (y - centre)/scale. Averages are kept in original units, so that
+no average changes its meaning when a scale does. Centres and scales follow from noisy bits (`questions`): those of the
+target when enough is known, those of the columns after 32 records, and then every time the number of records has grown
+by a fifth (`_rescale`).
 """
 
-from libc.math cimport INFINITY, ceil, exp, fabs, floor, log, sqrt
+from libc.math cimport ceil, exp, fabs, log, sqrt
 
 cimport numpy as cnp
 
 from streamdp.optim cimport location_scale as ls
+from streamdp.optim cimport pair_bits
 from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC
 from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.privacy.samplers cimport HUGE
@@ -35,7 +21,6 @@ cnp.import_array()
 DONE = HUGE  # clock[TARGET] from when on the target has its scale
 
 cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
-cdef double _SHARE = 0.15, _EXACT = 0.08, _LATER = 30.0
 cdef double _FIRST = 32.0, _GROWTH = 1.2
 cdef double _WRONG = 0.2, _SURE = 2.0
 cdef double _LEAST_SCALE = 1.0 / 128.0
@@ -43,13 +28,13 @@ cdef double _LEAST_SCALE = 1.0 / 128.0
 
 cdef int model_of(arrays, Model* out) except -1:
     """Describe `Arrays` by pointers. Raises `TypeError` if their sizes do not fit each other."""
-    cdef cnp.ndarray spec, box, state, segments, clock, frame, posterior, summary
-    spec, box, state, segments, clock, frame, posterior, summary = arrays
+    cdef cnp.ndarray spec, box, state, segments, clock, frame, posterior, summary, pairs
+    spec, box, state, segments, clock, frame, posterior, summary, pairs = arrays
     out.spec, out.box, out.clock, out.theta = vector(spec), matrix(box), vector(clock), matrix(state)
-    out.segments, out.frame, out.summary = matrix(segments), matrix(frame), matrix(summary)
+    out.segments, out.frame, out.summary, out.pairs = matrix(segments), matrix(frame), matrix(summary), matrix(pairs)
     out.posterior = <float*> cnp.PyArray_DATA(posterior)
     out.d, out.p, out.c, out.many = state.shape[1], frame.shape[0] - 1, summary.shape[0], segments.shape[0]
-    out.average = out.theta + out.d
+    out.average, out.n_pairs = out.theta + out.d, pairs.shape[0] - 1
     if (
         spec.shape[0] != SPEC
         or state.shape[0] != 2
@@ -59,6 +44,8 @@ cdef int model_of(arrays, Model* out) except -1:
         or clock.shape[0] != CLOCK
         or frame.shape[1] != FRAME
         or summary.shape[1] != SUMMARY
+        or pairs.shape[1] != pair_bits.PAIR
+        or out.n_pairs < 0
         or cnp.PyArray_SIZE(posterior) != out.c * ls.CELLS
         or not cnp.PyArray_IS_C_CONTIGUOUS(posterior)
         or cnp.PyArray_TYPE(posterior) != cnp.NPY_FLOAT32
@@ -66,25 +53,6 @@ cdef int model_of(arrays, Model* out) except -1:
     ):
         raise TypeError("expected the arrays of one learner")
     return 0
-
-
-cdef Questions questions_of(
-    const double* clock, const double* frame, Py_ssize_t p, const double* summary, Py_ssize_t c
-) noexcept nogil:
-    """What decides about questions until the next answer, and until columns are scaled anew."""
-    cdef Questions out = Questions(INFINITY, GRADIENT)
-    cdef Py_ssize_t best = 0, k
-    if c > 0 and frame[p * FRAME + SLOT] >= 0.0:
-        c -= 1
-        if clock[TARGET] < HUGE:
-            return Questions(-1.0, p)
-    if c > 0:
-        for k in range(1, c):
-            if summary[k * SUMMARY + ERROR] > summary[best * SUMMARY + ERROR]:
-                best = k
-        out.column = <Py_ssize_t> summary[best * SUMMARY + COLUMN]
-        out.above = _LATER * c + clock[ASKED] / (_SHARE * min(1.0, max(summary[best * SUMMARY + ERROR], 1e-9) / _EXACT))
-    return out
 
 
 cdef void _fit(Model* m) noexcept nogil:
@@ -244,37 +212,10 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
             _scale_target(m, m.summary + slot * SUMMARY)
 
 
-def next_question(arrays):
-    """The column that the next record is asked about: p for the target, or `GRADIENT`.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`.
-    """
-    cdef Model m
-    model_of(arrays, &m)
-    cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
-    return question(&due, m.clock[REACHED])
-
-
-def ahead(arrays, double information):
-    """How many gradients come before the next bit about a column, and that column; all records have one information.
-
-    The answer depends on the number of records only, so it is the same however they are divided into calls.
-
-    Parameters
-    ----------
-    arrays
-        See `Arrays`; of a model whose target is not asked about.
-    information
-        That of a bit of each record.
-    """
-    cdef Model m
-    model_of(arrays, &m)
-    cdef Questions due = questions_of(m.clock, m.frame, m.p, m.summary, m.c)
-    cdef double count = max(m.clock[COUNT], floor(due.above / information) + 1)
-    return min(count - m.clock[COUNT], HUGE), due.column
+cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil:
+    """Take in the noisy bit whether two columns are on the same side of their centres."""
+    pair_bits.take_in(m.pairs, m.n_pairs, pair, same, keep)
+    count_one(m, keep)
 
 
 def rescale(arrays):
@@ -330,7 +271,7 @@ cdef int _same_size(const Model* m, theta, out) except -1:
 
 
 def refresh(arrays):
-    """Compute `summary` and the derived columns of `frame` anew, as after a state was loaded.
+    """Compute `summary`, the derived columns of `frame` and the last row of `pairs` anew, as after a state was loaded.
 
     Parameters
     ----------
@@ -341,6 +282,7 @@ def refresh(arrays):
     cdef Py_ssize_t slot
     model_of(arrays, &m)
     _fit(&m)
+    pair_bits.choose(m.pairs, m.n_pairs)
     for slot in range(m.c):
         _refresh(&m, slot)
     settle(&m)

@@ -33,13 +33,19 @@ with 1 - |rho| of the curvature. It moves both parameters, and neither path alon
 and each j the paths of (i + j) and (i - j), over sqrt(2), are read with the same likelihoods. Their k is either from
 the law of the model, or slow: uniform in ln k, from `SLOW[1]` to `SLOW[0]` below its mean. A parameter is in one slow
 pair with the prior probability `IN_PAIR`, and all pairs are as likely. The mixture over k gets one more part for each
-pair, in which the variance of i is half that of the direction and half of what it is otherwise. Intervals are not
-refused where a slow pair is likely. They are wide there, and to refuse them selects those paths that hide it.
+pair, in which the variance of i is half that of the direction and half of what it is otherwise.
 
 What paths cannot tell. Let the direction and both values of k be known. Then the most powerful test of size .05 finds
-k = 2 in place of 20 in nine of ten paths, but k = .5 in place of 5 in four of ten (a test has them). So at
-k = 5 the width is mostly prior belief: too wide if columns are independent, and too short for many columns that are
-correlated by .9 and more. Slow directions of several columns are seen as far as two of them show it.
+k = 2 in place of 20 in nine of ten paths, but k = .5 in place of 5 in four of ten (a test has them). So paths alone
+give widths that are mostly prior belief.
+
+Bits about pairs. So a few records are asked whether two columns lie on the same side of their centres (`pair_bits`). If
+they are normal, the answer 1 or -1 has the mean q(rho) = 2/pi asin(rho) (Sheppard 1899). The noisy bits about a pair
+have the sum t and the information n: t/n estimates q with a variance of at most 1/n. With L(rho) = exp(q t - q^2 n/2),
+the odds that the pair is slow are multiplied by L(rho) over the mean of L in [-.3, .3], rho being the correlation with
+that k. Without bits (n = 0) the odds stay. Intervals are not refused where a slow pair is likely. They are wide there,
+and to refuse them selects the pairs whose paths and bits hide it. Slow directions of several columns are seen as far as
+two of them show it.
 
 Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES` relaxation times: then theta may have
 moved in one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if
@@ -49,9 +55,11 @@ of as many gradients without noise, because the first steps are long.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
-Analysis 2009, for the restricted likelihood of slow processes; Chen, Lee, Tong and Zhang, "Statistical inference for
-model parameters in stochastic gradient descent", Annals of Statistics 2020, for batches of iterates. The law of k, the
-law of slow pairs and the least times were chosen by measurement; `benchmarks/learning.md` has the coverage.
+Analysis 2009, for the restricted likelihood of slow processes; Sheppard, "On the application of the theory of error to
+cases of normal distribution", Philosophical Transactions A 1899, for the signs of normal columns; Chen, Lee, Tong and
+Zhang, "Statistical inference for model parameters in stochastic gradient descent", Annals of Statistics 2020, for
+batches of iterates. The law of k, the law of slow pairs and the least times were chosen by measurement;
+`benchmarks/learning.md` has the coverage.
 
 Assumption. The steps are eta T^-alpha with 1/2 < alpha < 1 (Shi et al. 2025, Corollary 1).
 
@@ -65,22 +73,31 @@ import math
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.optim.frame import SHORTEST
 
 SEGMENTS = 32
 LEAST_TIMES, SETTLED_TIMES = 1.0, 5.0
-SHORTEST = 200.0
+UNPAIRED = 1000.0
 IN_PAIR = 0.5
-SLOW = 0.7, 3.5
+SLOW = 0.36, 3.5
 _FEWEST = 12
 _TIMES = np.geomspace(0.3, 300, 40)
 _SPREADS = (0.1, 0.3, 0.6)
 _FACTORS = 2.0 ** np.arange(-8, 7)
 _ELSEWHERE = 0.1
 _LEAST_NOISE = 0.05
+_SMALL = np.linspace(-0.3, 0.3, 21)
+_MOST = 300.0  # of the logarithm of odds
 
 
 def path_intervals(
-    segments: np.ndarray, ends: np.ndarray, decay: float, noise: np.ndarray, inverses: np.ndarray, level: float
+    segments: np.ndarray,
+    ends: np.ndarray,
+    decay: float,
+    noise: np.ndarray,
+    inverses: np.ndarray,
+    signs: np.ndarray,
+    level: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The confidence limits of theta*, NaN where not settled, and for how many relaxation times each parameter moved.
 
@@ -96,6 +113,9 @@ def path_intervals(
         (d, d) positive definite: theta's covariance by noise in a short time dT is noise T^(-2 alpha) dT.
     inverses
         (2, d) positive: the diagonals of H^-1 and H^-2 that are expected, H the Hessian up to a factor.
+    signs
+        (2, d, d) symmetric: the sum t of the bits about two parameters' columns, and their information n >= 0;
+        `UNPAIRED` for two that share no slow direction.
     level
         The confidence, above 0 and below 1.
 
@@ -126,7 +146,12 @@ def path_intervals(
     own = np.sum(weights * errors**2, axis=0)
     middle = fits[np.sort(which)[len(which) // 2]]
     odds, moves, shares = _slow_pairs(
-        middle, centre, law, factor, noise[np.ix_(moving, moving)] / np.outer(units, units)
+        middle,
+        centre,
+        law,
+        factor,
+        noise[np.ix_(moving, moving)] / np.outer(units, units),
+        signs[:, moving][:, :, moving],
     )
     both = np.concatenate([weights, odds]) / (1 + odds.sum(axis=0))
     centres = centre + np.concatenate([slow * (centres - centre), moves])
@@ -224,12 +249,12 @@ def _laws(place: np.ndarray) -> np.ndarray:
 
 
 def _slow_pairs(
-    fit: _Fit, centre: np.ndarray, law: np.ndarray, factor: float, correlations: np.ndarray
+    fit: _Fit, centre: np.ndarray, law: np.ndarray, factor: float, correlations: np.ndarray, signs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The odds (grid, d) that a parameter is in a slow pair with this k, against none, and what follows for it.
 
     It is how far the parameter's centre moves then, and its share of the direction's variance: (grid, d) each, on
-    average over the pairs. `correlations` (d, d) are those of the noise.
+    average over the pairs. `correlations` (d, d) are those of the noise, and `signs` are as for `path_intervals`.
     """
     d, grid = len(centre), np.log(_TIMES)[:, None]
     odds, moves, shares = np.zeros((3, len(grid), d))
@@ -247,11 +272,25 @@ def _slow_pairs(
             logs = fit.constants[:, None] - squares / (2 * factor)
             likelihood = np.exp(logs - logs.max(axis=0))
             odd = slow * likelihood / np.sum(usual * likelihood, axis=0)
+            odd *= _odds_of_signs(signs[:, i, j], sign * np.expm1(-np.maximum(below, 0.0)))
             odds[:, i] += odd.sum(axis=1)
             moves[:, i] += np.sum(odd * (off[:, [i]] + sign * off[:, j]), axis=1) / 2
             shares[:, i] += np.sum(odd * noise, axis=1) / 2
     least = np.maximum(odds, np.finfo(float).tiny)
     return odds * IN_PAIR / (1 - IN_PAIR) / max(2 * (d - 1), 1), moves / least, shares / least
+
+
+def _odds_of_signs(signs: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    """How much likelier the bits about m pairs are if the correlations are rho (grid, m) than if they are small."""
+    total, information = signs
+
+    def logarithm(at: np.ndarray) -> np.ndarray:
+        expected = 2 / math.pi * np.arcsin(at)
+        return np.asarray(expected * (total - information * expected / 2))
+
+    small = np.logaddexp.reduce(logarithm(_SMALL[:, None]), axis=0) - math.log(len(_SMALL))
+    odds: np.ndarray = np.exp(np.minimum(logarithm(rho) - small, _MOST))
+    return odds
 
 
 def _quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:

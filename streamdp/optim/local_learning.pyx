@@ -1,4 +1,4 @@
-"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient (`frame`), noise, step (`steps`).
+"""Compiled loops of LDP-SGD and LDP-ASGD: question or gradient (`questions`), noise, step (`steps`).
 
 A loop draws no randomness by itself: words come from `entropy` as an array (see `samplers`). A loop that runs out of
 words rolls back to the start of its record and returns, and is called again with more words. The loops themselves move
@@ -17,7 +17,6 @@ from streamdp.optim.frame cimport (
     FRAME,
     GRADIENT,
     ORIGIN,
-    REACHED,
     SCALE,
     SEGMENT,
     SHRUNK,
@@ -28,13 +27,11 @@ from streamdp.optim.frame cimport (
     WEIGHT,
     WIDTH,
     Model,
-    Questions,
     count_one,
     model_of,
-    question,
-    questions_of,
     settle,
     take_answer,
+    take_pair,
     to_original,
 )
 from streamdp.optim.loops cimport (
@@ -52,6 +49,8 @@ from streamdp.optim.loops cimport (
     Point,
     gradient_of,
 )
+from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND
+from streamdp.optim.questions cimport Questions, question, questions_of
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
     Rows,
@@ -132,6 +131,11 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
             _end_segment(m)
 
 
+cdef inline bint _above(const Model* m, const Rows* X, Py_ssize_t row, Py_ssize_t column) noexcept nogil:
+    """Whether a value is above its centre; the constant 1 is."""
+    return column == m.p or entry(X, row, column) > m.frame[column * FRAME + CENTRE]
+
+
 cdef Py_ssize_t _learn(
     Model* m,
     int mechanism,
@@ -153,12 +157,28 @@ cdef Py_ssize_t _learn(
     cdef const double* numbers
     cdef double lowest = target[ORIGIN] - target[UNIT], highest = target[ORIGIN] + target[UNIT], value, low, high
     cdef Point point = Point(m.spec, m.theta, d, p)
-    cdef Questions due = questions_of(m.clock, m.frame, p, m.summary, m.c)
+    cdef const double* pair
+    cdef Questions due = questions_of(m)
     cdef int told
     for done in range(X.n):
         start, numbers = at, calibration + done * each
         value = min(max(entry(y, done, 0), lowest), highest)
-        column = question(&due, m.clock[REACHED])
+        column = question(&due, m.clock, p)
+        if column > p:
+            pair = m.pairs + (column - p - 1) * PAIR
+            told = answer(
+                _above(m, X, done, <Py_ssize_t> pair[FIRST]) == _above(m, X, done, <Py_ssize_t> pair[SECOND]),
+                numbers[KEEP],
+                words,
+                end,
+            )
+            if told < 0:
+                return done
+            at = words[0]
+            seen[0] += 1
+            take_pair(m, column - p - 1, told == 1, numbers[KEEP])
+            due = questions_of(m)
+            continue
         if column != GRADIENT:
             value = entry(X, done, column) if column < p else (value - target[ORIGIN]) / target[UNIT]
             slot = <Py_ssize_t> m.frame[column * FRAME + SLOT]
@@ -169,7 +189,7 @@ cdef Py_ssize_t _learn(
             at = words[0]
             seen[0] += 1
             take_answer(m, column, low, high, told == 1, numbers[KEEP])
-            due = questions_of(m.clock, m.frame, p, m.summary, m.c)
+            due = questions_of(m)
             continue
         for j in range(p):
             row[j] = (entry(X, done, j) - m.frame[j * FRAME + CENTRE]) / m.frame[j * FRAME + SCALE]
@@ -179,8 +199,8 @@ cdef Py_ssize_t _learn(
             return done
         seen[0] += 1
         _step(m, g, numbers[INFORMATION], side)
-        if m.c > 0 and count_one(m, numbers[KEEP]):
-            due = questions_of(m.clock, m.frame, p, m.summary, m.c)
+        if (m.c > 0 or due.pair != GRADIENT) and count_one(m, numbers[KEEP]):
+            due = questions_of(m)
     return X.n
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
 from streamdp.optim import loops
-from streamdp.optim.arrays import LARGEST_POSTERIOR, begin
+from streamdp.optim.arrays import Arrays, begin, read_posterior
 from streamdp.optim.states import finite_array
 
 _NARROW, _REACH, _LEAST = 1 / 16, 6.0, 2.0**-30
@@ -57,14 +58,7 @@ class TargetSearch:
         self.asked = 0
         """The number of bits."""
         self._middle, self._whole = low / 2 + high / 2, high / 2 - low / 2
-        self._begin(self._middle, self._whole)
-
-    def _begin(self, middle: float, half: float) -> None:
-        """Search in [middle - half, middle + half]."""
-        spec, frame = np.zeros(loops.SPEC), np.zeros((1, k.FRAME))
-        spec[loops.INTERCEPT] = True
-        frame[0, _PLACE] = middle, half, middle, half
-        self._arrays = begin(spec, np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((0, 2)), frame, [0])
+        self._arrays = _search_in(self._middle, self._whole)
 
     @property
     def open(self) -> bool:
@@ -98,12 +92,15 @@ class TargetSearch:
             The probability that it is the true one.
         """
         self.asked += 1
-        middle, half = self._arrays.frame[0, _PLACE[:2]].tolist()
+        arrays = deepcopy(self._arrays)  # so that an exception leaves no search that ended and did not begin anew
+        middle, half = arrays.frame[0, _PLACE[:2]].tolist()
         low, high = (question.low - middle) / half, (question.high - middle) / half
-        k.take_bit(self._arrays, 0, low, high, yes, keep)
-        centre, scale = self._arrays.frame[0, _PLACE[2:]].tolist()
-        if not self.open and scale < _NARROW * half and _REACH * scale > _LEAST * self._whole:
-            self._begin(centre, _REACH * scale)
+        k.take_bit(arrays, 0, low, high, yes, keep)
+        centre, scale = arrays.frame[0, _PLACE[2:]].tolist()
+        ended = arrays.clock[k.TARGET] >= k.DONE
+        if ended and scale < _NARROW * half and _REACH * scale > _LEAST * self._whole:
+            arrays = _search_in(centre, _REACH * scale)
+        self._arrays = arrays
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -129,15 +126,14 @@ class TargetSearch:
         if numbers.shape != (len(_PLACE) + 2,):
             raise ConfigError("state: expected another number of values in its search for the spread of the target")
         place, (told, asked) = np.split(numbers, [len(_PLACE)])
-        cells = np.zeros(0) if told >= k.DONE else finite_array(state, "posterior", (self._arrays.posterior.size,))
-        if min(place[1], place[3]) <= 0 or min(told, asked) < 0 or np.abs(cells).max(initial=0.0) > LARGEST_POSTERIOR:
+        if min(place[1], place[3]) <= 0 or min(told, asked) < 0:
             raise ConfigError("state: its search for the spread of the target is out of range")
-        self._begin(*place[:2].tolist())
-        self.asked = int(asked)
-        self._arrays.frame[0, _PLACE], self._arrays.clock[k.TARGET] = place, told
-        if len(cells):
-            self._arrays.posterior[:] = cells.reshape(self._arrays.posterior.shape)
-        k.refresh(self._arrays)
+        arrays = _search_in(*place[:2].tolist())
+        arrays.frame[0, _PLACE], arrays.clock[k.TARGET] = place, told
+        if told < k.DONE:
+            arrays.posterior[:] = read_posterior(state, "posterior", arrays.posterior)
+        k.refresh(arrays)
+        self._arrays, self.asked = arrays, int(asked)
 
     def _of_older(self, numbers: np.ndarray) -> np.ndarray:
         """Those of a state from when 60 more bits looked for the unit: a unit that was found stays."""
@@ -150,3 +146,11 @@ class TargetSearch:
             unit = 1.5 * math.exp(min(tail[4] / tail[3], 700.0))
             numbers[2:4] = (numbers[2], unit) if unit < self._whole / 4 else (self._middle, self._whole)
         return numbers
+
+
+def _search_in(middle: float, half: float) -> Arrays:
+    """A search in [middle - half, middle + half]."""
+    spec, frame = np.zeros(loops.SPEC), np.zeros((1, k.FRAME))
+    spec[loops.INTERCEPT] = True
+    frame[0, _PLACE] = middle, half, middle, half
+    return begin(spec, np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((0, 2)), frame, [0])

@@ -34,8 +34,11 @@ What remains of floating point:
   needed. So its resolution does not become coarser and it has no holes.
 * The tail of Gaussian noise has holes only beyond 10 standard deviations, a mass of 1e-23.
 * PrivUnit draws a direction in floating point and rounds it to a grid of 2^-16. The answer differs from the rounded
-  ideal one only if a coordinate is within an arithmetic error (about 2^-49) of the border of a cell, a mass of about
-  d 2^-32. If the arithmetic counts as part of the mechanism, this is a delta besides the pure epsilon.
+  ideal one only if a coordinate is within an arithmetic error of the border of a cell. The mean error of a coordinate
+  is below 2^-49 up to epsilon = 12 (`tests/statistical/test_privunit_arithmetic.py`; below 2^-47 for d = 2, where a
+  draw may be almost parallel to the gradient), so this has a probability of at most about d 2^-32, or 2^-29 for d = 2.
+  If the arithmetic counts as part of the mechanism, it gives a delta besides the pure epsilon: see `PrivUnit`. A larger
+  epsilon has a narrower cap and larger errors; its delta is of no use anyway.
 * Timing is not covered: the samplers reject, so their running time depends on the noise, though not on the gradient.
 """
 

@@ -57,6 +57,9 @@ cdef Draw _cosine(Py_ssize_t d, bint in_cap, const double* row, uint64_t* words,
     uniform angle. In the cap the radius is at least the cosine gamma, so U < radial = (1 - gamma^2)^((d-2)/2), and the
     angle is at most widest = arccos(gamma). Points in this range that are outside the cap are rejected. For d = 2 the
     radius is 1, for d = 1 the cosine is a sign.
+
+    The power is exp(-s), s = -2/(d-2) log U, with an error below 2^-52: the exponent, the logarithm and their product
+    move s by at most 3.1 s 2^-53, s e^-s is at most 0.37, and exp adds 0.52 x 2^-53.
     """
     cdef double widest = row[CAP_ANGLE], power, reach, part, cosine, v
     if d == 1:

@@ -180,8 +180,20 @@ class LongCalls:
         """The seconds since `stop`; 0 before it."""
         return 0.0 if self._stopped_at is None else self._clock() - self._stopped_at
 
-    def close(self) -> None:
-        """End the thread after the last call. Wait for that, but no longer than `ends`, and not for a call left."""
-        if self.call is not None and not self.left:
-            self.ends(self.call)
-        self._calls.shutdown(wait=not self.left)
+    def close(self, leave: Callable[[], None]) -> None:
+        """End the thread after the last call. Wait for that, but no longer than `ends`, and not for a call left.
+
+        Parameters
+        ----------
+        leave
+            Called if a call goes on, also if an exception, such as Ctrl-C, ends the wait: the call still uses the
+            database, which must not be closed.
+        """
+        try:
+            if self.call is not None and not self.left:
+                self.left = True
+                self.ends(self.call)
+        finally:
+            if self.left:
+                leave()
+            self._calls.shutdown(wait=not self.left)

@@ -55,17 +55,13 @@ def _learn_records(estimator: Estimator, batch: Batch) -> np.ndarray | None:
 
 
 def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
-    """Absorb the reports of a batch; spends are counted before. Returns the mask of those that were admitted."""
+    """Absorb the reports of a batch. Returns the mask of those that were admitted."""
     assert batch.reports is not None
     admitted = np.ones(len(batch), dtype=bool)
     for i, report in enumerate(batch.reports):
-        subject = None if batch.subjects is None else batch.subjects[i]
-        if estimator.ledger is not None and subject is not None:
-            admitted[i] = estimator.ledger.admit(subject, report.budget)
-        if admitted[i]:
-            estimator.absorb(report)
-        else:
-            estimator.n_refused += 1
+        refused = estimator.n_refused
+        estimator.absorb(report, subject=None if batch.subjects is None else batch.subjects[i])
+        admitted[i] = estimator.n_refused == refused
     return admitted
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
-from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError
+from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError, is_number
 from streamdp.runtime.calls import HANGS, LongCalls, Reminder, Wait
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, NOTE_WAITING_S, POLL_TIMEOUT_S
 from streamdp.runtime.learning import check_finite, learn, total
@@ -120,7 +120,7 @@ class Runner:
     ) -> None:
         if estimator.ledger is not store.ledger:
             raise ConfigError("the estimator's ledger must be the store's: build it with ledger=store.ledger")
-        if commit_records < 1 or not commit_seconds > 0:
+        if not (is_number(commit_records) and is_number(commit_seconds) and commit_records >= 1 and commit_seconds > 0):
             raise ConfigError("commit_records must be at least 1 and commit_seconds positive")
         self._source = source
         self._estimator = estimator
@@ -192,9 +192,7 @@ class Runner:
                         self._roll_back()
             finally:
                 self._calls = None
-                calls.close()
-                if calls.left:
-                    self._store.abandon()
+                calls.close(self._store.abandon)
 
     def _call(self, call: Callable[[], T]) -> T:
         """Call the store or the estimator on their thread."""

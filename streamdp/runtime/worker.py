@@ -162,10 +162,10 @@ class Worker:
                 self._loop(max_records, idle_seconds)
             finally:
                 self._thread.stop()
-                self._source.close()
-                self._thread.close()
-                if self._thread.left:
-                    self._store.abandon()
+                try:
+                    self._source.close()
+                finally:
+                    self._thread.close(self._store.abandon)
         return self._done
 
     def _subscribe(self) -> None:

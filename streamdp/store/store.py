@@ -23,7 +23,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
-from streamdp.errors import ConfigError, FencedError, StoreError
+from streamdp.errors import ConfigError, FencedError, StoreError, check_texts
 from streamdp.ledger.periods import Cap, parse_cap
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
@@ -132,6 +132,7 @@ class Store:
         if ledger is not None and cap is None:
             raise ConfigError("a ledger needs a cap")
         cap = None if cap is None else parse_cap(cap)
+        check_texts(job=job, fingerprint=fingerprint, config=config)
         self.job = job
         self._database = database = open_database(url_or_path, job)
         database.accept_loss = accept_loss
@@ -313,8 +314,10 @@ class Store:
         within
             See `commit_parts`.
 
-        Raises the errors of `commit_parts`.
+        Raises `ConfigError` for values of other types, and the errors of `commit_parts`.
         """
+        if not (isinstance(state, Mapping) and isinstance(position, dict) and isinstance(counts, Counts)):
+            raise ConfigError("commit: expected the state_dict of an estimator, a position of a source, and Counts")
         self.commit_parts({WHOLE: Part(state, position, counts, letters)}, within)
 
     def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> None:

@@ -92,3 +92,25 @@ def test_raw_frames_pipelines_and_parameters() -> None:
     X, y = data(200)
     scores = cross_val_score(make_pipeline(FunctionTransformer(), PrivateRegressor(bounds=(0, 10))), X, y, cv=2)
     assert len(scores) == 2
+
+
+@pytest.mark.parametrize("kind", [PrivateClassifier, PrivateRegressor])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        4711.5,
+        [4711.5, 1.0],
+        [["4711.5 EUR"], ["1"]],
+        np.array([[4711.5 + 1j], [1.0]]),
+        [[4711 * 10**400], [1]],
+        [[np.nan], [4711.5]],
+    ],
+    ids=["number", "vector", "text", "complex", "large", "gap"],
+)
+def test_errors_show_no_values(kind: Any, rows: Any) -> None:
+    fitted = kind().fit(np.arange(40.0)[:, None] / 40, np.arange(40) % 2)
+    for act in (lambda: kind().fit(rows, [0, 1]), lambda: fitted.predict(rows)):
+        with pytest.raises(SchemaError) as caught:
+            act()
+        assert "4711" not in str(caught.value)
+        assert caught.value.__cause__ is None

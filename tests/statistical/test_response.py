@@ -13,6 +13,7 @@ from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.estimators.ldp.randomizer import Answer, Randomizer
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
+from streamdp.optim import pair_bits
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount
@@ -71,14 +72,17 @@ def test_a_certain_answer_is_never_given() -> None:
 def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
     """Shares (2, 2) of the answers "no" and "yes" of two records that answer a question differently, by `learn_arrays`.
 
-    Neighbouring streams: one record, which is asked about its target or its column.
+    Neighbouring streams: one record, which is asked about its target, its column or its pair of columns.
     """
+    features = {"a": (-1, 1)}
     if estimator == "target":
         model: LDPASGDRegressor | LDPASGDClassifier
-        model = LDPASGDRegressor(features={"a": (-1, 1)}, target=(-1, 1), budget=budget, seed=5)
+        model = LDPASGDRegressor(features=features, target=(-1, 1), budget=budget, seed=5)
     else:
-        model = LDPASGDClassifier(features={"a": (-1, 1)}, budget=budget, seed=5)
+        model = LDPASGDClassifier(features=features, budget=budget, seed=5)
         model._arrays.clock[k.REACHED] = 31.0  # as after some records: a bit is due
+    if estimator == "pair":
+        model._arrays.clock[[k.ASKED, k.TOTAL]] = 1.0, k.SHORTEST  # no bit about the column alone
     if rows is not None:
         model._default_rows = rows(model._default_rows)
     start = [array.copy() for array in model._arrays]
@@ -88,12 +92,13 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
             for array, before in zip(model._arrays, start, strict=True):
                 array[:] = before
             model.learn_arrays(np.full((1, 1), value), np.array([value if estimator == "target" else 0.0]))
-            assert model.n_asked == 1
-            seen[side, int(model._arrays.summary[-1, ls.MEAN] < 0)] += 1  # the posterior mean tells the answer
+            assert model.n_asked + model.n_paired == 1
+            told = model._arrays.pairs[0, pair_bits.TOLD] if estimator == "pair" else model._arrays.summary[-1, ls.MEAN]
+            seen[side, int(told < 0)] += 1  # its sign tells the answer
     return seen / seen.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("estimator", ["target", "column"])
+@pytest.mark.parametrize("estimator", ["target", "column", "pair"])
 def test_a_question_keeps_the_claim_and_a_louder_bit_does_not(estimator: str) -> None:
     shares = asked(estimator, "eps=1")
     found = max(abs(np.log(shares[0] / shares[1])))

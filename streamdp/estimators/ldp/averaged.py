@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
-from streamdp.errors import NotAvailableError
+from streamdp.errors import ConfigError, NotAvailableError, is_number
+from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
-from streamdp.optim import loops
-from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, SHORTEST, path_intervals
-from streamdp.optim.losses import without_shift
+from streamdp.optim import loops, pair_bits
+from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
+from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
+
+_MOST_PAIRED = 64  # of more columns there are more pairs than most streams can tell about
 
 
 class AveragedLearner(LDPLearner):
@@ -24,8 +29,7 @@ class AveragedLearner(LDPLearner):
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and no
         interval would hold. All are NaN if half of the parameters moved too little. More records settle them.
         Coverage is asymptotic, and needs a well-specified, identified model and 1/2 < alpha < 1. Intervals are wide
-        where the path does not exclude that two columns are correlated; of columns that are correlated by .9 and more
-        some are too short.
+        where neither the path nor bits about pairs of columns (`pair_bits`) exclude that two columns are correlated.
 
         Parameters
         ----------
@@ -41,7 +45,7 @@ class AveragedLearner(LDPLearner):
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
         parameter has an interval if it moved for `inference.LEAST_TIMES`, the median of all parameters is at least
-        `inference.SETTLED_TIMES`, and the clock moved by `inference.SHORTEST`.
+        `inference.SETTLED_TIMES`, and the clock moved by `frame.SHORTEST`.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -61,6 +65,8 @@ class AveragedLearner(LDPLearner):
         Raises the errors of `interval`.
         """
         self._need_features("interval")
+        if not is_number(level):
+            raise ConfigError(f"level: expected a number above 0 and below 1, got {type(level).__name__}")
         if self._merged or self.n_seen < 2:
             raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
         arrays, p = self._arrays, len(self._arrays.frame) - 1
@@ -75,9 +81,27 @@ class AveragedLearner(LDPLearner):
         inverses = self._loss.expected_inverses(theta, p)
         paths = without_shift(arrays.segments[:, :-1], self._outputs())
         segments = np.column_stack([paths, arrays.segments[:, -1]])
-        limits, times = path_intervals(segments, ends, self._steps.alpha, noise, inverses, level)
+        limits, times = path_intervals(segments, ends, self._steps.alpha, noise, inverses, self._signs(d), level)
         if not np.isnan(times).all():
             times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
         moved = max(float(arrays.segments[:, -1].sum()), 1e-9)
-        return limits, self.n_seen * np.maximum(more, SHORTEST / moved)
+        return limits, self.n_seen * np.maximum(more, k.SHORTEST / moved)
+
+    def _paired(self, features: Features) -> Sequence[int]:
+        """All numbers, if they are few, and the constant. `clock="records"`, the paper's algorithm, asks nobody."""
+        numbers = features.numeric if isinstance(self.features, Mapping) else np.ones(len(features.names), dtype=bool)
+        if self.clock == "records" or np.count_nonzero(numbers) > _MOST_PAIRED:
+            return ()
+        return [*np.flatnonzero(numbers).tolist(), *([len(numbers)] if self.intercept else [])]
+
+    def _signs(self, d: int) -> np.ndarray:
+        """What the bits about pairs told, for each two parameters (2, d, d), as `path_intervals` takes it."""
+        arrays, signs, p = self._arrays, np.zeros((2, d, d)), len(self._arrays.frame) - 1
+        both = arrays.pairs[:-1, [pair_bits.FIRST, pair_bits.SECOND]].astype(int)
+        for start in range(0, d - p, p + bool(self.intercept)):
+            i, j = start + both.T
+            signs[:, i, j] = signs[:, j, i] = arrays.told[:, :2].T
+        if isinstance(self._loss, Huber):
+            signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
+        return signs

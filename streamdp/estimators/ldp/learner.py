@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops
-from streamdp.optim.arrays import FIRST_SCALE, LARGEST_POSTERIOR, Arrays, begin
+from streamdp.optim import location_scale, loops, pair_bits, questions
+from streamdp.optim.arrays import FIRST_SCALE, Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
 from streamdp.optim.losses import Loss, first_theta, weighted_by_norm, without_shift
@@ -24,8 +24,12 @@ from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
-from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
+
+if TYPE_CHECKING:
+    from streamdp.data.records import Subject
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -123,13 +127,17 @@ class LDPLearner(ValidatedModel):
             for j, (centre, spread) in features.typical.items():
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
-        self._arrays = begin(spec, box, state, segments, frame, scaled)
+        self._arrays = begin(spec, box, state, segments, frame, scaled, self._paired(features))
         self._arrays.state[0] = first_theta(self._loss, d, in_units)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
         self._default = self._mechanism_of(self._budget)
         self.__dict__.pop("_default_rows", None)
         self._kernel = learn
+
+    def _paired(self, features: Features) -> Sequence[int]:
+        """The columns of which pairs are asked about; the number of columns is the constant 1."""
+        return ()
 
     @cached_property
     def _default_rows(self) -> np.ndarray:
@@ -155,8 +163,7 @@ class LDPLearner(ValidatedModel):
         if amounts is not None:
             for at in range(0, len(X), _BLOCK):
                 some = slice(at, at + _BLOCK)
-                rows = mechanism.rows(d, amounts[some], len(self._arrays.summary) > 0)
-                self._learn_by(mechanism, rows, X[some], y[some])
+                self._learn_by(mechanism, mechanism.rows(d, amounts[some], self._asks), X[some], y[some])
         elif budget is not None:
             mechanism = self._mechanism_of(budget)
             self._learn_by(mechanism, record_rows(mechanism, d), X, y)
@@ -178,7 +185,7 @@ class LDPLearner(ValidatedModel):
 
     @property
     def randomizer(self) -> Randomizer:
-        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`.
+        """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`, unless a pair is asked about.
 
         Raises `NotAvailableError` before the features are known.
         """
@@ -199,7 +206,7 @@ class LDPLearner(ValidatedModel):
     def _question(self) -> Question:
         """What the next record is asked."""
         frame, summary = self._arrays.frame, self._arrays.summary
-        column = k.next_question(self._arrays)
+        column = questions.next_question(self._arrays)
         low, high = -np.inf, np.inf
         if column >= 0:
             low, high = summary[int(frame[column, k.SLOT]), [location_scale.LOW, location_scale.HIGH]].tolist()
@@ -207,7 +214,7 @@ class LDPLearner(ValidatedModel):
         bounds = tuple(frame[-1, [k.ORIGIN, k.UNIT]].tolist())
         return Question(column, low, high, scales, bounds, int(self._arrays.clock[k.CHANGES]))
 
-    def absorb(self, report: Report | Answer) -> None:
+    def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged
@@ -218,12 +225,15 @@ class LDPLearner(ValidatedModel):
         ----------
         report
             A noisy gradient (d,) or a noisy bit, with its budget.
+        subject
+            The person, for the ledger. A report of a subject over its cap is counted in `n_refused`.
 
-        Raises `SchemaError` if it is not a finite vector of the right length, or an answer about no column that is
-        scaled, and `NotAvailableError` before the features are known.
+        Raises `SchemaError` if it is not a finite vector of the right length, an answer about no column that is scaled,
+        or without a subject although there is a ledger, and `NotAvailableError` before the features are known.
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        self._need_subjects((subject,))
         if not isinstance(report, Report | Answer):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         arrays = self._arrays
@@ -234,7 +244,8 @@ class LDPLearner(ValidatedModel):
             if not known or arrays.frame[report.column, k.SLOT] < 0 or not report.low < report.high:
                 raise SchemaError("report: expected an answer about a column that is scaled")
             with self._rng.lock:
-                self._accept(report)
+                if not self._admit_report(subject, report.budget, report.private):
+                    return
                 self._seen[0] += 1
                 k.take_bit(arrays, report.column, float(report.low), float(report.high), bool(report.yes), keep)
             return
@@ -242,15 +253,12 @@ class LDPLearner(ValidatedModel):
         if g.shape != arrays.state[0].shape or not np.all(np.abs(g) <= _LARGEST_REPORT * self._loss.bound):
             raise SchemaError(f"report: expected a finite vector of shape {arrays.state[0].shape}, got shape {g.shape}")
         with self._rng.lock:
-            self._accept(report)
+            if not self._admit_report(subject, report.budget, report.private):
+                return
             if report.changes == arrays.clock[k.CHANGES]:
                 absorb(arrays, self._seen, g, float(row[samplers.INFORMATION]), keep)
             else:
                 self._seen[0] += 1
-
-    def _accept(self, report: Report | Answer) -> None:
-        self._count(report.budget)
-        self._tainted |= not report.private
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -265,21 +273,32 @@ class LDPLearner(ValidatedModel):
         notes = []
         others = "a gradient" if self._plan is None or self._plan.share is None else "a gradient or an answer"
         if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
-            delta = self._arrays.state.shape[1] * 2.0**-32
+            largest = max((self._budget, *self._spent), key=amount)
+            delta = arithmetic_delta(largest, self._arrays.state.shape[1])
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
-        if len(self._arrays.summary):
-            notes.append(
-                f"of the {self.n_seen} records, {self.n_asked} spent their budget on one bit about the centre and the "
-                f"scale of a column, and the others on {others}; which ones is public"
-            )
+        bits = [(self.n_asked, "the centre and the scale of a column")] if len(self._arrays.summary) else []
+        bits += [(self.n_paired, "two columns")] if len(self._arrays.pairs) > 1 else []
+        if bits:
+            told = ", ".join(f"{count} spent their budget on one bit about {what}" for count, what in bits)
+            notes.append(f"of the {self.n_seen} records, {told}, and the others on {others}; which ones is public")
         return notes
+
+    @property
+    def _asks(self) -> bool:
+        """Whether a later record may be asked for a bit in place of a gradient."""
+        return len(self._arrays.summary) > 0 or bool(self._arrays.pairs[-1, pair_bits.FIRST] >= 0)
 
     @property
     def n_asked(self) -> int:
         """Records that answered with one bit about the centre and scale of a column, and not with a gradient."""
         return 0 if self._features is None else int(self._arrays.clock[k.BITS])
+
+    @property
+    def n_paired(self) -> int:
+        """Records that answered with one bit about two columns, and not with a gradient (see `pair_bits`)."""
+        return 0 if self._features is None else int(self._arrays.pairs[-1, pair_bits.ANSWERS])
 
     @property
     def least_records(self) -> int | None:
@@ -289,7 +308,7 @@ class LDPLearner(ValidatedModel):
         """
         if self._features is None or not self.n_seen or self.clock == "records":
             return None
-        total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked
+        total, gradients = float(self._arrays.clock[k.TOTAL]), self.n_seen - self.n_asked - self.n_paired
         each = total / gradients if total else float(self._default_rows[0, samplers.INFORMATION])
         return self.n_asked + math.ceil(float(self._arrays.spec[loops.OFFSET]) / each)
 
@@ -327,7 +346,8 @@ class LDPLearner(ValidatedModel):
             "segments": arrays.segments.copy(),
             "progress": arrays.clock.copy(),
             "scales": arrays.frame[:, : k.LEARNED].copy(),
-            "posterior": arrays.posterior.reshape(len(arrays.posterior), _cells(arrays)).copy(),
+            "posterior": arrays.cells.copy(),
+            "pairs": arrays.told.copy(),
             "merged": self._merged,
         }
 
@@ -335,30 +355,23 @@ class LDPLearner(ValidatedModel):
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments = finite_array(state, "segments", arrays.segments.shape)
-        progress = finite_array(state, "progress", arrays.clock.shape)
-        scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
-        posterior = finite_array(state, "posterior", (len(arrays.posterior), _cells(arrays)))
+        nothing = {"pairs": np.zeros(arrays.told.shape)}  # as in earlier states
+        told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or min(segments[:, -1].min(initial=0.0), progress.min()) < 0
-            or not progress[k.SEGMENT] <= SEGMENTS - 1
-            or progress[k.COLUMN_BITS :].max() > _MOST_COUNTED
-            or scales[:, 1].min() < 1e-60
-            or np.abs(scales[:, :2]).max() > _LARGEST_THETA
-            or scales[:, 2:].min() < 0
-            or np.abs(posterior).max(initial=0.0) > LARGEST_POSTERIOR
+            or min(segments[:, -1].min(initial=0.0), told[:, 1:].min(initial=0.0)) < 0
+            or np.abs(told).max(initial=0.0) > _MOST_COUNTED
         ):
             raise ConfigError("state: numbers out of range")
+        take_over_columns = read(arrays, state, "posterior")
         self._check_theta(numbers[0])
 
         def take_over() -> None:
-            arrays.state[:], arrays.segments[:], arrays.clock[:] = numbers, segments, progress
-            arrays.frame[:, : k.LEARNED] = scales
-            arrays.posterior[:] = posterior.reshape(arrays.posterior.shape)
+            arrays.state[:], arrays.segments[:], arrays.told[:] = numbers, segments, told
+            take_over_columns()
             self._merged = merged
-            k.refresh(arrays)
 
         return take_over
 
@@ -376,16 +389,7 @@ class LDPLearner(ValidatedModel):
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)
         arrays, original = self._arrays, self._numbers()
-        theirs = [part._arrays for part in parts]  # noqa: SLF001 - the same class
-        best = max(theirs, key=lambda a: float(a.clock[k.TOTAL]))
-        arrays.frame[:], arrays.clock[:] = best.frame, sum(a.clock for a in theirs)
+        merge(arrays, [part._arrays for part in parts])  # noqa: SLF001 - the same class
         arrays.segments[:] = arrays.clock[[k.SEGMENT, k.WIDTH]] = 0.0
-        arrays.posterior[:] = sum(a.posterior for a in theirs)  # of disjoint records, so likelihoods multiply
-        k.refresh(arrays)
         self._start_from(original)
         self._merged = True
-
-
-def _cells(arrays: Arrays) -> int:
-    """The weights of a posterior."""
-    return int(arrays.posterior.shape[1] * arrays.posterior.shape[2])

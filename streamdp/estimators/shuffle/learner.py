@@ -150,10 +150,12 @@ class ShuffleLearner(DividedModel):
             The bits of all who answered, mixed by the shuffler.
 
         Raises `NotAtBoundaryError` if `learn_one` has begun a batch, `SchemaError` for bits that are not of the agreed
-        sum, and `BudgetError` if too few answered for any guarantee; then nothing changes.
+        sum, and if there is a ledger, because the bits name no subjects, and `BudgetError` if too few answered for any
+        guarantee; then nothing changes.
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        self._need_subjects(None)
         with self._rng.lock:
             if not self.at_boundary:
                 raise NotAtBoundaryError("a batch of learn_one is open: call close_batch() first")
@@ -169,7 +171,7 @@ class ShuffleLearner(DividedModel):
         It starts at the present estimate and runs in one process. The budget is for all rounds together: with "tight"
         by the sum of mu^2; with "paper" each round gets epsilon / (2 sqrt(2 T ln(1 / delta))) and delta / (T + 1). With
         `strong_convexity` the people are divided into ceil(log2 log2 n) groups that are learned one after another, each
-        from the output of the last. The ledger is not asked: one record is one person. Another call with the same
+        from the output of the last. One record is one person, and no ledger counts it. Another call with the same
         people spends the budget again: the statement says so, and `guarantee` does not count it. Source: Cheu et al.
         2022, Algorithm 5 and Theorem 4.9.
 
@@ -180,12 +182,13 @@ class ShuffleLearner(DividedModel):
         rounds
             T >= 1.
 
-        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records, and `ConfigError` for bad rounds and
-        with method="newton", before anything is spent.
+        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records and if there is a ledger, and
+        `ConfigError` for bad rounds and with method="newton", before anything is spent.
         """
         if not isinstance(rounds, int | np.integer) or rounds < 1:
             raise ConfigError("rounds: expected a whole number of at least 1")
         self._need_no_account("learn_cohort")
+        self._need_subjects(None)
         self._planned_walk()
         with self._rng.lock:
             if not self.at_boundary:

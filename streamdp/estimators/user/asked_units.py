@@ -52,6 +52,7 @@ class AskedUnits(UserRecords):
     _columns: ColumnSearch | None = None
     """None: the units are not learned."""
     _walk: Walk
+    _middle: np.ndarray
 
     def _set_up(self) -> None:
         if self.scaling is not None:
@@ -151,23 +152,24 @@ class AskedUnits(UserRecords):
 
     def _scale_columns(self) -> None:
         """Scale columns anew if it is time, between two batches."""
-        if self._columns is None or not isinstance(self._walk, Asgd):
+        if (before := self._columns) is None or not isinstance(self._walk, Asgd):
             return
-        before = self._columns.units
-        restart = self._columns.rescale(self._walk.information)
-        now = self._columns.units
-        if (before != now).any():
-            self._walk = self._walk.mapped(lambda theta: inward(outward(theta, before), now))
-            self._follow_scales()
+        columns, walk = deepcopy(before), self._walk
+        restart = columns.rescale(walk.information)
+        if (before.units != columns.units).any():
+            walk = walk.mapped(lambda theta: inward(outward(theta, before.units), columns.units))
+            self._follow_scales(walk, columns)
         if restart:
-            self._walk.forget()
+            walk.forget()
+        # All on one line: an exception, such as Ctrl-C, must not leave theta in other units than the columns.
+        self._columns, self._walk, self._middle = columns, walk, walk.middle
 
-    def _follow_scales(self) -> None:
-        """Tell the walk when the scales of columns fell last."""
-        if self._columns is not None and isinstance(self._walk, Asgd):
-            blocks = self._blocks(since := np.zeros(len(self._walk.middle)))
-            blocks[:, :-1] = self._columns.shrunk
-            self._walk.since = since
+    def _follow_scales(self, walk: Walk, columns: ColumnSearch | None) -> None:
+        """Tell a walk when the scales of columns fell last."""
+        if columns is not None and isinstance(walk, Asgd):
+            blocks = self._blocks(since := np.zeros(len(walk.middle)))
+            blocks[:, :-1] = columns.shrunk
+            walk.since = since
 
     def _about_scale(self) -> list[str]:
         if self._search is None and self._columns is None:
@@ -217,4 +219,4 @@ class AskedUnits(UserRecords):
         self._begin_columns(bool(columns))
         if self._columns is not None:
             self._columns.merge(columns)
-        self._follow_scales()
+        self._follow_scales(self._walk, self._columns)

@@ -26,6 +26,7 @@ from streamdp.optim.steps import expected_distance
 from streamdp.optim.walk import Walk
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.mechanisms import PrivUnit
+from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import REPORT, Unit
 
 if TYPE_CHECKING:
@@ -202,7 +203,6 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             self._begin_batch()
             self._move(average, 1, mean.users)
             self._scale_columns()
-            self._middle = self._walk.middle
 
     @property
     def least_records(self) -> int | None:
@@ -257,11 +257,14 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
         subject
             The user, for the ledger.
 
-        Raises `SchemaError` if the report answers another question than the open one, or is no answer to it; then
-        nothing changes.
+        Raises `SchemaError` if the report answers another question than the open one, or is no answer to it, or has no
+        subject although there is a ledger; then nothing changes.
         """
         self._need_features("absorb")
         self._need_no_account("absorb")
+        self._need_subjects((subject,))
+        if not isinstance(report, UserReport):
+            raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         with self._rng.lock:
             coarse, asked = self._answered < self._mean.coarse, report.question
             if asked is not None and asked.column >= 0:  # of any batch: a bit has no units
@@ -273,11 +276,8 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
                 raise SchemaError("report: it answers a question that is no longer open")
             if not self._answers(report):
                 raise SchemaError("report: it is no answer to the open question")
-            if self.ledger is not None and subject is not None and not self.ledger.admit(subject, report.budget):
-                self.n_refused += 1
+            if not self._admit_report(subject, report.budget, report.private):
                 return
-            self._count(report.budget)
-            self._tainted |= not report.private
             self.n_seen += 1
             if asked is not None:
                 self.n_users += 1
@@ -340,7 +340,7 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             self._begin_in(bounds)
             self._search, self._columns = search, columns
             take_over_steps()
-            self._follow_scales()
+            self._follow_scales(self._walk, columns)
             self._answered, self._people.at = answered, window_at % self._people.window
             self._votes, self._centre, self._total = votes.astype(np.int64), centre, total
 
@@ -356,7 +356,7 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             "before the crash and sees the model after it, these users spend twice",
         ]
         if self._names and isinstance(self._mean.fine, PrivUnit) and not self._mean.pure:
-            delta = self._d * 2.0**-32
+            delta = arithmetic_delta(self._budget, self._d)
             caveats.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamdp.data.records import check_record
 from streamdp.errors import ConfigError, SchemaError, is_number
 from streamdp.estimators.user.randomizer import MOST_ITEMS, sensitivity_of_average
 from streamdp.estimators.user.target_units import TargetUnits
@@ -73,11 +74,12 @@ class UserRecords(TargetUnits):
         budget
             What this record may spend at most; None: any budget.
         subject
-            The user: text, bytes or a whole number.
+            The user: text, bytes or a whole number. None is refused if there is a ledger.
 
         Raises `SchemaError` for a bad record or subject, `BudgetError` for a budget of another kind, and
         `TooFewUsersError` before the first record if a window cannot have the users that its method needs.
         """
+        self._need_subjects((subject,))
         if budget is not None and not self._allowed(parse_budget(budget)):
             self.n_refused += 1
             return
@@ -85,7 +87,7 @@ class UserRecords(TargetUnits):
             self._compare(x)
         with self._rng.lock:
             target = self._encode_target(y)
-            record = self._features or self._adopt(x)
+            record = self._features or self._adopt(check_record(x))
             try:
                 record.pack(x, target)
                 _check_subjects([subject])
@@ -106,8 +108,6 @@ class UserRecords(TargetUnits):
         self, X: np.ndarray, y: np.ndarray, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         people = [None] * len(X) if subjects is None else subjects
-        if len(people) != len(X):
-            raise SchemaError(f"subjects: expected {len(X)}, got {len(people)}")
         _check_subjects(people)
         self._check_rows(X, y)
         return self._gather(X, y, people)
@@ -135,7 +135,7 @@ class UserRecords(TargetUnits):
         Raises what `load_state_dict` of every estimator raises.
         """
         with self._rng.lock:
-            older = self._older_method(state) if self.method == "auto" else None
+            older = self._older_method(state) if self.method == "auto" and isinstance(state, Mapping) else None
             if older is not None:
                 self.clone({"method": older, "ledger": None}).load_state_dict(state)  # raises what this would
                 self._use(older)

@@ -37,7 +37,9 @@ class PrivUnit(Mechanism):
     Alternative. A further coordinate that fills the norm up to C0 costs one dimension; the random sign costs none.
 
     Arithmetic. The proof is about real numbers. Computed in doubles, the answer differs from the ideal one with a
-    probability of about d 2^-32 (see `entropy`). If the arithmetic counts as part of the mechanism, this is a delta.
+    probability eta of about d 2^-32, or 2^-29 for d = 2 (see `entropy`). If the arithmetic counts as part of the
+    mechanism, the answer is (epsilon, (1 + e^epsilon) eta)-DP: with P~ for the computed answers and P for the ideal
+    ones, and P' for another gradient, P~(A) <= P(A) + eta <= e^epsilon P'(A) + eta <= e^epsilon (P~'(A) + eta) + eta.
 
     Source: Bhowmick et al. 2018, Algorithm 1. The choice of p and gamma is that of Asi, Feldman, Talwar 2022
     (PrivUnitG shows that it is near optimal).
@@ -73,6 +75,19 @@ class PrivUnit(Mechanism):
         if amounts is not None:
             return solved(self, d, amounts)
         return _row(amount(self.budget), d, self.bound).copy()
+
+
+def arithmetic_delta(budget: Budget, d: int) -> float:
+    """The delta of PrivUnit at the epsilon of a budget if its arithmetic counts: (1 + e^epsilon) eta, at most 1.
+
+    Parameters
+    ----------
+    budget
+        PureDP or ApproxDP.
+    d
+        The number of coordinates.
+    """
+    return min(1.0, (8 if d == 2 else d) * 2.0**-32 * (1 + math.exp(min(amount(budget), 300.0))))
 
 
 @lru_cache(maxsize=65536)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,8 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("weights nowhere.db", 4, "nowhere.db"),
     ("weights people.csv", 4, "people.csv"),
     ("statement empty_folder", 4, "is a folder: expected the file of a store"),
+    ("statement pipe", 4, "is no regular file: expected the file of a store"),
+    ("run deep.yaml", 2, "deep.yaml: not YAML text"),
     ("chekc job.yaml", 2, "No such command 'chekc'"),
 ]
 
@@ -173,6 +176,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "header.csv").write_text("age,city\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "empty_folder").mkdir()
+    (tmp_path / "deep.yaml").write_text("job: " + "[" * 3000)
+    os.mkfifo(tmp_path / "pipe")
     return tmp_path
 
 

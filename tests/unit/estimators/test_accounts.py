@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from river import (
     compose,
@@ -40,7 +41,7 @@ from streamdp import (
     WindowedClassifier,
     account,
 )
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, SchemaError
 from streamdp.preprocessing import BoundsScaler, CategoryEncoder, check_pipeline
 
 Records = Iterable[tuple[dict[str, float], bool]]
@@ -196,16 +197,26 @@ def test_a_ledger_bounds_what_a_person_spends_in_all_estimators_of_a_wrapper(nam
     assert [ledger.spent(f"p{i}").epsilon for i in range(5)] == [3] * 5
 
 
-def test_records_that_lost_their_subject_on_the_way_warn() -> None:
-    """A wrapper may drop what it does not know, and then no cap holds."""
-    model, (x, y) = classifier(ledger=Ledger("eps=3")), next(stream(1))
-    with pytest.warns(PrivacyWarning, match="cap eps=3 does not limit them"):
-        model.learn_one(x, y)
-    with pytest.warns(PrivacyWarning, match="subjects"):
-        model.learn_arrays(np.zeros((2, 2)), np.zeros(2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.learn_one(x, y, subject="ann")
+def test_records_that_lost_their_subject_on_the_way_are_refused() -> None:
+    """A wrapper may drop what it does not know; no cap would limit these records."""
+    ledger = Ledger("eps=3")
+    model, (x, y) = classifier(ledger=ledger), next(stream(1))
+    rows, targets = np.zeros((2, 2)), np.zeros(2)
+    ways: list[Callable[[], Any]] = [
+        lambda: model.learn_one(x, y),
+        lambda: model.learn_one(x, y, budget="eps=2"),
+        lambda: model.learn_many(pd.DataFrame(rows, columns=["a", "b"]), [True, False]),
+        lambda: model.learn_arrays(rows, targets),
+        lambda: model.learn_arrays(rows, targets, subjects=["ann", None]),
+        lambda: model.absorb(model.randomizer(x, y)),
+    ]
+    for learn_it in ways:
+        with pytest.raises(SchemaError, match="cap eps=3 needs the subject of each record"):
+            learn_it()
+    assert (model.n_seen, model.n_refused, ledger.spent("ann").records) == (0, 0, 0)
+    for _ in range(4):
+        model.absorb(model.randomizer(x, y), subject="ann")
+    assert (model.n_seen, model.n_refused, ledger.spent("ann").records) == (3, 1, 3)
 
 
 def test_an_account_of_nothing_private_is_refused() -> None:

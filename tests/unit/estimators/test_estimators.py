@@ -155,7 +155,7 @@ def test_no_raw_record_stays_behind() -> None:
         assert not model._features.row.any()
         assert not model._features.target.any()
     with pytest.raises(SchemaError):
-        model.learn_one({"a": float("nan")}, 0.7)
+        model.learn_one({"a": float("nan")}, 0.7, subject="cid")
     assert not np.isnan(model._features.row).any()
     model.predict_one({"a": 0.3})
     assert not model._features.row.any()
@@ -267,6 +267,9 @@ def test_wrong_arguments_raise_typed_errors(kind: Any) -> None:
                 kind(**{"features": ["a", "b"], name: value}).load_state_dict(model.state_dict())
 
 
+ROWS, CLASSES = np.zeros((2, 2)), np.zeros(2)
+
+
 def test_wrong_arguments_are_named() -> None:
     wrong: dict[str, Callable[[], Any]] = {
         "ledger: expected a Ledger or None, got int": lambda: classifier(ledger=5),
@@ -292,6 +295,26 @@ def test_wrong_arguments_are_named() -> None:
         "report: expected what a randomizer returns": lambda: classifier().absorb(5),  # type: ignore[arg-type]
         "state: expected what state_dict returns": lambda: classifier().load_state_dict(np.ones(2)),  # type: ignore[arg-type]
         "x: expected numbers$": lambda: Huber().gradient(np.ones(2), ["secret"], 1.0),  # type: ignore[arg-type]
+        "clone: expected values of parameters by name: loss": lambda: classifier().clone(5),  # type: ignore[arg-type]
+        "clone: expected values of .* budget": lambda: classifier().clone({"nope": 1}),
+        "subjects: expected a list with .* got int": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects=5),
+        "subjects: expected a list with .* got str": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects="ab"),
+        "subjects: expected 2, got 1": lambda: classifier().learn_arrays(ROWS, CLASSES, subjects=iter(["ann"])),
+        "y: expected the targets of the rows, got int": lambda: classifier().learn_many(ROWS, 5),
+        "X: expected a frame or an array, got ndarray": lambda: classifier().learn_many(np.array(5), [1]),
+        "X: expected numbers$": lambda: classifier().predict_many([[1], [2, 3]]),
+        "record: expected a mapping .* got int": lambda: LDPSGDClassifier().learn_one(5, True),  # type: ignore[arg-type]
+        "features: expected a list of names or a schema, got ndarray": lambda: LDPSGDClassifier(features=np.array(5)),
+        "save: expected the path of a file, got bytes": lambda: classifier().save(b"x"),  # type: ignore[arg-type]
+        "save: expected the path of a file, got str": lambda: classifier().save("\0"),
+        "load: expected the path of a file, got int": lambda: streamdp.load(5),  # type: ignore[arg-type]
+        "level: expected a number above 0 .* got str": lambda: LDPASGDRegressor(features=["a"]).interval("x"),  # type: ignore[arg-type]
+        "report: expected what a randomizer returns, got int": lambda: UserLevelLDPRegressor(features=["a"]).absorb(5),  # type: ignore[arg-type]
+        "state: expected what state_dict returns$": lambda: UserLevelLDPRegressor(features=["a"]).load_state_dict(5),  # type: ignore[arg-type]
+        "state: expected what state_dict": lambda: streamdp.WindowedRegressor(features=["a"]).load_state_dict(5),  # type: ignore[arg-type]
+        "record: expected a mapping .* got str": lambda: BoundsScaler({"a": (0, 1)}).transform_one("x"),  # type: ignore[arg-type]
+        "X: expected a DataFrame of pandas, got int": lambda: CategoryEncoder({"a": ["x", "y"]}).transform_many(5),  # type: ignore[arg-type]
+        "column 'a': unknown_category": lambda: CategoryEncoder({"a": ["x", "y"]}).transform_one({"a": []}),
         "target: expected numbers$": lambda: Huber().gradient(np.ones(2), np.ones(1), "secret"),  # type: ignore[arg-type]
     }
     for words, act in wrong.items():

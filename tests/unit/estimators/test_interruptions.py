@@ -22,6 +22,7 @@ from streamdp import (
     PanPrivateClassifier,
     ShuffleClassifier,
     UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
     WindowedClassifier,
 )
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
@@ -80,6 +81,7 @@ class Watched:
         if call == "arrays":
             return lambda: model.learn_arrays(X, Y, subjects=SUBJECTS)
         if call == "many":
+            model.ledger = None  # rows of a frame have no subjects
             return lambda: model.learn_many(pd.DataFrame(X + 1e-3, columns=["a", "b"]), pd.Series(Y == 1))  # others
         if call == "load":
             state = type(self)().model.state_dict()
@@ -97,6 +99,7 @@ class Watched:
     def go_on(self) -> None:
         """Go on as a user would, with the same people, and look at the counts."""
         model = self.model
+        model.ledger = self.ledger
         before = model.n_seen
         self.fault(not 0 <= model._pending <= before, "more records are held than were counted")
         self.fault(bool(before) and not model.guarantee.budgets, "records without a spend")
@@ -125,7 +128,7 @@ class Local(Watched):
     def prepare(self, call: str) -> Callable[[], Any]:
         if call == "absorb":
             report = self.model.randomizer({"a": 0.5, "b": 1.0}, 1.0)
-            return lambda: self.model.absorb(report)
+            return lambda: self.model.absorb(report, subject="q")
         return super().prepare(call)
 
     def go_on(self) -> None:
@@ -246,6 +249,7 @@ class Shuffled(Batched):
             shuffler = Shuffler(params)
             shuffler.collect(LocalRandomizer(params, Ones(64)).messages(np.zeros((params.users, params.d))))
             shuffled = shuffler.forward()
+            self.model.ledger = None  # shuffled bits have no subjects
             return lambda: self.model.absorb(shuffled)
         return super().prepare(call)
 
@@ -284,7 +288,7 @@ class Users(Watched):
             return lambda: self.model.close_user(SUBJECTS[1])
         if call == "absorb":
             report = self.model.randomizer([({"a": 0.5, "b": 1.0}, 1.0)])
-            return lambda: self.model.absorb(report)
+            return lambda: self.model.absorb(report, subject="q")
         return super().prepare(call)
 
     def go_on(self) -> None:
@@ -376,3 +380,40 @@ def test_an_interruption_at_any_of_some_lines_breaks_no_promise(kind: type[Watch
 @pytest.mark.parametrize(("kind", "call"), CASES)
 def test_an_interruption_at_any_line_breaks_no_promise(kind: type[Watched], call: str) -> None:
     check(kind, call, LONG)
+
+
+@pytest.mark.slow
+def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> None:
+    """At any line of the report after which user-level columns get new units; theta and its query point agree."""
+    rng = np.random.default_rng(1)
+    raw = rng.normal([300.0, 500.0], [5.0, 4.0], (400, 2))
+    target = raw[:, 0] - 100.0
+
+    def learner(records: int) -> Any:
+        bounds = {"features": {"a": (0.0, 1000.0), "b": (0.0, 1000.0)}, "target": (0.0, 1000.0)}
+        model = UserLevelLDPRegressor(budget="eps=8", items_per_user=1, seed=3, **bounds)
+        model.learn_arrays(raw[:records], target[:records])
+        return model
+
+    def points(model: Any) -> list[float]:
+        return np.append(model.theta, model._outward(model._middle)).tolist()
+
+    whole = learner(0)
+    units = whole._columns.units
+    for records in range(len(raw)):
+        before = points(whole)
+        whole.learn_arrays(raw[records : records + 1], target[records : records + 1])
+        if (whole._columns.units != units).any():
+            break
+    assert not np.allclose(before, points(whole), rtol=1e-6)
+    last = slice(records, records + 1)
+
+    def prepared() -> tuple[Any, Callable[[], Any]]:
+        model = learner(records)
+        return model, lambda: model.learn_arrays(raw[last], target[last])
+
+    for after in range(lines_of(prepared()[1])):
+        model, call = prepared()
+        interrupted(call, after)
+        for found, old, new in zip(points(model), before, points(whole), strict=True):
+            assert found == pytest.approx(old, rel=1e-9) or found == pytest.approx(new, rel=1e-9)

@@ -691,19 +691,19 @@ def test_a_column_of_budgets() -> None:
     model = regressor(ledger=ledger, budget="mu=1", batch_size=10, mechanism="none")
     X, y = stream(model, n)
     budgets = rng.choice([0.3, 0.999, 1.0, 2.0, np.nan], n)
-    subjects = [None if p < 10 else f"p{p}" for p in np.arange(n) % 80]  # no subject twice within a batch
+    subjects = [f"p{p}" for p in np.arange(n) % 80]  # no subject twice within a batch
     mask = model.learn_arrays(X, y, budgets, subjects)
-    spent: dict[str | None, int] = {}
+    spent: dict[str, int] = {}
     expected = []
     for budget, subject in zip(budgets, subjects, strict=True):
-        fits = not budget < 1 and (subject is None or spent.get(subject, 0) < 4)  # 4 records of mu=1 are mu=2
+        fits = not budget < 1 and spent.get(subject, 0) < 4  # 4 records of mu=1 are mu=2
         spent[subject] = spent.get(subject, 0) + fits
         expected.append(fits)
     assert mask is not None
     assert mask.tolist() == expected
     assert 50 < sum(expected) == model.n_seen
     assert model.n_refused == n - model.n_seen
-    assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items() if s is not None)
+    assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items())
     plain = regressor(budget="mu=1", batch_size=10, mechanism="none")
     plain.learn_arrays(X[mask], y[mask])
     assert np.array_equal(plain._walk.sequence.points, model._walk.sequence.points)
@@ -764,10 +764,10 @@ def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
             one.learn_one(x, 1.0, subject="ann")
         assert (one.n_seen, one.n_refused, ledger.spent("ann").records) == (1, 5, 1)
         rows = np.ones((9, 3))
-        people = ["bob", "ann", "bob", None, None, "ann", "ann", "cid", subject]
+        people = ["bob", "ann", "bob", "dan", "eve", "ann", "ann", "cid", subject]
         mask = many.learn_arrays(rows, np.ones(9), subjects=people)
         assert mask is not None
-        # bob, ann, two without a subject: the batch is full, and the next one begins with ann
+        # bob, ann, dan and eve: the batch is full, and the next one begins with ann
         assert mask.tolist() == [True, True, False, True, True, True, False, True, False]
         assert (many.n_seen, many.n_refused, ledger.spent("ann").records) == (6, 3, 3)
         many.close_batch()
@@ -801,7 +801,7 @@ def test_threads_share_one_and_each_record_counts_once() -> None:
 def test_the_statement_names_trust_budget_and_limits() -> None:
     model = regressor(ledger=Ledger("eps=3,delta=1e-5"), batch_size=5)
     assert "Nothing has been learned" in model.statement()
-    model.learn_arrays(*stream(model, 7))
+    model.learn_arrays(*stream(model, 7), subjects=range(7))
     said = " ".join(model.statement().split())
     for part in (
         "after 7 records learned",

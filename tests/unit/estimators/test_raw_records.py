@@ -224,7 +224,7 @@ def test_a_bad_record_spends_nothing_and_is_not_shown(change: dict[str, Any], sa
 def test_a_record_that_is_no_mapping_is_refused(features: Any) -> None:
     model = LDPASGDRegressor(features=features)
     for act in (lambda: model.learn_one([59.0], 1.0), lambda: model.predict_one(59.0)):  # type: ignore[arg-type]
-        with pytest.raises(SchemaError, match="expected a mapping of features by name"):
+        with pytest.raises(SchemaError, match="expected a mapping of values by name"):
             act()
     assert model.n_seen == 0
 

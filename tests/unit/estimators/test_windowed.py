@@ -150,8 +150,8 @@ def test_the_ledger_counts_windows_and_not_records() -> None:
     """The records of a subject over its cap are not collected; a subject in a later window spends again."""
     with Ledger(ApproxDP(2.0, 1e-5)) as ledger:
         learner = made(ledger=ledger, window=8, method=Plain(1))
-        people = ["ann", "bob", "ann", None, "ann", "bob", "ann", "cy"]
-        for _ in range(4):
+        for new in range(4):
+            people = ["ann", "bob", "ann", new, "ann", "bob", "ann", "cy"]
             learner.learn_arrays(np.ones((8, 2)), np.ones(8), subjects=people)
         assert [ledger.spent(who).records for who in ("ann", "bob", "cy")] == [2, 2, 2]
     assert [n for n, _ in SHOWN] == [4, 4, 1]  # from the first record that is taken: the fourth of the third round

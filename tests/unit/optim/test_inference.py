@@ -15,6 +15,11 @@ from streamdp.optim.losses import Huber, Logistic, Loss
 DECAY, END = 0.6, 1000.0
 
 
+def no_bits(d: int) -> np.ndarray:
+    """No record was asked about a pair of parameters."""
+    return np.zeros((2, d, d))
+
+
 def segments(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Segments with these averages (K, d) and lengths (K,)."""
     out = np.zeros((SEGMENTS, values.shape[1] + 1))
@@ -59,7 +64,7 @@ def share_covered(
     for values in paths(rng, curvature, runs):
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
         expected = inverses_of(np.eye(d) if shape is None else shape)
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), expected, 0.95)[0].T
+        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), expected, no_bits(d), 0.95)[0].T
         hits += np.count_nonzero(np.abs(low + high) <= width * (high - low))
         count += np.count_nonzero(~np.isnan(low))
     return hits / count if count else np.nan, count / runs / d
@@ -118,14 +123,20 @@ def test_slow_directions_are_covered() -> None:
     assert 0.93 < unknown < known < 0.985
 
 
-def pair_limits() -> np.ndarray:
-    """95 % intervals (n, 2) of the first two of six parameters: k = 4 for their difference, 76 for their sum, or 40."""
-    pair = np.eye(6)
-    pair[0, 1] = pair[1, 0] = 0.9
+def pair_limits(rho: float = 0.9, told: float | None = None) -> np.ndarray:
+    """95 % intervals (n, 2) of the first two of six parameters, of columns that are correlated by rho; k is 40.
+
+    With .9 it is 4 for their difference and 76 for their sum. `told` is the correlation that bits tell about all pairs.
+    """
+    pair, signs = np.eye(6), no_bits(6)
+    pair[0, 1] = pair[1, 0] = rho
+    if told is not None:
+        signs[1] = 200.0
+        signs[0, [0, 1], [1, 0]] = 200 * 2 / math.pi * math.asin(told)
     found = []
     for values in paths(np.random.default_rng(0), curvature_for(40, 6) @ pair, 120):
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        found.append(path_intervals(held, np.full(6, END + 10), DECAY, np.eye(6), np.ones((2, 6)), 0.95)[0][:2])
+        found.append(path_intervals(held, np.full(6, END + 10), DECAY, np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:2])
     limits = np.concatenate(found)
     assert np.isnan(limits).mean() < 0.05
     return limits[~np.isnan(limits[:, 0])]
@@ -141,6 +152,21 @@ def test_intervals_of_two_correlated_columns_hold(monkeypatch: pytest.MonkeyPatc
     assert np.mean(np.abs(low + high) <= high - low) < 0.84
 
 
+def test_bits_about_pairs_decide() -> None:
+    """They make intervals of independent columns shorter. Those of correlated ones hold, unless the bits deny it."""
+
+    def held(limits: np.ndarray) -> tuple[float, float]:
+        low, high = limits.T
+        return float(np.mean(np.abs(low + high) <= high - low)), float(np.median(high - low))
+
+    for rho in (0.9, -0.9):
+        assert 0.95 < held(pair_limits(rho, rho))[0] < 0.996
+        assert held(pair_limits(rho, 0.0))[0] < 0.84
+    (unknown, long), (known, short), (denied, wide) = (held(pair_limits(0.0, told)) for told in (None, 0.0, 0.9))
+    assert short < 0.97 * long < long < wide
+    assert 0.92 < known <= unknown <= denied
+
+
 def test_parameters_with_a_common_noise() -> None:
     """As an intercept that is far from the records: its noise is mostly that of a coefficient. Limits follow."""
     mixed = np.eye(4)
@@ -148,7 +174,13 @@ def test_parameters_with_a_common_noise() -> None:
     values = paths(np.random.default_rng(5), curvature_for(40, 4), 1)[0]
     both = [
         path_intervals(
-            segments(at, np.full(SEGMENTS, END / SEGMENTS)), np.full(4, END + 10), DECAY, noise, np.ones((2, 4)), 0.95
+            segments(at, np.full(SEGMENTS, END / SEGMENTS)),
+            np.full(4, END + 10),
+            DECAY,
+            noise,
+            np.ones((2, 4)),
+            no_bits(4),
+            0.95,
         )[0]
         for at, noise in ((values, np.eye(4)), (values @ mixed.T, mixed @ mixed.T))
     ]
@@ -183,7 +215,7 @@ def test_the_noise_may_be_known_up_to_a_factor(noise: float) -> None:
     inside = []
     for values in paths(rng, curvature_for(25, d), 150):
         held = segments(math.sqrt(noise) * values, np.full(SEGMENTS, END / SEGMENTS))
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), np.ones((2, d)), 0.95)[0].T
+        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), np.ones((2, d)), no_bits(d), 0.95)[0].T
         inside.extend(((low <= 0) & (high >= 0))[~np.isnan(low)])
     assert len(inside) > 700
     assert 0.92 < np.mean(inside) < 0.99
@@ -200,13 +232,19 @@ def test_units_do_not_matter() -> None:
     values = paths(np.random.default_rng(3), curvature_for(25, 3), 1)[0]
     lengths, scale = np.full(SEGMENTS, END / SEGMENTS), np.array([1.0, 1e-6, 1e6])
     ends, noise = np.full(3, END + 10), np.eye(3)
-    limits, times = path_intervals(segments(values, lengths), ends, DECAY, noise, np.ones((2, 3)), 0.95)
+    limits, times = path_intervals(segments(values, lengths), ends, DECAY, noise, np.ones((2, 3)), no_bits(3), 0.95)
     others, same = path_intervals(
-        segments(values * scale, lengths), ends, DECAY, noise * np.outer(scale, scale), np.ones((2, 3)), 0.95
+        segments(values * scale, lengths),
+        ends,
+        DECAY,
+        noise * np.outer(scale, scale),
+        np.ones((2, 3)),
+        no_bits(3),
+        0.95,
     )
     np.testing.assert_allclose(others, limits * scale[:, None], rtol=1e-6)
     np.testing.assert_allclose(same, times)
-    moved, _ = path_intervals(segments(values + 7, lengths), ends, DECAY, noise, np.ones((2, 3)), 0.95)
+    moved, _ = path_intervals(segments(values + 7, lengths), ends, DECAY, noise, np.ones((2, 3)), no_bits(3), 0.95)
     np.testing.assert_allclose(moved, limits + 7, rtol=1e-6)
 
 
@@ -220,7 +258,7 @@ def test_parameters_with_clocks_of_their_own() -> None:
     late, early = (paths(rng, curvature, 1, start)[0] for start in (10.0, 2000.0))
     passed = (ends ** (1 - DECAY) - (ends - END * 7 / 8) ** (1 - DECAY)) / (1 - DECAY)
     held = segments(np.where(ends < 2000, late, early), np.full(SEGMENTS, END / SEGMENTS))
-    found = path_intervals(held, ends, DECAY, np.eye(4), np.ones((2, 4)), 0.95)[1]
+    found = path_intervals(held, ends, DECAY, np.eye(4), np.ones((2, 4)), no_bits(4), 0.95)[1]
     np.testing.assert_allclose(np.log(found), np.log(curvature[0, 0] * passed), atol=np.log(2))
 
 
@@ -228,7 +266,7 @@ def test_a_parameter_that_still_moves_is_not_settled() -> None:
     values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
     values[:, 0] = np.linspace(0, 5, SEGMENTS)
     held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-    limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), 0.95)
+    limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), no_bits(5), 0.95)
     assert np.isnan(limits[0]).all()
     assert not np.isnan(limits[1:]).any()
     assert times[0] < SETTLED_TIMES < times[1:].min()
@@ -240,7 +278,7 @@ def test_most_parameters_are_settled_or_none_is() -> None:
     for moving, given in ((2, 3), (3, 0)):
         values[:, :moving] = np.linspace(0, 5, SEGMENTS)[:, None] * np.arange(1, moving + 1)
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), 0.95)
+        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), no_bits(5), 0.95)
         assert np.count_nonzero(~np.isnan(limits[:, 0])) == given
         assert not np.isnan(times).any()
 
@@ -261,14 +299,14 @@ def test_no_parameter_settles_before_half_of_them_do() -> None:
 def test_few_segments_and_constants_have_no_interval() -> None:
     few = segments(np.random.default_rng(0).normal(size=(13, 3)), np.ones(13))
     for held in (np.zeros((SEGMENTS, 4)), few, segments(np.ones((32, 3)), np.ones(32))):
-        for found in path_intervals(held, np.full(3, 42.0), DECAY, np.eye(3), np.ones((2, 3)), 0.95):
+        for found in path_intervals(held, np.full(3, 42.0), DECAY, np.eye(3), np.ones((2, 3)), no_bits(3), 0.95):
             assert np.isnan(found).all()
 
 
 @pytest.mark.parametrize("level", [0, 1, 95, float("nan")])
 def test_levels_are_checked(level: float) -> None:
     with pytest.raises(ConfigError, match="level"):
-        path_intervals(np.zeros((SEGMENTS, 2)), np.ones(1), DECAY, np.eye(1), np.ones((2, 1)), level)
+        path_intervals(np.zeros((SEGMENTS, 2)), np.ones(1), DECAY, np.eye(1), np.ones((2, 1)), no_bits(1), level)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.6, 1.0])

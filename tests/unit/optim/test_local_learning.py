@@ -10,6 +10,7 @@ import pytest
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim import frame as k
 from streamdp.optim import location_scale as ls
+from streamdp.optim import questions as schedule
 
 
 def share(z: float) -> float:
@@ -176,7 +177,7 @@ def test_the_next_question_is_that_of_the_schedule() -> None:
         arrays.summary[:p, k.ERROR] = errors
         share = 0.15 * min(1, errors.max() / 0.08)
         expected = int(errors.argmax()) if asked < share * (u - 30 * p) else k.GRADIENT
-        assert k.next_question(arrays) == expected
+        assert schedule.next_question(arrays) == expected
         met.add((u < 30 * p, asked < 0.15 * u, expected >= 0))
     assert len(met) == 5
 
@@ -204,7 +205,7 @@ def test_bits_become_rare_and_better_budgets_need_fewer() -> None:
         asked[budget] = model.n_asked
         assert model.n_asked - first < first
     assert asked["eps=4"] < asked["eps=1"] < 0.2 * 20_000
-    plain = LDPASGDRegressor(features=["a", "b", "c", "d"])
+    plain = LDPASGDRegressor(features=["a", "b", "c", "d"], clock="records")
     plain.learn_arrays(X, y)
     assert plain.n_asked == 0
 

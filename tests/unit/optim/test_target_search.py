@@ -74,7 +74,7 @@ def test_states_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError, match="another number"):
         TargetSearch((0.0, 1.0)).read(good | {"search": good["search"][:-1]})
     with pytest.raises(ConfigError):
-        TargetSearch((0.0, 1.0)).read(good | {"posterior": np.full(good["posterior"].shape, 1e301)})
+        TargetSearch((0.0, 1.0)).read(good | {"posterior": np.resize([0.0, 1e31], good["posterior"].shape)})
 
 
 def test_a_late_answer_is_counted_and_does_not_mislead() -> None:

@@ -195,6 +195,9 @@ def test_a_failed_commit_releases_nothing(tmp_path: Path) -> None:
             def rollback(self) -> None:
                 store.rollback()
 
+            def abandon(self) -> None:
+                store.abandon()
+
         runner = Runner(
             MemorySource(items(50), ["a", "b"]), model(store), Failing(), commit_records=10, publish=[shown.append]
         )

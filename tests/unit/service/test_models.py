@@ -30,7 +30,7 @@ def learned_elsewhere(config: JobConfig, n: int, commits: int = 1) -> Any:
         estimator: Any = config.build_estimator(store.ledger)
         for k in range(1, commits + 1):
             X = rng.uniform(-1, 1, (n, 3))
-            estimator.learn_arrays(X, (X[:, 0] > 0).astype(float))
+            estimator.learn_arrays(X, (X[:, 0] > 0).astype(float), subjects=range(k * n, k * n + n))
             store.commit(estimator.state_dict(), {"row": k * n}, Counts(k * n))
     return estimator
 

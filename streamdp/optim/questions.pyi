@@ -1,0 +1,6 @@
+"""Types of `questions`, which is compiled."""
+
+from streamdp.optim.arrays import Arrays
+
+def next_question(arrays: Arrays) -> int: ...
+def ahead(arrays: Arrays, information: float) -> tuple[float, int]: ...

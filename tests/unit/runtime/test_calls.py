@@ -1,0 +1,75 @@
+"""A call that goes on after an exception keeps its connection: to close one that another thread uses may crash."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.memory import MemorySource
+from streamdp import LDPASGDRegressor, Runner, Store
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store as AnyStore
+
+
+class Interrupted(BaseException):
+    """As a second and a third Ctrl-C raise it."""
+
+
+class Slow(Store):
+    """A store whose commits wait for a gate, and that notes what is done to it meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "job", "f")
+        self.begun, self.gate, self.notes = threading.Event(), threading.Event(), list[str]()
+
+    def commit(self, state: Any, position: Any, counts: Counts, *more: Any, **options: Any) -> None:
+        """See `Store.commit`."""
+        self.begun.set()
+        assert self.gate.wait(60)
+        super().commit(state, position, counts, *more, **options)
+
+    def abandon(self) -> None:
+        """See `Store.abandon`."""
+        self.notes.append("left")
+        super().abandon()
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_a_store_is_not_closed_while_a_call_uses_it(tmp_path: Path, interrupts: int) -> None:
+    store = Slow(tmp_path / "s.db")
+    left = interrupts
+
+    def wait(calls: Sequence[Future[Any]], timeout_s: float) -> None:
+        """The run waits, and Ctrl-C comes; if no more come, the commit ends."""
+        nonlocal left
+        if not store.begun.is_set():
+            for call in calls:
+                while not (call.done() or store.begun.wait(0.01)):
+                    pass
+        if not store.begun.is_set():
+            return
+        if left:
+            left -= 1
+            raise Interrupted
+        store.gate.set()
+        for call in calls:
+            call.exception(60)
+
+    records = [({"a": 1.0}, 1.0, None, None)] * 10
+    runner = Runner(MemorySource(records, ["a"]), LDPASGDRegressor(features=["a"]), store, wait=wait)
+    with pytest.raises(Interrupted):
+        runner.run()
+    thread = next((t for t in threading.enumerate() if t.name == "streamdp"), None)
+    store.close()
+    store.gate.set()
+    if thread is not None:
+        thread.join(60)
+    assert store.notes == (["left"] if interrupts > 1 else [])
+    snapshot = AnyStore.snapshot(tmp_path / "s.db")
+    assert snapshot is not None
+    assert snapshot.counts.learned == 10  # the call that was left has committed
