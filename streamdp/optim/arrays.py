@@ -14,8 +14,8 @@ from streamdp.optim import location_scale, pair_bits
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.states import finite_array
 
-FIRST_SCALE = 0.4
-"""Of a column with declared bounds: they are expected at two to three spreads around the values."""
+FIRST_SCALE = 0.44
+"""Of a column with bounds: between 1/3, for bounds at three spreads, and 3^(-1/2), for evenly spread values."""
 _LARGEST_SCALE = 1e100
 _MOST_COUNTED = 1e15
 _LEAST_POSTERIOR = -1e30  # beside a largest of 0: posteriors are floats of 32 bits

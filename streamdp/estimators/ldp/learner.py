@@ -19,7 +19,7 @@ from streamdp.optim import location_scale, loops, pair_bits, questions
 from streamdp.optim.arrays import FIRST_SCALE, Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
-from streamdp.optim.losses import Huber, Loss, weighted_by_norm, without_shift
+from streamdp.optim.losses import Loss, first_theta, weighted_by_norm, without_shift
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import Steps, expected_distance
 from streamdp.privacy import samplers
@@ -38,9 +38,6 @@ _LARGEST_SUM = 1e120
 _MOST_COUNTED = 1e15
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
-_RESIDUALS = (
-    0.5  # the first scale of Huber's loss in units of the target: the columns are expected to explain much of it
-)
 
 
 class LDPLearner(ValidatedModel):
@@ -107,7 +104,8 @@ class LDPLearner(ValidatedModel):
         spec, box = self._describe(p)
         d = box.shape[1]
         scaling, bounds = self._scaling_of(features), self._target_bounds()
-        distance = expected_distance(d, bounds is not None and scaling != "none", self._index is not None)
+        in_units = bounds is not None and scaling != "none"
+        distance = expected_distance(d, in_units, self._index is not None)
         numbers = self._steps.numbers(distance, self._loss.bound, d)
         spec[loops.FACTOR], spec[loops.DECAY], spec[loops.OFFSET] = numbers
         spec[loops.BY_RECORDS], spec[loops.AVERAGED] = self.clock == "records", self._averaged
@@ -130,9 +128,7 @@ class LDPLearner(ValidatedModel):
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
         state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
         self._arrays = begin(spec, box, state, segments, frame, scaled, self._paired(features))
-        self._arrays.state[0] = self._loss.start(d)
-        if isinstance(self._loss, Huber) and bounds is not None and scaling != "none":
-            self._arrays.state[0, -1] = max(_RESIDUALS, self._loss.sigma_min)
+        self._arrays.state[0] = first_theta(self._loss, d, in_units)
         self._arrays.state[1] = self._original(self._arrays.state[0])
         self._merged, self._predictor = False, None
         self._default = self._mechanism_of(self._budget)

@@ -20,7 +20,7 @@ from streamdp.estimators.user.randomizer import UserRandomizer, UserReport, aver
 from streamdp.estimators.user.target_units import place_columns, place_targets
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.losses import weighted_by_norm
+from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.states import finite_array
 from streamdp.optim.steps import expected_distance
 from streamdp.optim.walk import Walk
@@ -95,7 +95,7 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
     def _reports(self) -> Reports:
         from streamdp.privacy.samplers import INFORMATION
 
-        start = self._project(self._loss.start(self._d))
+        start = self._project(first_theta(self._loss, self._d, self._bounds is not None))
         reach = math.inf if isinstance(self._domain, RealSpace) else self._reach(start)
         far = expected_distance(self._d, self._bounds is not None, self._index is not None)
         fine = self._mean_of(1).fine

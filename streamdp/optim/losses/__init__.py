@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from streamdp.errors import check_choice
 from streamdp.optim.losses.base import Loss, check_classes
 from streamdp.optim.losses.huber import Huber
@@ -21,6 +23,7 @@ __all__ = [
     "Softmax",
     "Squared",
     "check_classes",
+    "first_theta",
     "loss_for",
     "weighted_by_norm",
     "without_shift",
@@ -57,3 +60,24 @@ def weighted_by_norm(loss: Loss) -> Loss:
     bounded = isinstance(loss, Squared) and loss.radius is not None
     plain = loss.weighting is None and loss.clip is None and not bounded
     return replace(loss, weighting="norm") if plain else loss
+
+
+def first_theta(loss: Loss, d: int, scaled: bool) -> np.ndarray:
+    """Return theta_0 (d,) of a walk of short steps. Huber's scale begins at half the unit of a target that has one.
+
+    The unit is the spread of the target. That of the residuals is less, and as long as Huber's scale is above it,
+    gradients are as much smaller while the noise is not (`benchmarks/learning.md`, the price).
+
+    Parameters
+    ----------
+    loss
+        Any loss.
+    d
+        The number of parameters.
+    scaled
+        Whether the target is learned in units of its own.
+    """
+    theta = loss.start(d)
+    if scaled and isinstance(loss, Huber):
+        theta[-1] = max(0.5, loss.sigma_min)
+    return theta
