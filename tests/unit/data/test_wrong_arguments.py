@@ -105,7 +105,7 @@ def test_a_wrong_commit_changes_nothing(wrong: Any, tmp_path: Path) -> None:
     assert Store.history(tmp_path / "s.db") == []
 
 
-@pytest.mark.parametrize("budget", [None, 5, "eps=1", object()], ids=str)
+@pytest.mark.parametrize("budget", [None, 5, "eps=1", object()], ids=lambda budget: type(budget).__name__)
 def test_a_ledger_wants_a_budget(budget: Any) -> None:
     ledger = Ledger("eps=1")
     with pytest.raises(StreamDPError, match="expected a budget"):
