@@ -29,4 +29,4 @@ def test_a_hundred_columns_are_not_worse_than_a_constant(loss: str) -> None:
 
     mean, error = excess(lambda model: model)
     assert mean <= simulation.constant + error
-    assert excess(earlier)[0] > simulation.constant
+    assert excess(earlier)[0] > mean + 3 * error
