@@ -446,7 +446,7 @@ def coverage(share: float) -> Iterator[list[str]]:
     others = [
         (loss, d, e, None, 100_000, c) for loss, (d, c), e in product(both, ((5, "equal .7"), (10, "factor")), strong)
     ]
-    draws = {(None, 100_000): 40, (3.0, 100_000): 24, (None, 300_000): 16, (None, 1_000_000): 8}
+    draws = {(None, 100_000): 50, (3.0, 100_000): 40, (None, 300_000): 16, (None, 1_000_000): 8}
     cases = [
         (*case, max(4, int(share * draws[case[3:5]]))) for case in [*many, *more, *pairs, *later, *scaled, *others]
     ]

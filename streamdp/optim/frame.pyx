@@ -128,13 +128,13 @@ cdef void _forget_path(Model* m) noexcept nogil:
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
-    A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. It
-    must be off by .4 once there can be intervals, because their path begins anew. A centre moves along, or if it is off
-    by half a scale and known to a quarter of it.
+    A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
+    centre moves along, or if it is off by half a scale and known to a quarter of it. Then the path of `inference` begins
+    anew, so that intervals settle later; to change scales less late costs more accuracy than it is worth.
     """
     cdef double* row
     cdef double* column
-    cdef double mean, scale, new, off, wrong = _WRONG if m.clock[TOTAL] < SHORTEST else 2 * _WRONG
+    cdef double mean, scale, new, off
     cdef Py_ssize_t p = m.p, q = p + <Py_ssize_t> m.spec[INTERCEPT], slot, j, k
     cdef bint changed = False, restart = False
     for slot in range(m.c):
@@ -145,7 +145,7 @@ cdef void _rescale(Model* m) noexcept nogil:
         column = m.frame + j * FRAME
         mean, scale = row[ls.MEAN], column[SCALE]
         new, off = scale, fabs(row[ls.REACH] - log(scale))
-        if off > wrong and off * off > _SURE * row[ls.REACH_VARIANCE]:
+        if off > _WRONG and off * off > _SURE * row[ls.REACH_VARIANCE]:
             new = min(max(exp(row[ls.REACH]), _LEAST_SCALE), 1.0)
         if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
