@@ -51,7 +51,8 @@ Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES`
 moved in one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if
 the median over the parameters is below `SETTLED_TIMES`: the others were selected because their paths turned by chance,
 and intervals of selected paths are false. All are NaN too if the clock moved by less than `SHORTEST`, the information
-of as many gradients without noise, because the first steps are long.
+of as many gradients without noise, because the first steps are long, or by less than `LEAST_SHARE` of what it shows
+since columns were scaled last: the steps of a column are long then, too, and such paths seemed settled by chance.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
@@ -76,7 +77,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.frame import SHORTEST
 
 SEGMENTS = 32
-LEAST_TIMES, SETTLED_TIMES = 1.0, 5.0
+LEAST_TIMES, SETTLED_TIMES, LEAST_SHARE = 1.0, 5.0, 0.3
 UNPAIRED = 1000.0
 IN_PAIR = 0.5
 SLOW = 0.36, 3.5

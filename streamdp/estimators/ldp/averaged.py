@@ -11,7 +11,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops, pair_bits
-from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
+from streamdp.optim.inference import LEAST_SHARE, LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
@@ -45,7 +45,8 @@ class AveragedLearner(LDPLearner):
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
         parameter has an interval if it moved for `inference.LEAST_TIMES`, the median of all parameters is at least
-        `inference.SETTLED_TIMES`, and the clock moved by `frame.SHORTEST`.
+        `inference.SETTLED_TIMES`, and since columns were scaled last, the clock moved by `frame.SHORTEST` and by
+        `inference.LEAST_SHARE` of what it shows.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -85,7 +86,10 @@ class AveragedLearner(LDPLearner):
         if not np.isnan(times).all():
             times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
-        moved = max(float(arrays.segments[:, -1].sum()), 1e-9)
+        moved, total = max(float(arrays.segments[:, -1].sum()), 1e-9), float(arrays.clock[k.TOTAL])
+        if moved < LEAST_SHARE * total:
+            limits[:] = np.nan
+            more = np.maximum(more, (1 - moved / total) / (1 - LEAST_SHARE))
         return limits, self.n_seen * np.maximum(more, k.SHORTEST / moved)
 
     def _paired(self, features: Features) -> Sequence[int]:

@@ -450,3 +450,16 @@ def test_a_common_shift_of_all_classes_is_left_out() -> None:
         held += [*((found[:, :, 0] <= truth) & (truth <= found[:, :, 1]))[given]]
     assert len(held) > 20
     assert np.mean(held) > 0.9
+
+
+def test_a_path_that_began_late_is_not_settled() -> None:
+    """The same path, in a model whose columns were scaled at seven tenths of the clock, and at four tenths."""
+    model = LDPASGDRegressor(features=["a", "b", "c"], seed=1)
+    model.learn_arrays(np.random.default_rng(0).normal(size=(1000, 3)), np.zeros(1000))
+    values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
+    model._arrays.segments[:] = segments(values, np.full(SEGMENTS, END / SEGMENTS))
+    for share, given in ((0.29, False), (0.6, True)):
+        model._arrays.clock[frame.TOTAL] = END / share
+        limits, records = model.settling()
+        assert np.isnan(limits).all() != given
+        assert np.any(records > 1000) != given
