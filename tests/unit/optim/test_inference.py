@@ -414,9 +414,9 @@ def test_records_of_another_shape_than_expected_are_covered(records: str) -> Non
 @pytest.mark.parametrize(
     ("case", "columns", "least", "low", "high"),
     [
-        (("huber", 5, "eps=4", None), "", 0.95, 0.97, 0.999),
-        (("huber", 10, "eps=4", 3.0), "", 0.85, 0.97, 0.999),
-        (("logistic", 5, "eps=4", None), "", 0.6, 0.97, 0.999),
+        (("huber", 5, "eps=4", None), "", 0.95, 0.93, 0.98),
+        (("huber", 10, "eps=4", 3.0), "", 0.4, 0.93, 0.98),
+        (("logistic", 5, "eps=4", None), "", 0.6, 0.95, 0.99),
         (("huber", 5, "eps=4", None), "pair .7", 0.95, 0.93, 0.98),
         (("huber", 5, "eps=4", None), "equal .7", 0.85, 0.97, 0.999),
     ],
