@@ -15,7 +15,7 @@ from streamdp.optim.inference import LEAST_SHARE, LEAST_TIMES, SETTLED_TIMES, UN
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
-_MOST_PAIRED = 64  # of more columns there are more pairs than most streams can tell about
+_MOST_PAIRED = 32  # of more columns there are more pairs than most streams can tell about
 
 
 class AveragedLearner(LDPLearner):

@@ -63,7 +63,7 @@ def test_who_is_not_asked() -> None:
     for model in (
         learned(clock="records"),
         LDPSGDRegressor(features=NAMES),
-        LDPASGDRegressor(features=[f"x{j}" for j in range(65)]),
+        LDPASGDRegressor(features=[f"x{j}" for j in range(33)]),
         LDPASGDClassifier(features={"c": ["u", "v", "w"]}, intercept=False),
     ):
         assert len(model._arrays.pairs) == 1
