@@ -124,7 +124,8 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> Callable[[
     arrays
         Those of a model of the same parameters.
     state
-        With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,) and the posteriors (c, ...).
+        With `scales` (p + 1, `frame.LEARNED`), `progress` (`frame.CLOCK`,), the posteriors (c, ...) and maybe `pairs`
+        (m, 3), what the bits about pairs told.
     posterior
         The name of the entry with the posteriors.
 
@@ -133,18 +134,22 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> Callable[[
     scales = finite_array(state, "scales", (len(arrays.frame), k.LEARNED))
     progress = finite_array(state, "progress", arrays.clock.shape)
     cells = read_posterior(state, posterior, arrays.posterior)
+    nothing = {"pairs": np.zeros(arrays.told.shape)}  # as in earlier states
+    told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
     if (
         progress.min() < 0
         or progress[k.SEGMENT] > SEGMENTS - 1
         or progress[k.COLUMN_BITS :].max() > _MOST_COUNTED
         or scales[:, 1].min() < 1e-60
         or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
-        or scales[:, 2:].min() < 0
+        or min(scales[:, 2:].min(), told[:, 1:].min(initial=0.0)) < 0
+        or np.abs(told).max(initial=0.0) > _MOST_COUNTED
     ):
         raise ConfigError("state: its scales of columns are out of range")
 
     def take_over() -> None:
         arrays.frame[:, : k.LEARNED], arrays.clock[:], arrays.posterior[:] = scales, progress, cells
+        arrays.told[:] = told
         k.refresh(arrays)
 
     return take_over

@@ -71,5 +71,4 @@ cdef int model_of(arrays, Model* out) except -1
 cdef void to_original(const Model* m, const double* theta, double* out) noexcept nogil
 cdef void settle(Model* m) noexcept nogil
 cdef bint count_one(Model* m, double keep) noexcept nogil
-cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil
 cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint answer, double keep) noexcept nogil

@@ -213,12 +213,6 @@ cdef void take_answer(Model* m, Py_ssize_t column, double low, double high, bint
             _scale_target(m, m.summary + slot * SUMMARY)
 
 
-cdef void take_pair(Model* m, Py_ssize_t pair, bint same, double keep) noexcept nogil:
-    """Take in the noisy bit whether two columns are on the same side of their centres."""
-    pair_bits.take_in(m.pairs, m.n_pairs, pair, same, keep)
-    count_one(m, keep)
-
-
 def rescale(arrays):
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 

@@ -31,7 +31,6 @@ from streamdp.optim.frame cimport (
     model_of,
     settle,
     take_answer,
-    take_pair,
     to_original,
 )
 from streamdp.optim.loops cimport (
@@ -49,7 +48,7 @@ from streamdp.optim.loops cimport (
     Point,
     gradient_of,
 )
-from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND
+from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND, take_in
 from streamdp.optim.questions cimport Questions, question, questions_of
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
@@ -176,7 +175,8 @@ cdef Py_ssize_t _learn(
                 return done
             at = words[0]
             seen[0] += 1
-            take_pair(m, column - p - 1, told == 1, numbers[KEEP])
+            take_in(m.pairs, m.n_pairs, column - p - 1, told == 1, numbers[KEEP])
+            count_one(m, numbers[KEEP])
             due = questions_of(m)
             continue
         if column != GRADIENT:

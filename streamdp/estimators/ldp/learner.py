@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
 _LARGEST_SUM = 1e120
-_MOST_COUNTED = 1e15
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _SCALINGS = ("private", "declared", "none")
 
@@ -355,21 +354,18 @@ class LDPLearner(ValidatedModel):
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments = finite_array(state, "segments", arrays.segments.shape)
-        nothing = {"pairs": np.zeros(arrays.told.shape)}  # as in earlier states
-        told = finite_array({**nothing, **state}, "pairs", arrays.told.shape)
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or min(segments[:, -1].min(initial=0.0), told[:, 1:].min(initial=0.0)) < 0
-            or np.abs(told).max(initial=0.0) > _MOST_COUNTED
+            or segments[:, -1].min(initial=0.0) < 0
         ):
             raise ConfigError("state: numbers out of range")
         take_over_columns = read(arrays, state, "posterior")
         self._check_theta(numbers[0])
 
         def take_over() -> None:
-            arrays.state[:], arrays.segments[:], arrays.told[:] = numbers, segments, told
+            arrays.state[:], arrays.segments[:] = numbers, segments
             take_over_columns()
             self._merged = merged
 
