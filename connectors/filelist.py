@@ -8,7 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from connectors.recordfile import RecordFile
-from streamdp.data.records import Batch, Position
+from streamdp.data.records import Batch, Position, check_poll
 from streamdp.errors import SourceError
 
 
@@ -60,6 +60,7 @@ class FileList:
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """See `records.Source.poll`. A batch has records of one file."""
+        check_poll(max_records, timeout_s)
         while self._file.finished and not self.finished:
             following = self._open(self._done + 1)
             self._file.close()

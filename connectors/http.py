@@ -22,7 +22,7 @@ from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Cal
 from connectors.jsoncalls import FIELDS
 from connectors.jsonrows import encode_json_lines
 from connectors.recordblocks import Records
-from streamdp.data.records import Batch, DeadLetter, Encoder, Position
+from streamdp.data.records import Batch, DeadLetter, Encoder, Position, check_poll
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
@@ -156,6 +156,7 @@ class HTTPSource:
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """See `Source.poll`. A call is returned whole, also if it has more records; all calls have the same content."""
+        check_poll(max_records, timeout_s)
         taken = self._take(max_records, timeout_s)
         try:
             return self._batch(taken)

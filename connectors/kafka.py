@@ -27,6 +27,7 @@ from streamdp.data.records import (
     RebalanceListener,
     Shard,
     Subject,
+    check_poll,
 )
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 
@@ -210,6 +211,7 @@ class KafkaSource:
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         """See `ShardedSource.poll`."""
+        check_poll(max_records, timeout_s)
         with kafka_errors():
             try:
                 found = self._group.poll(max_records, timeout_s)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from streamdp.data.records import Batch, DeadLetter, Position, RebalanceListener, Record, Shard, Subject
+from streamdp.data.records import Batch, DeadLetter, Position, RebalanceListener, Record, Shard, Subject, check_poll
 from streamdp.errors import ConfigError, SourceError
 
 
@@ -96,6 +96,7 @@ class MemorySource:
 
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """See `Source.poll`. Raises `SourceError` at `ABORT`."""
+        check_poll(max_records, timeout_s)
         given: list[tuple[int, Entry]] = []
         while not self.finished and len(given) < max_records:
             item, place = self._items[self._index], self._index
@@ -224,6 +225,7 @@ class MemoryShards:
 
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[int]]]:
         """See `ShardedSource.poll`."""
+        check_poll(max_records, timeout_s)
         rebalances, self._rebalances = self._rebalances, []
         for revoked, lost, assigned in rebalances:
             self._take(revoked, self._listener.revoked)

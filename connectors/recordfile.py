@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from connectors.recordblocks import Blocks, Grammar, RecordBlocks, Records
-from streamdp.data.records import Batch, Encoder, Position
+from streamdp.data.records import Batch, Encoder, Position, check_poll
 from streamdp.errors import ConfigError, SourceError, TooManyBadRecordsError, check_path, is_number
 
 FIRST = 64
@@ -137,6 +137,7 @@ class RecordFile(ABC):
         Raises `TooManyBadRecordsError` in the poll after the one that exceeded the limit, so that the good records
         before it can be committed; `SourceError` if the file cannot be read.
         """
+        check_poll(max_records, timeout_s)
         self._take_ahead()
         if self._too_many_bad():
             reason, count = self._bad.most_common(1)[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -59,6 +59,22 @@ def is_number(value: Any) -> bool:
     if isinstance(value, int):
         return not isinstance(value, bool) and value.bit_length() < 1024
     return isinstance(value, Real)
+
+
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise `ConfigError` unless a setting is a whole number in a range.
+
+    Parameters
+    ----------
+    name
+        The name of the setting.
+    value
+        Its value.
+    least, most
+        The range; both ends belong to it.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {value!r}")
 
 
 def check_path(what: str, path: Any) -> str:

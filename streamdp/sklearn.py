@@ -79,7 +79,11 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         if self.features is not None:
             return self.features
         names = [f"x{j}" for j in range(p)]
-        return names if self.bounds is None else dict.fromkeys(names, tuple(self.bounds))
+        if self.bounds is None:
+            return names
+        if not isinstance(self.bounds, Sequence | np.ndarray):
+            raise ConfigError(f"bounds: expected two numbers (low, high), got {type(self.bounds).__name__}")
+        return dict.fromkeys(names, tuple(self.bounds))
 
     def _seed(self) -> int | None:
         return None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -34,8 +34,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from streamdp.aggregation.vector_sum import VectorSum, whole
-from streamdp.errors import ConfigError, NotAtBoundaryError, SchemaError
+from streamdp.aggregation.vector_sum import VectorSum
+from streamdp.errors import ConfigError, NotAtBoundaryError, SchemaError, check_whole
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 
 Rng = Entropy | SeededEntropy
@@ -143,7 +143,7 @@ class Shuffler:
     def __init__(self, params: VectorSum, minimum: int | None = None) -> None:
         self.params = params
         self.minimum = params.users if minimum is None else minimum
-        whole("minimum", self.minimum, 1, params.users)
+        check_whole("minimum", self.minimum, 1, params.users)
         if params.users * (params.g + params.b) >= 2**32:
             raise ConfigError(
                 "a batch of 2^32 bits or more for each coordinate cannot be forwarded: send counts, or use fewer users"
@@ -248,7 +248,7 @@ class Analyzer:
         Raises `SchemaError` if the counts are not whole numbers from 0 to users (g + b), `ConfigError` for a number of
         users out of range.
         """
-        whole("users", users, 1, self.params.users)
+        check_whole("users", users, 1, self.params.users)
         total = np.asarray(ones)
         most = users * (self.params.g + self.params.b)
         if total.shape != (self.params.d,) or total.dtype.kind not in "iu" or total.min() < 0 or total.max() > most:

@@ -9,25 +9,11 @@ import numpy as np
 
 from streamdp.aggregation import binomial
 from streamdp.data.floats import floats
-from streamdp.errors import BudgetError, ConfigError, SchemaError, check_choice
+from streamdp.errors import BudgetError, ConfigError, SchemaError, check_choice, check_whole
 from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
 
 Calibration = Literal["tight", "paper"]
 CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
-
-
-def whole(name: str, value: object, least: int, most: int) -> None:
-    """Raise `ConfigError` if a value is not a whole number in a range.
-
-    Parameters
-    ----------
-    name, value
-        What is checked, and its name in the error.
-    least, most
-        The range; both ends belong to it.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -72,12 +58,12 @@ class VectorSum:
 
     def __post_init__(self) -> None:
         share = _check(self.budget, self.bound, self.users, self.d, self.calibration, self.sensitivity)
-        whole("g", self.g, 1, 2**40)
-        whole("b", self.b, 1, 2**40)
+        check_whole("g", self.g, 1, 2**40)
+        check_whole("b", self.b, 1, 2**40)
         for name in ("users", "d", "g", "b"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "sensitivity", share * 2 * self.bound)
-        whole("rounds", self.rounds, 1, 10**6)
+        check_whole("rounds", self.rounds, 1, 10**6)
         if self.calibration == "paper":
             if self.rounds > 1:
                 raise ConfigError("the paper's calibration is for one round: compose several yourself")
@@ -189,7 +175,7 @@ class VectorSum:
 
         Raises `BudgetError` if there is no guarantee, `ConfigError` for a number out of range.
         """
-        whole("honest", honest, 1, self.users)
+        check_whole("honest", honest, 1, self.users)
         if self.calibration == "tight":
             shift = binomial.shift_of(self.g, self.d, (self.sensitivity or 0.0) / (2 * self.bound))
             epsilon = binomial.least_epsilon(int(honest) * self.b, shift, self.d, self.budget.delta, self.rounds)
@@ -213,6 +199,6 @@ def _check(budget: Budget, bound: float, users: int, d: int, calibration: str, s
         raise ConfigError(f"bound must be from 1e-60 to 1e60, got {bound}")
     if sensitivity is not None and not 0 < sensitivity <= 2 * bound * (1 + 1e-12):
         raise ConfigError(f"sensitivity must be in (0, 2 bound], got {sensitivity}")
-    whole("users", users, 1, 10**9)
-    whole("d", d, 1, 10**6)
+    check_whole("users", users, 1, 10**9)
+    check_whole("d", d, 1, 10**6)
     return 1.0 if sensitivity is None else min(1.0, sensitivity / (2 * bound))

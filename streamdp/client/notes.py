@@ -9,7 +9,7 @@ from typing import Any
 
 from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
-from streamdp.errors import SourceError
+from streamdp.errors import SourceError, check_path
 
 _FORMAT = 1
 
@@ -24,13 +24,13 @@ class ReportNotes:
     path
         The file. It need not exist. None: memory only, for a device that reports once.
 
-    Raises `StoreBusyError` if another process or object has the file, `StoreError` if the lock cannot be made, and
-    `SourceError` if the file cannot be read.
+    Raises `ConfigError` for anything else, `StoreBusyError` if another process or object has the file, `StoreError` if
+    the lock cannot be made, and `SourceError` if the file cannot be read.
     """
 
     def __init__(self, path: str | None) -> None:
-        self._path = path
-        self._lock = None if path is None else FileLock(path)
+        self._path = None if path is None else check_path("notes", path)
+        self._lock = None if self._path is None else FileLock(self._path)
         self._held: dict[str, dict[str, Any]] = {"agreements": {}, "reports": {}}
         try:
             self._read()

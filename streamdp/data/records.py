@@ -5,14 +5,15 @@ Connectors depend on this module, and on nothing else of streamdp but its errors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from streamdp.data.subjects import Subject as Subject  # also for connectors, which import from here only
-from streamdp.errors import SchemaError
+from streamdp.errors import ConfigError, SchemaError, check_whole, is_number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,6 +34,41 @@ class Shard(NamedTuple):
 
 WHOLE = Shard()
 """The one shard of a source that has no parts."""
+
+
+def shard_list(shards: Any) -> list[Shard]:
+    """Return shards in one order, so that two workers that lock them one by one cannot wait for each other.
+
+    Parameters
+    ----------
+    shards
+        Any number of `Shard`.
+
+    Raises `ConfigError` for anything else.
+    """
+    found = list(shards) if isinstance(shards, Iterable) else [shards]
+    if not all(isinstance(shard, Shard) for shard in found):
+        raise ConfigError("shards: expected a list of Shard(topic, partition)")
+    return sorted(found)
+
+
+MOST_RECORDS = 10**18
+"""The largest count of records: far beyond any stream, and exact in 64 bits."""
+
+
+def check_poll(max_records: Any, timeout_s: Any) -> None:
+    """Check the arguments of a poll.
+
+    Parameters
+    ----------
+    max_records, timeout_s
+        See `Source.poll`.
+
+    Raises `ConfigError` unless they are a whole number and a number of seconds.
+    """
+    check_whole("max_records", max_records, 0, MOST_RECORDS)
+    if not (is_number(timeout_s) and timeout_s < threading.TIMEOUT_MAX):
+        raise ConfigError(f"timeout_s: expected a number of seconds, got {timeout_s!r}")
 
 
 def check_record(x: Any) -> Mapping[Any, Any]:

@@ -23,9 +23,9 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
-from streamdp.data.records import check_record
+from streamdp.data.records import MOST_RECORDS, check_record
 from streamdp.data.subjects import SPELLING, subject_list
-from streamdp.errors import ConfigError, PrivacyWarning, SchemaError
+from streamdp.errors import ConfigError, PrivacyWarning, SchemaError, check_whole
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.few_records import too_few
 from streamdp.estimators.frames import names_of
@@ -499,8 +499,14 @@ class StreamEstimator(river_base.Estimator):
         Parameters
         ----------
         records
-            How many records there are. If no boundary is among them, this number is returned.
+            How many records there are, up to 10^18. If no boundary is among them, this number is returned.
+
+        Raises `ConfigError` for anything else.
         """
+        check_whole("records", records, 0, MOST_RECORDS)
+        return self._boundary_within(records)
+
+    def _boundary_within(self, records: int) -> int:
         return records
 
     def close_batch(self) -> None:

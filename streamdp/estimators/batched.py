@@ -17,17 +17,16 @@ of more than k delta. So with a ledger, a second record of a subject within a ba
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamdp.aggregation.vector_sum import whole
+from streamdp.data.records import MOST_RECORDS
 from streamdp.data.subjects import subject_bytes, subjects_bytes
-from streamdp.errors import NotAvailableError, check_choice
+from streamdp.errors import NotAvailableError, check_choice, check_whole
 from streamdp.estimators.bounded import BoundedModel
-from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim.ac_sa import Phase, Problem
 from streamdp.optim.batch_search import LEAST_SPREAD
@@ -69,7 +68,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
     def _set_up(self) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):
             if value is not None:
-                whole(name, value, 1, MOST_RECORDS)
+                check_whole(name, value, 1, MOST_RECORDS)
         check_choice("method", self.method, ("auto", *self._methods) if len(self._methods) > 1 else self._methods)
         super()._set_up()
         self._use(self._usual() if self.method == "auto" else self.method)
@@ -202,8 +201,7 @@ class BatchedModel(BoundedModel, ValidatedModel):
         """How many records are missing from the open batch; 0 if none is open."""
         return 0 if self.at_boundary else self._batch - self._taken
 
-    def boundary_within(self, records: int) -> int:
-        """See `StreamEstimator.boundary_within`."""
+    def _boundary_within(self, records: int) -> int:
         if self._features is None:
             return records
         left = self._walk.batch - self._taken
@@ -359,15 +357,9 @@ class BatchedModel(BoundedModel, ValidatedModel):
     def _learned(self) -> dict[str, Any]:
         return self._walk.learned()
 
-    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        moved = self._walk.read(state, self._check_theta)
-
-        def take_over() -> None:
-            self._discard()
-            moved()
-            self._begin_phase()
-
-        return take_over
+    def _read(self, state: Mapping[str, Any]) -> None:
+        self._walk.read(state, self._check_theta)
+        self._begin_phase()
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)

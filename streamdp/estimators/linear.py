@@ -6,12 +6,14 @@ blocks for K classes. For its state it defines `_learned`, which writes what was
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError, check_path
 from streamdp.estimators.base import StreamEstimator
 from streamdp.estimators.packing import Predictor
@@ -19,9 +21,6 @@ from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss, Squared, loss_for, without_shift
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.validation.tasks import Task
-
-MOST_RECORDS = 10**18
-"""The largest count of records: far beyond any stream, and exact in 64 bits."""
 
 
 def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -228,11 +227,11 @@ class LinearModel(StreamEstimator):
         """What was learned, as plain values and new arrays for the state."""
         raise NotImplementedError
 
-    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        """Check what was learned by another estimator of this model; return the function that takes it over.
+    def _read(self, state: Mapping[str, Any]) -> None:
+        """Take over what another estimator of this model learned, in a copy that an error discards.
 
-        Nothing changes before that function is called; it also discards an open batch. Raises `ConfigError` for values
-        out of range; `KeyError`, `TypeError`, `ValueError` and `OverflowError` mean that this is no state.
+        Raises `ConfigError` for values out of range; `KeyError`, `TypeError`, `ValueError` and `OverflowError` mean
+        that this is no state.
         """
         raise NotImplementedError
 
@@ -240,9 +239,11 @@ class LinearModel(StreamEstimator):
         """What is kept beside the model, for the state."""
         return {}
 
-    def _read_beside(self, state: Mapping[str, Any]) -> Callable[[], None]:
+    def _read_beside(self, state: Mapping[str, Any]) -> None:
         """As `_read`, for what `_learned_beside` writes."""
-        return lambda: None
+
+    def _discard(self) -> None:
+        """Discard the open batch, window and users."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers, text and arrays. No random words and no raw records are in it.
@@ -303,36 +304,49 @@ class LinearModel(StreamEstimator):
         """
         self._need_no_account("load_state_dict")
         with self._rng.lock:
+            new = object.__new__(type(self))
+            vars(new).update(self._attributes_of(new))
             try:
-                if state["format"] not in self._formats:
-                    raise ConfigError(f"state: expected format {self._formats[-1]}, got {state['format']}")
-                if self._features is None:
-                    names = list(state["features"])
-                    self.clone({"features": names, "ledger": None}).load_state_dict(state)  # raises what this would
-                    self._declare(names)
-                for what, mine in self._model().items():
-                    older = what == "units" and (state["format"] < self._schema_since or what not in state)
-                    if not older and state[what] != mine:
-                        raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
-                spent = [parse_budget(text) for text in state["spent"]]
-                counts = {name: int(state[name]) for name in self._counts}
-                private = bool(state["private"])
-                take_over, take_over_beside = self._read(state), self._read_beside(state)
+                new._load(state)
             except KeyError as missing:
                 raise ConfigError(f"state: lacks {missing}") from None
             except StreamDPError:
                 raise
             except (TypeError, ValueError, OverflowError, IndexError):
                 raise ConfigError("state: expected what state_dict returns") from None
-            if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
-                raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
-            self._set_spent([*self._spent, *spent])  # both, for an exception between these lines
-            self._tainted |= not private
-            take_over()
-            take_over_beside()
-            for name, n in counts.items():
-                setattr(self, name, n)
-            self._set_spent(spent)
+            if self._features is not None:
+                self._discard()
+            # At once: an exception, such as Ctrl-C, must not leave a half-loaded estimator.
+            vars(self).update(new._attributes_of(self), _quick=None, _predictor=None)
+
+    def _attributes_of(self, owner: Self) -> dict[str, Any]:
+        """Copies of the attributes for another estimator, of the last boundary.
+
+        Random words, features and what has a public name, which are parameters and counts, are shared.
+        """
+        state = self.__getstate__()
+        shared = [value for name, value in state.items() if name in ("_rng", "_features") or not name.startswith("_")]
+        return copy.deepcopy(state, {id(self): owner} | {id(value): value for value in shared})
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, in a copy that an error discards. Raises what `_read` raises."""
+        if state["format"] not in self._formats:
+            raise ConfigError(f"state: expected format {self._formats[-1]}, got {state['format']}")
+        if self._features is None:
+            self._declare(list(state["features"]))
+        for what, mine in self._model().items():
+            older = what == "units" and (state["format"] < self._schema_since or what not in state)
+            if not older and state[what] != mine:
+                raise ConfigError(f"state: expected {what} {mine}, got {state[what]}")
+        self._set_spent([parse_budget(text) for text in state["spent"]])
+        counts = {name: int(state[name]) for name in self._counts}
+        if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
+            raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
+        self._tainted |= not state["private"]
+        self._read(state)
+        self._read_beside(state)
+        for name, n in counts.items():
+            setattr(self, name, n)
 
     def _check_theta(self, theta: np.ndarray) -> None:
         """Raise `ConfigError` for a theta outside the domain."""

@@ -12,7 +12,7 @@ messages, which are learned without a question, and estimators that protect user
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -172,12 +172,9 @@ class ValidatedModel(LinearModel):
     def _learned_beside(self) -> dict[str, Any]:
         return {} if self._validator is None else {"answers": self._validator.state()}
 
-    def _read_beside(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        validator = self._validator
-        if validator is None:
-            return super()._read_beside(state)
-        found = validator.read(state["answers"])
-        return lambda: validator.load(found)
+    def _read_beside(self, state: Mapping[str, Any]) -> None:
+        if self._validator is not None:
+            self._validator.load(state["answers"])
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)

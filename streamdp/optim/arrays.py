@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,8 +116,8 @@ def merge(arrays: Arrays, parts: Sequence[Arrays]) -> None:
     k.refresh(arrays)
 
 
-def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> Callable[[], None]:
-    """Check what a state tells about columns; return the function that takes it over.
+def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> None:
+    """Take over what a state tells about columns.
 
     Parameters
     ----------
@@ -146,13 +146,9 @@ def read(arrays: Arrays, state: Mapping[str, Any], posterior: str) -> Callable[[
         or np.abs(told).max(initial=0.0) > _MOST_COUNTED
     ):
         raise ConfigError("state: its scales of columns are out of range")
-
-    def take_over() -> None:
-        arrays.frame[:, : k.LEARNED], arrays.clock[:], arrays.posterior[:] = scales, progress, cells
-        arrays.told[:] = told
-        k.refresh(arrays)
-
-    return take_over
+    arrays.frame[:, : k.LEARNED], arrays.clock[:], arrays.posterior[:] = scales, progress, cells
+    arrays.told[:] = told
+    k.refresh(arrays)
 
 
 def read_posterior(state: Mapping[str, Any], name: str, posterior: np.ndarray) -> np.ndarray:

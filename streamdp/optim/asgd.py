@@ -30,8 +30,9 @@ from typing import Self
 
 import numpy as np
 
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
-from streamdp.optim.growing import MOST, Growing
+from streamdp.optim.growing import Growing
 from streamdp.optim.steps import Steps
 
 _PART = 64
@@ -168,5 +169,5 @@ class Asgd(Growing):
         if known > 0:
             state[:-2] = states[:, -2] @ states[:, :-2] / known
             state[-2:] = known, weights
-        self.records = min(MOST, sum(part.records for part in parts))
+        self.records = min(MOST_RECORDS, sum(part.records for part in parts))
         self.state[:] = state

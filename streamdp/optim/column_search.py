@@ -169,6 +169,6 @@ class ColumnSearch:
 
         Raises `ConfigError` for numbers out of range.
         """
-        read(self._arrays, state, "bits")()
+        read(self._arrays, state, "bits")
         self._due = float(self._arrays.clock[k.NEXT])
         self._hold()

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
 from streamdp.optim.walk import Place, Walk
-
-MOST = 10**18
-"""The largest number of records of a walk."""
 
 
 class Growing(Walk):
@@ -49,7 +47,7 @@ class Growing(Walk):
     def runs(self) -> Iterator[tuple[int, int]]:
         """See `Walk.runs`."""
         if self._fixed is not None:
-            yield self._fixed, MOST
+            yield self._fixed, MOST_RECORDS
         records = self.records + self.batch
         while True:
             batch = self._after(records)
@@ -61,13 +59,11 @@ class Growing(Walk):
         """See `Walk.place`."""
         return 0, 0, self.records
 
-    def batch_at(self, place: Place) -> int:
-        """See `Walk.batch_at`."""
-        return self._after(_records_of(place))
-
     def go(self, place: Place) -> None:
         """See `Walk.go`."""
-        self.records = _records_of(place)
+        if place[:2] != (0, 0) or not 0 <= place[2] <= MOST_RECORDS:
+            raise ConfigError("state: its place is out of range")
+        self.records = place[2]
 
     def skip(self) -> None:
         """See `Walk.skip`."""
@@ -76,9 +72,3 @@ class Growing(Walk):
     def closed(self, records: int) -> int:
         """See `Walk.closed`: here its records."""
         return records
-
-
-def _records_of(place: Place) -> int:
-    if place[:2] != (0, 0) or not 0 <= place[2] <= MOST:
-        raise ConfigError("state: its place is out of range")
-    return place[2]

@@ -42,11 +42,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
 from streamdp.optim.batch_search import SPREADS, BatchSearch
 from streamdp.optim.column_units import LEAST, START, inward, narrowed, outward
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.growing import MOST, Growing
+from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber
 from streamdp.optim.shrinkage import shrunk
 
@@ -285,7 +286,7 @@ class Newton(Growing):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
+    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
         """See `Walk.read`. A state from before there were units goes on with the columns as they are.
 
         One from before there were numbers of the search begins it anew, with its query point as centre and error.
@@ -301,7 +302,7 @@ class Newton(Growing):
             else:
                 numbers[d:], search[:2] = 0, numbers[d - 2 : d]
             numbers = np.append(numbers, search)
-        return super().read({**state, "state": numbers}, check)
+        super().read({**state, "state": numbers}, check)
 
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         self.check(self.curvature, numbers[: self._size], check)
@@ -319,7 +320,7 @@ class Newton(Growing):
         search for the target count only if all do; then the one with the most records goes on.
         """
         d, end = self.curvature.parameters, self._size
-        self.records = min(MOST, sum(part.records for part in parts))
+        self.records = min(MOST_RECORDS, sum(part.records for part in parts))
         found = [part for part in parts if not part._searching]  # noqa: SLF001 - the same class
         if not found:
             self.state[:] = max(parts, key=lambda part: part.records).state

@@ -105,20 +105,12 @@ class Planned(Walk):
 
     def go(self, place: Place) -> None:
         """See `Walk.go`."""
-        plan = self._planned(place)
-        self.epoch, self.number, self.sequence.step = place
-        self.plan = plan
-
-    def _planned(self, place: Place) -> list[Phase]:
         epoch, number, step = place
         plan = [] if not 0 <= epoch < _MOST_EPOCHS else self.plan if epoch == self.epoch else self.plan_of(epoch)
         if not (0 <= number < len(plan) and 0 <= step < plan[number].steps):
             raise ConfigError("state: its place in the plan is out of range")
-        return plan
-
-    def batch_at(self, place: Place) -> int:
-        """See `Walk.batch_at`."""
-        return self._planned(place)[place[1]].batch
+        self.epoch, self.number, self.sequence.step = place
+        self.plan = plan
 
     def skip(self) -> None:
         """See `Walk.skip`."""

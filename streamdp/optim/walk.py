@@ -49,18 +49,6 @@ class Walk(ABC):
         """The next batch."""
 
     @abstractmethod
-    def batch_at(self, place: Place) -> int:
-        """Return the number of records of a batch.
-
-        Parameters
-        ----------
-        place
-            As `place` returns it.
-
-        Raises `ConfigError` for a place out of range.
-        """
-
-    @abstractmethod
     def go(self, place: Place) -> None:
         """Go to a batch; what was learned stays.
 
@@ -120,8 +108,8 @@ class Walk(ABC):
         """The state as plain values and new arrays."""
         return {"state": self._numbers.copy(), "place": list(self.place)}
 
-    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> Callable[[], None]:
-        """Check what `learned` returned; return the function that takes it over.
+    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
+        """Take over what `learned` returned.
 
         Parameters
         ----------
@@ -134,15 +122,9 @@ class Walk(ABC):
         """
         numbers = finite_array(state, "state", self._numbers.shape)
         epoch, phase, step = (int(number) for number in state["place"])
-        place = epoch, phase, step
-        self.batch_at(place)
         self._check_state(numbers, check)
-
-        def take_over() -> None:
-            self.go(place)
-            self._numbers[:] = numbers
-
-        return take_over
+        self.go((epoch, phase, step))
+        self._numbers[:] = numbers
 
     @property
     @abstractmethod

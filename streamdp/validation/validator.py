@@ -227,8 +227,8 @@ class Validator:
             "window": self._window.numbers,
         }
 
-    def read(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Check a state; `load` takes it over.
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over a state.
 
         Parameters
         ----------
@@ -248,19 +248,9 @@ class Validator:
             used, length = found[name][-1, :2]
             if not (0 <= used <= len(found[name]) - 2 and length >= 1):
                 raise ConfigError(f"state: validation.{name} is out of range")
-        return found
-
-    def load(self, found: Mapping[str, np.ndarray]) -> None:
-        """Take over a state.
-
-        Parameters
-        ----------
-        found
-            What `read` returned.
-        """
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
-        taken = {f"_{name}": found[name] for name in ("clock", "known", "fixed", "total", "open")}
-        vars(self).update(taken, point=found["point"], _questions=self._questions[:0])  # at once
+        self._clock, self._known, self._fixed, self.point = clock, found["known"], found["fixed"], found["point"]
+        self._total, self._open = found["total"], found["open"]
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:

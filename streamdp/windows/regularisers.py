@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from streamdp.aggregation.vector_sum import whole
-from streamdp.errors import ConfigError, is_number
+from streamdp.errors import ConfigError, check_whole, is_number
 
 
 class Regulariser(Protocol):
@@ -87,7 +86,7 @@ class ElasticNet:
             value = getattr(self, name)
             if not (is_number(value) and 0 <= value < math.inf):
                 raise ConfigError(f"{name}: expected a finite number of at least 0, got {value!r}")
-        whole("free", self.free, 0, 1 << 31)
+        check_whole("free", self.free, 0, 1 << 31)
 
     @property
     def convexity(self) -> float:

@@ -114,3 +114,9 @@ def test_errors_show_no_values(kind: Any, rows: Any) -> None:
             act()
         assert "4711" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("bounds", [5, "01", (1,), (0, 1, 2), (0, None), {0: 1}], ids=str)
+def test_bounds_are_two_numbers(bounds: Any) -> None:
+    with pytest.raises((ConfigError, SchemaError), match="bounds"):
+        PrivateRegressor(bounds=bounds).fit(np.zeros((3, 2)), np.zeros(3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -350,26 +350,20 @@ class LDPLearner(ValidatedModel):
             "merged": self._merged,
         }
 
-    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
+    def _read(self, state: Mapping[str, Any]) -> None:
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments = finite_array(state, "segments", arrays.segments.shape)
-        merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
             or segments[:, -1].min(initial=0.0) < 0
         ):
             raise ConfigError("state: numbers out of range")
-        take_over_columns = read(arrays, state, "posterior")
         self._check_theta(numbers[0])
-
-        def take_over() -> None:
-            arrays.state[:], arrays.segments[:] = numbers, segments
-            take_over_columns()
-            self._merged = merged
-
-        return take_over
+        arrays.state[:], arrays.segments[:] = numbers, segments
+        read(arrays, state, "posterior")
+        self._merged = bool(state["merged"])
 
     def _numbers(self) -> np.ndarray:
         return np.stack([self._original(self._arrays.state[0]), self._arrays.state[1]])

@@ -29,8 +29,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, check_choice
-from streamdp.estimators.linear import MOST_RECORDS
 from streamdp.estimators.user.randomizer import chance_of_truth, is_within
 from streamdp.estimators.user.records import UserRecords
 from streamdp.estimators.user.target_units import Bounds, Units

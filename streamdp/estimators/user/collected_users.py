@@ -40,8 +40,8 @@ class CollectedUsers(UserRecords):
         """How many records to learn until the window ends and no user is open, at most; 0 if no user is open."""
         return 0 if self.at_boundary else self._people.room
 
-    def boundary_within(self, records: int) -> int:
-        """See `StreamEstimator.boundary_within`. Only ends of windows are planned boundaries."""
+    def _boundary_within(self, records: int) -> int:
+        """Only ends of windows are planned boundaries."""
         left, window = self._people.room, self._people.window
         return records if left > records else left + (records - left) // window * window
 

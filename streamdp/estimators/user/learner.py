@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -142,7 +142,7 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
 
     def _begin_batch(self) -> None:
         mean = self._mean
-        self._votes = np.zeros(_votes_shape(mean), dtype=np.int64)
+        self._votes = np.zeros((mean.padded, mean.intervals) if mean.coarse else (0, 0), dtype=np.int64)
         self._centre, self._total = np.zeros(self._d), np.zeros(self._d)
         self._answered = 0
 
@@ -323,28 +323,21 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
             }
         )
 
-    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
-        take_over_steps, bounds = super()._read(state), self._read_bounds(state)
-        search, columns = self._read_search(state, bounds), self._read_columns(state)
-        epoch, phase, step = (int(number) for number in state["place"])
-        mean = self._mean_of(self._walk.batch_at((epoch, phase, step)))
-        votes = finite_array(state, "votes", _votes_shape(mean))
-        centre, total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
+    def _read(self, state: Mapping[str, Any]) -> None:
+        bounds = self._read_bounds(state)
+        self._begin_in(bounds)
+        self._search, self._columns = self._read_search(state, bounds), self._read_columns(state)
+        super()._read(state)
+        self._follow_scales(self._walk, self._columns)
+        mean = self._mean
+        self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
+        self._centre, self._total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
         if state["format"] < 3:  # of steps with T_0 = 10, whose batches were longer for d < 3
             answered = min(answered, mean.users - 1)
         if window_at < 0 or not 0 <= answered < mean.users:
             raise ConfigError("state: its counts are out of range")
-
-        def take_over() -> None:
-            self._begin_in(bounds)
-            self._search, self._columns = search, columns
-            take_over_steps()
-            self._follow_scales(self._walk, columns)
-            self._answered, self._people.at = answered, window_at % self._people.window
-            self._votes, self._centre, self._total = votes.astype(np.int64), centre, total
-
-        return take_over
+        self._answered, self._people.at = answered, window_at % self._people.window
 
     def _caveats(self, capped: bool) -> list[str]:
         caveats = [
@@ -361,7 +354,3 @@ class UserLearner(CollectedUsers, AskedUnits, BatchedModel):
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
         return caveats
-
-
-def _votes_shape(mean: UserMean) -> tuple[int, int]:
-    return (mean.padded, mean.intervals) if mean.coarse else (0, 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.data.records import check_record
-from streamdp.errors import ConfigError, SchemaError, is_number
+from streamdp.errors import ConfigError, SchemaError, check_whole, is_number
 from streamdp.estimators.user.randomizer import MOST_ITEMS, sensitivity_of_average
 from streamdp.estimators.user.target_units import TargetUnits
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
@@ -37,12 +37,8 @@ class UserRecords(TargetUnits):
     _rng: Entropy | SeededEntropy
 
     def _set_up(self) -> None:
-        for name, value, most in (
-            ("items_per_user", self.items_per_user, MOST_ITEMS),
-            ("window", self.window, MOST_WINDOW),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-                raise ConfigError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
+        check_whole("items_per_user", self.items_per_user, 1, MOST_ITEMS)
+        check_whole("window", self.window, 1, MOST_WINDOW)
         if self.spread is not None and not (is_number(self.spread) and 1e-60 <= self.spread < math.inf):
             raise ConfigError(f"spread: expected a finite number of at least 1e-60, or None, got {self.spread!r}")
         self._rng = entropy(self.seed)
@@ -124,24 +120,14 @@ class UserRecords(TargetUnits):
         """The method of a state that was written when "auto" meant another one than now; None for today's."""
         raise NotImplementedError
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As for every estimator. With "auto", a state of the method that was the default before goes on with it.
-
-        Parameters
-        ----------
-        state
-            What `state_dict` of an estimator with the same parameters returned.
-
-        Raises what `load_state_dict` of every estimator raises.
-        """
-        with self._rng.lock:
-            older = self._older_method(state) if self.method == "auto" and isinstance(state, Mapping) else None
-            if older is not None:
-                self.clone({"method": older, "ledger": None}).load_state_dict(state)  # raises what this would
-                self._use(older)
-                if self._features is not None:
-                    self._allocate(len(self._features.names))
-            super().load_state_dict(state)
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """With "auto", a state of the method that was the default before goes on with it."""
+        older = self._older_method(state) if self.method == "auto" else None
+        if older is not None:
+            self._use(older)
+            if self._features is not None:
+                self._allocate(len(self._features.names))
+        super()._load(state)
 
 
 def _check_subjects(people: Sequence[Subject | None]) -> None:

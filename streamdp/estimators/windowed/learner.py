@@ -195,8 +195,8 @@ class WindowLearner(UserRecords):
         """How many records to learn until the window may end; 0 if no window is open."""
         return 0 if self.at_boundary else self._gathered.room
 
-    def boundary_within(self, records: int) -> int:
-        """See `StreamEstimator.boundary_within`. Here at most the records until the window may end."""
+    def _boundary_within(self, records: int) -> int:
+        """Here at most the records until the window may end."""
         return min(records, self._gathered.room)
 
     def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
@@ -354,20 +354,17 @@ class WindowLearner(UserRecords):
             learned |= {"scales": self._frame.copy(), "settled": bool(self._state[-1])}
         return learned
 
-    def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
+    def _read(self, state: Mapping[str, Any]) -> None:
         theta = finite_array(state, "theta", (self._d,))
         kept = finite_array({"memory": np.zeros(0), **state}, "memory", (self._kept - self._d,))
         released = np.append(theta, kept)
         self._method.check(self._task(1), released, self._check_theta)
-        bounds = self._read_bounds(state)
-        scales = self._scales_for(bounds)
-        released = np.append(released, scales.read(state))
+        self._bounds = self._read_bounds(state)
+        self._scales = self._scales_for(self._bounds)
+        self._state = np.append(released, self._scales.read(state))
 
-        def take_over() -> None:
-            self._gathered.discard()
-            self._bounds, self._scales, self._state = bounds, scales, released
-
-        return take_over
+    def _discard(self) -> None:
+        self._gathered.discard()
 
     def _start_from_average(self, parts: Sequence[Self]) -> None:
         super()._start_from_average(parts)

@@ -249,3 +249,9 @@ def test_other_files_are_no_notes(tmp_path: Path, text: str) -> None:
     for _ in range(2):  # the lock is given back
         with pytest.raises(SourceError, match="expected the notes"):
             make()
+
+
+@pytest.mark.parametrize("notes", [5, b"notes", ["notes"], "a\0b"], ids=repr)
+def test_notes_are_the_path_of_a_file(notes: Any) -> None:
+    with pytest.raises(ConfigError, match="notes: expected the path of a file"):
+        Device("http://127.0.0.1:1", "job", notes=notes)

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connectors.filelist import FileList
 from connectors.files import CSVSource, JSONLSource
 from connectors.http import HTTPSource
-from connectors.memory import MemorySource
+from connectors.memory import MemoryShards, MemorySource
 from streamdp import Ledger, PureDP, Store
+from streamdp.data.records import Shard
 from streamdp.data.schema import Schema
-from streamdp.errors import StreamDPError
+from streamdp.errors import ConfigError, StreamDPError
 from streamdp.store.snapshot import Counts
 
 FEATURES = {"a": (0.0, 1.0)}
@@ -72,6 +74,46 @@ def test_a_source_refuses_the_position_of_another(position: Any, tmp_path: Path)
             source.seek(position)
         assert source.position == before
         source.close()
+
+
+@pytest.mark.parametrize(
+    ("most", "timeout"),
+    [
+        (None, 0.0),
+        ("1", 0.0),
+        (1.5, 0.0),
+        (-1, 0.0),
+        (True, 0.0),
+        (1, None),
+        (1, "1"),
+        (1, np.nan),
+        (1, np.inf),
+        (1, 1e300),
+    ],
+    ids=str,
+)
+def test_a_poll_takes_a_number_of_records_and_of_seconds(most: Any, timeout: Any, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("a,y\n1,1\n")
+    records: list[Any] = [({"a": 1.0}, 1.0, None, None)]
+    sources: list[Any] = [
+        CSVSource(tmp_path / "f.csv", schema()),
+        FileList([str(tmp_path / "f.csv")], lambda path: CSVSource(path, schema())),
+        MemorySource(records, ["a"]),
+        MemoryShards({Shard("t", 0): records}, ["a"]),
+        HTTPSource(schema(), None, 10),
+    ]
+    for source in sources:
+        with pytest.raises(ConfigError, match=r"(max_records|timeout_s): expected a .*number"):
+            source.poll(most, timeout)
+        source.close()
+
+
+@pytest.mark.parametrize("shards", [None, 5, "t/0", [None], [("t", 0)], {"t": 0}], ids=str)
+def test_a_store_claims_shards(shards: Any, tmp_path: Path) -> None:
+    with Store(tmp_path / "job.db", "job", "1", shared=True) as store:
+        with pytest.raises(ConfigError, match=r"shards: expected a list of Shard\(topic, partition\)"):
+            store.claim(shards)
+        assert store.claim([Shard("t", 0)]) == {Shard("t", 0): None}
 
 
 @pytest.mark.parametrize("path", [None, 5, b"x", "a\0b", "\ud800", ["x"]], ids=repr)

@@ -29,10 +29,12 @@ from streamdp import (
     LDPSGDClassifier,
     LDPSGDRegressor,
     Ledger,
+    PanPrivateRegressor,
     PrivUnit,
     PureDP,
     Squared,
     UserLevelLDPRegressor,
+    WindowedRegressor,
 )
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
@@ -660,3 +662,14 @@ def test_a_parameter_without_a_description_is_an_error() -> None:
         documented("A guarantee.")(Plain)
     documented("A guarantee.", strange="A number.")(Plain)
     assert (Plain.__doc__ or "").startswith("A summary.\n\nA guarantee.\n\nParameters\n----------\nfeatures\n    The")
+
+
+@pytest.mark.parametrize("records", [np.nan, np.inf, 1.5, -1, None, "7", True, 10**19], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [LDPSGDRegressor, PanPrivateRegressor, UserLevelLDPRegressor, WindowedRegressor],
+    ids=lambda kind: kind.__name__,
+)
+def test_the_records_before_a_boundary_are_a_whole_number(kind: Any, records: Any) -> None:
+    with pytest.raises(ConfigError, match="records: expected a whole number"):
+        kind(features=["a"]).boundary_within(records)

@@ -133,7 +133,7 @@ def test_a_state_of_the_search_before_begins_it_anew_at_its_query_point() -> Non
     walk, old = newton(), newton()
     state = np.zeros(old._whole)
     state[:4], state[4:8], state[old._size - 3 : old._size] = (0, 0, 7, 20), (0, 0, 0, -0.1), (500, 500, 3)
-    walk.read({"state": state, "place": [0, 0, 500]}, accept)()
+    walk.read({"state": state, "place": [0, 0, 500]}, accept)
     assert walk._searching
     assert walk.estimate.tolist() == [0, 0, 7, 20]
     assert not walk.state[4 : walk._whole].any()

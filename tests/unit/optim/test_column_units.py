@@ -174,14 +174,14 @@ def test_a_state_from_before_units_goes_on_in_plain_ones() -> None:
     old = Newton(Curvature(Huber(), 3), np.array([0.0, 0.0, 0.0, 1.0]), lambda theta: theta, 2.0, 500)
     learn(old, 3, 0.0, 1.0)
     walk = newton(True, 2.0)
-    walk.read(old.learned(), accept)()
+    walk.read(old.learned(), accept)
     np.testing.assert_array_equal(walk.state[: walk._size], old.state)
     np.testing.assert_array_equal(walk._units, PLAIN)
     np.testing.assert_array_equal(walk.middle[:4], old.middle)
     learn(walk, 60, 0.5, 0.05)
     np.testing.assert_allclose(walk.estimate[:3], [3.0, -2.0, 5.0], atol=0.1)
     fresh = newton(True, 2.0)
-    fresh.read(Newton(Curvature(Huber(), 3), fresh.estimate.copy(), lambda theta: theta, 2.0, 500).learned(), accept)()
+    fresh.read(Newton(Curvature(Huber(), 3), fresh.estimate.copy(), lambda theta: theta, 2.0, 500).learned(), accept)
     assert fresh._searching
 
 
@@ -190,7 +190,7 @@ def test_states_are_read_back_also_within_a_search(deviation: float) -> None:
     walk, other = newton(True, deviation), newton(True, deviation)
     for batches in (1, 1, 1, 30):
         learn(walk, batches, 0.5, 0.1, batches)
-        other.read(walk.learned(), accept)()
+        other.read(walk.learned(), accept)
         np.testing.assert_array_equal(other.state, walk.state)
         np.testing.assert_array_equal(other.middle, walk.middle)
 

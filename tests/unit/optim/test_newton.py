@@ -207,7 +207,7 @@ def test_a_state_is_read_back_bit_by_bit_and_bad_ones_change_nothing(curvature: 
     X, y = stream(curvature, 5000)
     learn(walk, X, y, seed=1)
     state = walk.learned()
-    other.read(state, refuse)()
+    other.read(state, refuse)
     assert np.array_equal(other.state, walk.state)
     assert other.place == walk.place
     numbers, d = state["state"], curvature.parameters
