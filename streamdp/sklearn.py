@@ -81,7 +81,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         names = [f"x{j}" for j in range(p)]
         if self.bounds is None:
             return names
-        if not isinstance(self.bounds, Sequence | np.ndarray):
+        if not isinstance(self.bounds, tuple | list | np.ndarray):
             raise ConfigError(f"bounds: expected two numbers (low, high), got {type(self.bounds).__name__}")
         return dict.fromkeys(names, tuple(self.bounds))
 

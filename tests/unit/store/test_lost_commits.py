@@ -143,7 +143,7 @@ def test_a_ledger_that_lost_spends_is_refused(tmp_path: Path) -> None:
     crashed = tmp_path / "crashed" / "spends.db"
     wal = crashed.with_name("spends.db-wal")
     whole = wal.read_bytes()
-    for damaged in (whole[:-5], whole[:40] + b"?" + whole[41:], b""):
+    for damaged in (whole[:-5], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], b""):
         wal.write_bytes(damaged)
         with pytest.raises(StoreLostError):
             Ledger("eps=1", path=crashed)
