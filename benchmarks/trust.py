@@ -25,11 +25,11 @@ from benchmarks.theory import SIGMA
 from streamdp.data import datasets
 from streamdp.estimators.batched import BatchedModel
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.estimators.linear import gradients
 from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Huber
+from streamdp.optim.user_averages import gradients
 from streamdp.privacy.amplification import local_budget, shuffled
 from streamdp.privacy.guarantees import ApproxDP, PureDP
 from streamdp.privacy.mechanisms import PrivUnit
@@ -73,7 +73,7 @@ class Reports(BatchedModel):
         self._reports[:] = 0
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        found = gradients(self._spec, self._loss, self._middle, X, y)
+        found = gradients(self._spec, self._middle, X, y)
         self._reports += self._randomizer(self.phase.batch).randomize(found, self._rng).sum(axis=0)
 
     def _close(self, records: int) -> np.ndarray:

@@ -28,12 +28,11 @@ from scipy.special import expit
 
 from benchmarks.excess import NAMES, SETTINGS, D, Setting
 from streamdp.aggregation.local_mean import UserMean
-from streamdp.estimators.linear import gradients
 from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.estimators.user.learner import UserLearner
 from streamdp.optim.domains import L2Ball
 from streamdp.optim.losses import Logistic
-from streamdp.optim.user_averages import average_gradients
+from streamdp.optim.user_averages import average_gradients, gradients
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 from streamdp.privacy.mechanisms import Gaussian
@@ -107,7 +106,7 @@ class Population:
         chances = np.concatenate([share * odds * 2 / rows for share in self.shares])
         found = []
         for theta in (np.zeros(D), self.truth):
-            G = gradients(self.setting.loss.spec(), self.setting.loss, theta, X, y)
+            G = gradients(self.setting.loss.spec(), theta, X, y)
             total = chances @ np.sum((G - chances @ G) ** 2, axis=1)
             kinds = [
                 (chances[k : k + rows] @ G[k : k + rows]) / chances[k : k + rows].sum() for k in range(0, len(X), rows)
@@ -246,7 +245,7 @@ def central_descent(
         mechanism = Gaussian(GaussianDP(mu / math.sqrt(T)), setting.loss.bound, S)
         theta, total = np.zeros(D), np.zeros(D)
         for _ in range(T):
-            rows = gradients(setting.loss.spec(), setting.loss, theta, X, y)
+            rows = gradients(setting.loss.spec(), theta, X, y)
             gradient = mechanism.randomize(counts @ rows / counts.sum(), noise)
             theta = L2Ball(setting.radius).project(theta - gradient / setting.loss.smoothness)
             total += theta

@@ -139,26 +139,14 @@ class CSVGrammar:
         return [quoted.replace('""', '"') or plain for quoted, plain in found]
 
     def may_be_plain(self, records: Records) -> bool:
-        """Check cheaply: ASCII without quotes, and as many delimiters as the records have together.
-
-        Parameters
-        ----------
-        records
-            Records of `split`.
-        """
+        """Check records of `split` cheaply: ASCII, no quotes, and as many delimiters as the records have together."""
         data = records.data
         if records.flaws or b'"' in data or not data.isascii():
             return False
         return count_byte(data, self.delimiter.encode()) == (self.width - 1) * len(records.ends)
 
     def plain(self, records: Records) -> np.ndarray:
-        """(n,) bool: records of `width` fields on one line that every CSV reader takes apart in the same way.
-
-        Parameters
-        ----------
-        records
-            n records of `split`.
-        """
+        """(n,) bool: records of `split` with `width` fields on one line that CSV readers take apart in one way."""
         quotes = find_byte(records.data, b'"')
         delimiters = find_byte(records.data, self.delimiter.encode())
         lines = find_byte(records.data, b"\n")

@@ -133,13 +133,7 @@ def _encode(
 
 
 def merge(a: Batch, b: Batch) -> Batch:
-    """Merge two batches of the same encoder, in the order of positions.
-
-    Parameters
-    ----------
-    a, b
-        The batches. The result has the source's position of `a`.
-    """
+    """Merge two batches of the same encoder, in the order of positions, with the source's position of `a`."""
     order = np.argsort(np.concatenate((a.positions, b.positions)), kind="stable")
     subjects, budgets, times = None, None, None
     if a.subjects is not None and b.subjects is not None:

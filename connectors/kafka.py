@@ -125,11 +125,6 @@ class KafkaSource:
     def subscribe(self, listener: RebalanceListener) -> None:
         """Join the group.
 
-        Parameters
-        ----------
-        listener
-            Is told which shards are revoked or lost.
-
         Raises `SourceError` if there is no such topic, and `SourceUnavailableError` if no broker answers; then it may
         be called again.
         """

@@ -124,8 +124,6 @@ def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:
 
     Parameters
     ----------
-    consumer
-        Any consumer of the cluster.
     topic
         The topic's name.
 
@@ -143,8 +141,6 @@ def topic_id(consumer: KafkaConsumer, topic: str) -> str | None:
 
     Parameters
     ----------
-    consumer
-        Any consumer of the cluster.
     topic
         The topic's name.
 

@@ -312,13 +312,7 @@ def least_epsilon(trials: int, shift: float, d: int, delta: float, rounds: int =
 
 
 def check_epsilon(budget: ApproxDP) -> None:
-    """Raise `BudgetError` if the tight calibration does not serve a budget.
-
-    Parameters
-    ----------
-    budget
-        Any (epsilon, delta) budget.
-    """
+    """Raise `BudgetError` if the tight calibration does not serve a budget."""
     if budget.epsilon > LARGEST_EPSILON:
         raise BudgetError(f"the tight calibration serves epsilon up to {LARGEST_EPSILON:g}, got {budget}")
 

@@ -100,14 +100,9 @@ def hopeless(inspection: Inspection) -> str | None:
 
 
 def first_block(job: JobConfig) -> list[str]:
-    """Check the first records of a job before it runs; return warnings, one sentence each.
+    """Check the first records of a job before it runs, unless its source cannot be read twice; return warnings.
 
     They tell only which records do not fit and why, which the guarantee calls public.
-
-    Parameters
-    ----------
-    job
-        The job. Sources that cannot be read twice are not checked.
 
     Raises `SourceError` if no record fits, and the errors of `inspect`.
     """

@@ -143,8 +143,6 @@ def numbers(column: pl.Series, faults: Faults) -> np.ndarray:
     ----------
     column
         A column of n texts or numbers.
-    faults
-        The faults of the n records. Changed in place.
     """
     values = column
     if column.dtype == pl.String:
@@ -169,8 +167,6 @@ def whole_numbers(column: pl.Series, faults: Faults) -> pl.Series:
     ----------
     column
         A column of n texts. Blanks around a number are ignored.
-    faults
-        The faults of the n records. Changed in place.
     """
     text = column.cast(pl.String).str.strip_chars()
     faults.add(blank(text), "missing", column.name)

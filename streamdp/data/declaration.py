@@ -148,8 +148,6 @@ class Declaration:
             The raw column.
         blanks
             Texts that mean a missing value.
-        faults
-            The faults of the n records. Changed in place.
         """
         column = without_blanks(column, blanks)
         if self.part is None:

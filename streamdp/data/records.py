@@ -6,7 +6,7 @@ Connectors depend on this module, and on nothing else of streamdp but its errors
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -34,22 +34,6 @@ class Shard(NamedTuple):
 
 WHOLE = Shard()
 """The one shard of a source that has no parts."""
-
-
-def shard_list(shards: Any) -> list[Shard]:
-    """Return shards in one order, so that two workers that lock them one by one cannot wait for each other.
-
-    Parameters
-    ----------
-    shards
-        Any number of `Shard`.
-
-    Raises `ConfigError` for anything else.
-    """
-    found = list(shards) if isinstance(shards, Iterable) else [shards]
-    if not all(isinstance(shard, Shard) for shard in found):
-        raise ConfigError("shards: expected a list of Shard(topic, partition)")
-    return sorted(found)
 
 
 MOST_RECORDS = 10**18

@@ -62,8 +62,6 @@ class TimeColumn:
         ----------
         frame
             n rows with the column, as text or numbers.
-        faults
-            The faults of the n records. Changed in place.
         """
         text = frame.get_column(self.column).cast(pl.String).str.strip_chars()
         times = _iso(text) if self.unit == "iso" else _numbers(text) / (1000.0 if self.unit == "milliseconds" else 1.0)

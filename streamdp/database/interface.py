@@ -70,13 +70,7 @@ class Format(Header):
     migrations: Mapping[int, Callable[[Connection], None]] = field(default_factory=dict)
 
     def create_tables(self, connection: Connection) -> None:
-        """Create the tables of the connection's dialect.
-
-        Parameters
-        ----------
-        connection
-            A connection to an empty database.
-        """
+        """Create the tables of the connection's dialect, in an empty database."""
         here = connection.dialect.name
         tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
         self.tables.create_all(connection, tables)
@@ -143,12 +137,7 @@ class Database(Protocol):
         """
 
     def reading(self, form: Format) -> AbstractContextManager[Connection]:
-        """Return a connection that cannot write and that sees the last commit. No lock is needed.
-
-        Parameters
-        ----------
-        form
-            The format that the database must have, in this version or an older one.
+        """Return a connection that cannot write and sees the last commit, of this or an older version, without a lock.
 
         Raises `StoreError` if there is no such database, `StoreDamagedError` if it has another format,
         `StoreVersionError` if it has a newer version, and `StoreLostError` if it has lost commits, unless `accept_loss`
@@ -156,12 +145,7 @@ class Database(Protocol):
         """
 
     def check(self, connection: Connection) -> None:
-        """Let the database look for damage in its files.
-
-        Parameters
-        ----------
-        connection
-            A connection from `reading`.
+        """Let the database look for damage in its files, by a connection from `reading`.
 
         Raises `StoreDamagedError` if it finds any.
         """
@@ -170,14 +154,9 @@ class Database(Protocol):
         """Migrate the tables to `form.version` and return a connection whose commits are on disk when they return."""
 
     def within(self, connection: Connection) -> AbstractContextManager[None] | None:
-        """Return a context in which statements on another connection use these tables, inside its transaction.
+        """Return a context in which statements on a connection for writing, of another database, use these tables.
 
         None if the connection is not to the same database, so that no transaction can write both.
-
-        Parameters
-        ----------
-        connection
-            A connection from `open_for_writing` of another database.
         """
 
     def hold(self, connection: Connection, number: int) -> bool:
@@ -206,10 +185,4 @@ class Database(Protocol):
         """Turn the driver's errors into `StoreError` and its kinds."""
 
     def close(self, connection: Connection) -> None:
-        """Close a connection.
-
-        Parameters
-        ----------
-        connection
-            A connection from `open_for_writing`.
-        """
+        """Close a connection from `open_for_writing`."""

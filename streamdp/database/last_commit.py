@@ -127,13 +127,7 @@ class CountingConnection(sqlite3.Connection):
     _moved_at = 0.0
 
     def count_commits(self, file: LastCommitFile, known: LastCommit) -> None:
-        """Count every commit from now on.
-
-        Parameters
-        ----------
-        known
-            The last commit by database and file; the count goes on from there.
-        """
+        """Count every commit from now on, after the last one that database and file know."""
         self._file, self._moved_at = file, time.monotonic()
         self.execute("BEGIN IMMEDIATE")
         self.execute("CREATE TABLE IF NOT EXISTS last_commit (number INTEGER NOT NULL, losses INTEGER NOT NULL)")

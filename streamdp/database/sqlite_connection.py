@@ -45,23 +45,11 @@ def _connected(creator: Callable[[], sqlite3.Connection], begin: str) -> Connect
 
 
 def driver_of(connection: Connection) -> Any:
-    """Return the driver's connection: most pragmas must run outside a transaction, and SQLAlchemy would begin one.
-
-    Parameters
-    ----------
-    connection
-        A connection from `connect` or `over`.
-    """
+    """Return the driver's connection: most pragmas must run outside a transaction, and SQLAlchemy would begin one."""
     return connection.connection.driver_connection
 
 
 def close(connection: Connection) -> None:
-    """Close a connection and its engine.
-
-    Parameters
-    ----------
-    connection
-        A connection from `connect` or `over`.
-    """
+    """Close a connection from `connect` or `over`, and its engine."""
     connection.close()
     connection.engine.dispose()

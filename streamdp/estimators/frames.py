@@ -52,8 +52,6 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
         A frame with the column, or an array (n, p).
     names
         The p names of the columns of an array.
-    name
-        The column.
 
     Raises `SchemaError` for an array of another shape.
     """

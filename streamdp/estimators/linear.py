@@ -23,25 +23,6 @@ from streamdp.privacy.guarantees import parse_budget
 from streamdp.validation.tasks import Task
 
 
-def gradients(spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the gradients (n, d) of n records at one point.
-
-    Parameters
-    ----------
-    spec
-        The loss and the model as numbers for the compiled loops.
-    point
-        (d,), where the gradients are taken.
-    X, y
-        (n, p) features and (n,) encoded targets.
-    """
-    from streamdp.optim import loops
-
-    out = np.empty((len(X), len(point)))
-    loops.gradients(spec, point, X, y, out)
-    return out
-
-
 class LinearModel(StreamEstimator):
     """Loss, domain, weights and state of a linear predictor."""
 

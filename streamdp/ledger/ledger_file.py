@@ -75,8 +75,6 @@ def create_or_check(database: Database, key: bytes | None) -> bytes:
 
     Parameters
     ----------
-    database
-        The database, whose lock the caller holds.
     key
         The subject key. If None, it is found or drawn as in `subject_key`.
 

@@ -52,13 +52,7 @@ _SHARING = (VERSION, CAPS, JOBS, SPANS)
 
 
 def first_version(connection: Connection) -> None:
-    """Write the row of the table `version`, in a new database.
-
-    Parameters
-    ----------
-    connection
-        The database, inside the transaction that creates it.
-    """
+    """Write the row of the table `version`, in the transaction that creates the database."""
     connection.execute(VERSION.insert().values(version=0))
 
 

@@ -226,13 +226,7 @@ def for_all_time(cap: Cap) -> Budget:
 
 
 def same_kind(one: Cap | None, other: Cap | None) -> bool:
-    """Return whether two caps differ in their amounts only, so that the same rows count for both.
-
-    Parameters
-    ----------
-    one, other
-        The caps. None is no cap.
-    """
+    """Return whether two caps, or none, differ in their amounts only, so that the same rows count for both."""
     return _kind(one) == _kind(other)
 
 

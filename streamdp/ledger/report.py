@@ -142,15 +142,7 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
 
 
 def people_by_share(connection: Connection, cap: Cap) -> tuple[int, ...]:
-    """Count people by the share of their cap that they have spent, as `LedgerStatus.spent`.
-
-    Parameters
-    ----------
-    connection
-        The database of the ledger, inside a transaction.
-    cap
-        The cap. If it renews, the people of the present period are counted.
-    """
+    """Count people by the share of their cap that they have spent, in the present period; as `LedgerStatus.spent`."""
     present = _present(cap, None)
     classes = np.zeros(len(SHARES), dtype=np.int64)
     for keys, rows in spends_in(connection).every(connection):

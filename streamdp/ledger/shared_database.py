@@ -145,25 +145,13 @@ class SharedDatabase:
 
 
 def lock(connection: Connection) -> int:
-    """Exclude other writers until the end of the transaction, and return the version of the ledger.
-
-    Parameters
-    ----------
-    connection
-        A connection, inside a transaction that has read nothing yet.
-    """
+    """Exclude other writers until the end of a transaction that has read nothing yet; return the ledger's version."""
     connection.execute(update(VERSION).values(version=VERSION.c.version))
     return read_version(connection)
 
 
 def next_version(connection: Connection) -> None:
-    """Increase the version, so that others read again what they have in memory.
-
-    Parameters
-    ----------
-    connection
-        A connection, inside a transaction after `lock`.
-    """
+    """Increase the version, after `lock`, so that others read again what they have in memory."""
     connection.execute(update(VERSION).values(version=VERSION.c.version + 1))
 
 
@@ -174,13 +162,7 @@ def read_version(connection: Connection) -> int:
 
 
 def read_caps(connection: Connection) -> list[tuple[str, float]]:
-    """Return all caps that the ledger has had, oldest first: the text, and since when in seconds since 1970 (UTC).
-
-    Parameters
-    ----------
-    connection
-        A connection, inside a transaction.
-    """
+    """Return all caps that the ledger has had, oldest first: the text, and since when in seconds since 1970 (UTC)."""
     rows = connection.execute(select(CAPS.c.cap, CAPS.c.since).order_by(CAPS.c.number)).all()
     return [(row.cap, row.since) for row in rows]
 
@@ -190,8 +172,6 @@ def check_cap(connection: Connection, cap: Cap, name: str) -> None:
 
     Parameters
     ----------
-    connection
-        A connection, inside a transaction.
     name
         The ledger, for messages.
 

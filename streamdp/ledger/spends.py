@@ -21,11 +21,6 @@ class Spends(Protocol):
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the keys and rows of all subjects in groups: (n, 2) uint64 and (n, ROW).
 
-        Parameters
-        ----------
-        connection
-            The database, inside a transaction.
-
         Raises `StoreDamagedError` if a row fails its check.
         """
 
@@ -62,8 +57,6 @@ class Spends(Protocol):
 
         Parameters
         ----------
-        connection
-            The database of a ledger whose cap renews.
         period
             The number of the oldest period that is kept (see `subject_key.period_of`).
         """
@@ -93,13 +86,7 @@ class Log(Protocol):
 
 
 def add_caps(connection: Connection) -> None:
-    """Migrate from spends without caps. An SQLite file gets pages; the rows of PostgreSQL stay valid.
-
-    Parameters
-    ----------
-    connection
-        The database, inside the transaction of the migration.
-    """
+    """Migrate from spends without caps, in a transaction. An SQLite file gets pages; rows of PostgreSQL stay valid."""
     if connection.dialect.name == "sqlite":
         from streamdp.ledger import sqlite_pages
 

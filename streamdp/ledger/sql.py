@@ -15,8 +15,6 @@ def fetch(connection: Connection, statement: str, parameters: tuple[Any, ...] = 
 
     Parameters
     ----------
-    connection
-        The database, inside a transaction.
     statement, parameters
         SQL with the placeholders of the driver, and their values.
     """

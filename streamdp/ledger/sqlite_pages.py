@@ -154,13 +154,7 @@ class SpendPages:
 
 
 def take_rows(connection: Connection) -> None:
-    """Move the spends of an older format, one row for each subject (see `postgres_rows`), to pages.
-
-    Parameters
-    ----------
-    connection
-        The database, inside the transaction of the migration.
-    """
+    """Move the spends of an older format, one row for each subject (see `postgres_rows`), to pages."""
     from streamdp.ledger.postgres_rows import unpack
 
     pages, last = SpendPages(), b""

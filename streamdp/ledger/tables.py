@@ -10,13 +10,7 @@ from sqlalchemy import Column, Integer, LargeBinary, MetaData, Table
 
 
 def add_tables(metadata: MetaData) -> None:
-    """Declare the tables of both kinds of database.
-
-    Parameters
-    ----------
-    metadata
-        The tables of a format. Changed in place.
-    """
+    """Declare the tables of both kinds of database, in place."""
     Table(
         "spends",
         metadata,

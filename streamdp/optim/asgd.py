@@ -88,13 +88,7 @@ class Asgd(Growing):
         self.expect(reports)
 
     def expect(self, reports: Reports) -> None:
-        """Make the next steps for such reports.
-
-        Parameters
-        ----------
-        reports
-            What is known of the reports.
-        """
+        """Make the next steps for such reports."""
         self._reports = reports
         short = reports.bound / reports.largest
         self._factor, self._decay, self._offset = Steps().numbers(reports.distance, reports.bound, self._d * short)

@@ -84,8 +84,6 @@ class TargetSearch:
 
         Parameters
         ----------
-        question
-            What was asked, now or before.
         yes
             The noisy answer.
         keep

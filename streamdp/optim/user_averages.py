@@ -1,10 +1,29 @@
-"""Average gradients per user: the only view of a user's records that user-level methods have."""
+"""Gradients at one point, and their averages per user: the only view of its records that user-level methods have."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from streamdp.optim.losses import Loss
+
+
+def gradients(spec: np.ndarray, point: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the gradients (n, d) of n records at one point.
+
+    Parameters
+    ----------
+    spec
+        The loss and the model as numbers for the compiled loops.
+    point
+        (d,), where the gradients are taken.
+    X, y
+        (n, p) features and (n,) encoded targets.
+    """
+    from streamdp.optim import loops
+
+    out = np.empty((len(X), len(point)))
+    loops.gradients(spec, point, X, y, out)
+    return out
 
 
 def average_gradients(

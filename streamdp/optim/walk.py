@@ -50,12 +50,7 @@ class Walk(ABC):
 
     @abstractmethod
     def go(self, place: Place) -> None:
-        """Go to a batch; what was learned stays.
-
-        Parameters
-        ----------
-        place
-            As `place` returns it.
+        """Go to a batch, as `place` returns it; what was learned stays.
 
         Raises `ConfigError` for a place out of range.
         """

@@ -292,8 +292,6 @@ def with_amount(budget: Budget, value: float) -> Budget:
 
     Parameters
     ----------
-    budget
-        The budget whose kind and delta are kept.
     value
         The new epsilon or mu; positive and finite.
 

@@ -20,12 +20,7 @@ from streamdp.protocol.reports import Document, interval, read_document
 
 
 def check_spend(spend: Budget, agreed: Budget) -> Budget:
-    """Return what a report spends, if the agreement allows it.
-
-    Parameters
-    ----------
-    agreed
-        The budget of the agreement.
+    """Return what a report spends, if the agreed budget allows it.
 
     Raises `ConfigError` if it is of another kind, has another delta, or is larger than agreed.
     """

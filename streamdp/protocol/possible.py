@@ -51,8 +51,6 @@ def possible(mechanism: Mechanism, agreed: bool, g: np.ndarray) -> np.ndarray | 
 
     Parameters
     ----------
-    mechanism
-        The mechanism, calibrated for the budget of the report.
     agreed
         Whether the budget is that of the agreement. Other budgets are rounded down (see `Mechanism.rows`).
     g

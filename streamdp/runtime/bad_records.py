@@ -16,13 +16,7 @@ _DROPPED = 0.05
 
 
 def dropped(counts: Counts) -> str | None:
-    """Return a sentence about the records that do not fit the schema, if these are many.
-
-    Parameters
-    ----------
-    counts
-        Of the job, or of the shards of a worker.
-    """
+    """Return a sentence about the records of a job or of shards that do not fit the schema, if these are many."""
     met = counts.learned + counts.dead
     if counts.dead <= _DROPPED * met:
         return None

@@ -166,8 +166,6 @@ class RunnerDisplay(_Display):
 
         Parameters
         ----------
-        counts
-            All committed records of the job.
         reason
             Why it ended.
         doubts
@@ -277,8 +275,6 @@ class WorkerDisplay(_Display, Observer):
 
         Parameters
         ----------
-        snapshot
-            The model of the whole job, with the shards of other workers.
         holdout
             Its measures; None without a holdout.
         """
@@ -288,13 +284,7 @@ class WorkerDisplay(_Display, Observer):
             self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})
 
     def judged(self, quality: Quality | None) -> None:
-        """See `_Display.judged`; here of the model of all shards.
-
-        Parameters
-        ----------
-        quality
-            Of the committed model. None: it has no validation.
-        """
+        """See `_Display.judged`; here of the model of all shards."""
         super().judged(quality)
         if quality is not None:
             self._notes["validation, all shards"] = quality.sentence()

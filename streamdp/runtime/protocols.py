@@ -128,8 +128,6 @@ class DeadLetters(Protocol):
         ----------
         letters
             In the order of their positions.
-        shard
-            The shard that they came from; by default that of a stream without shards.
         """
 
     def commit(self) -> Any:
@@ -149,13 +147,7 @@ class Observer:
     """Watches a worker, for progress and metrics. The worker's threads call it, so it must be quick."""
 
     def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
-        """A batch was learned. It is not committed yet, and may still be `rolled_back`.
-
-        Parameters
-        ----------
-        counts
-            All records of the shard so far, with this batch.
-        """
+        """A batch was learned; these are all records of the shard. It is not committed, and may be `rolled_back`."""
 
     def rolled_back(self) -> None:
         """All shards went back to their last commit; what came after it will be learned again."""

@@ -51,15 +51,7 @@ class Progress:
 
 
 def seek(source: Source, position: Position) -> None:
-    """Resume by seeking; the default of `Runner`.
-
-    Parameters
-    ----------
-    source
-        It continues at `position`.
-    position
-        Of the last snapshot.
-    """
+    """Resume by seeking the position of the last snapshot; the default of `Runner`."""
     source.seek(position)
 
 

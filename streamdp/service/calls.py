@@ -17,8 +17,6 @@ def of_records(
 
     Parameters
     ----------
-    answers
-        They make the digests.
     content
         The records as they were sent, at least one.
     joined

@@ -78,13 +78,7 @@ class Follower:
             return combined(self._known())
 
     def look(self, known: Snapshot) -> Found:
-        """Read the store, if it has another commit, or another number of records that wait. Any thread may call it.
-
-        Parameters
-        ----------
-        known
-            What is shown now.
-        """
+        """Read the store, if it has another commit, or another number of records that wait. Any thread may call it."""
         try:
             return self._look(known)
         except StoreError as error:

@@ -176,12 +176,7 @@ class LearningJob(Job):
         return self._answers
 
     async def submit(self, call: Call) -> dict[str, Any]:
-        """Learn a call, and return its outcome after the commit.
-
-        Parameters
-        ----------
-        call
-            Records or reports, at least one.
+        """Learn a call of at least one record or report, and return its outcome after the commit.
 
         Raises `ProblemError`: 422 for a key that was used with another body, 429 for a full queue, and 503 if the
         commit failed.
@@ -212,12 +207,10 @@ class LearningJob(Job):
         return outcome
 
     async def learn(self, content: Cut, body: bytes, key: str | None) -> dict[str, Any]:
-        """Learn the records of a call, and return their outcome after the commit.
+        """Learn the records of a call, at least one, and return their outcome after the commit.
 
         Parameters
         ----------
-        content
-            At least one record.
         body
             The call.
         key

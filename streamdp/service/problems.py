@@ -72,13 +72,7 @@ def unexpected() -> ProblemError:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Answer errors of the application and of its routes with problem documents.
-
-    Parameters
-    ----------
-    app
-        The application. Changed in place.
-    """
+    """Answer errors of the application and of its routes with problem documents."""
 
     def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, ProblemError)

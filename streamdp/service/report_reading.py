@@ -38,14 +38,12 @@ async def read_reports(
     submit: Callable[[Call], Any],
     tell: Callable[[str | None], None],
 ) -> None:
-    """Read a topic until `submit` refuses for good.
+    """Read a topic from a position until `submit` refuses for good.
 
     Parameters
     ----------
     build
         Opens the topic at a position.
-    position
-        Where it begins.
     call_of
         Makes a call of reports, as JSON values, and of the position after them. Called in the thread of the event loop.
     submit

@@ -272,12 +272,7 @@ class BatchSum:
 
 
 def learn_batches(records: GatheredRecords, learner: DividedModel) -> None:
-    """Learn the batches of an estimator whose records are on executors.
-
-    Parameters
-    ----------
-    learner
-        The estimator, at the boundary from which the records were gathered.
+    """Learn the batches of an estimator, at the boundary from which the records were gathered.
 
     Raises `SourceError` as `GatheredRecords.ask` does; then load a state.
     """

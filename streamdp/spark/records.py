@@ -76,8 +76,6 @@ def texts_and_numbers(frame: DataFrame, names: Sequence[str], numeric: Collectio
 
     Parameters
     ----------
-    frame
-        A DataFrame, also a stream.
     names
         Names of columns, or paths with dots.
     numeric

@@ -66,8 +66,6 @@ def create_or_check(
 
     Parameters
     ----------
-    database
-        The database, whose lock the caller holds.
     job, terms
         The identity of the store and the job's text, for a new store.
     capped

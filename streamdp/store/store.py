@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from streamdp.data.records import WHOLE, Position, Shard, Subject, shard_list
+from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, FencedError, StoreError, check_texts
 from streamdp.ledger.periods import Cap, parse_cap
@@ -244,11 +244,13 @@ class Store:
 
         Raises `ConfigError` for anything else, and the errors of `commit_parts`.
         """
-        shards = shard_list(shards)
+        shards = list(shards) if isinstance(shards, Iterable) else [shards]
+        if not all(isinstance(shard, Shard) for shard in shards):
+            raise ConfigError("claim: expected a list of Shard(topic, partition)")
         out: dict[Shard, Snapshot | None] = {}
         with self._transaction() as connection:
             job = read_job(connection, self._database.name)
-            for shard in shards:
+            for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
                 self._connection.execute(ADD_SHARD, {"topic": shard.topic, "partition": shard.partition})
                 self._connection.execute(_CLAIM, named(shard))
                 row = self._connection.execute(_READ, named(shard)).one()

@@ -123,13 +123,7 @@ STORE_FORMAT = Format(STORE_HEADER.name, STORE_HEADER.application_id, STORE_HEAD
 
 
 def has_checksums(connection: Connection) -> bool:
-    """Whether the rows of the history have checksums, as they do since format 5.
-
-    Parameters
-    ----------
-    connection
-        A database with a table `commits`.
-    """
+    """Whether the rows of the history have checksums, as they do since format 5."""
     return _has_column(connection, "commits", "checksum")
 
 
@@ -138,13 +132,7 @@ def _has_column(connection: Connection, table: str, name: str) -> bool:
 
 
 def of_shard(table: Table) -> ColumnElement[bool]:
-    """Return the condition that a row belongs to the shard that `named` gives to a statement.
-
-    Parameters
-    ----------
-    table
-        `SHARDS` or `COMMITS`.
-    """
+    """Return the condition that a row belongs to the shard that `named` gives to a statement."""
     return and_(table.c.topic == bindparam("of_topic"), table.c.partition == bindparam("of_partition"))
 
 

@@ -97,12 +97,10 @@ def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarra
 
 
 def draw(rng: Entropy | SeededEntropy | FreshWords, count: int) -> np.ndarray:
-    """Return unused random words (count,) of a generator. The caller overwrites them after use.
+    """Return unused random words (count,) of a generator, whose lock is held. The caller overwrites them after use.
 
     Parameters
     ----------
-    rng
-        The generator. Hold its lock.
     count
         How many.
     """

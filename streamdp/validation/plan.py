@@ -36,12 +36,7 @@ class Plan:
     bound: float | None
 
     def total(self, budget: Budget) -> Budget:
-        """What a record spends in all.
-
-        Parameters
-        ----------
-        budget
-            What it spends on its gradient, or in place of it.
+        """What a record spends in all, if it spends a budget on its gradient, or in place of it.
 
         Raises `BudgetError` if budgets of these kinds have no exact sum.
         """

@@ -119,13 +119,7 @@ def stretch(sums: np.ndarray, largest: float) -> Stretch:
 
 
 def verdict(recent: Stretch) -> str:
-    """Return the verdict on a model.
-
-    Parameters
-    ----------
-    recent
-        The errors in the newest part of the stream.
-    """
+    """Return the verdict on a model, from the errors in the newest part of the stream."""
     difference, constant = recent.difference, recent.constant.value
     if difference.low is None or difference.high is None or constant is None:
         return UNKNOWN

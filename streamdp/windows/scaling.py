@@ -88,12 +88,10 @@ def noise_of(columns: int, users: int, items: int, mu: float) -> Gaussian:
 
 
 def useful(noise: Gaussian, columns: int, users: int) -> bool:
-    """Return whether a round can find a scale at all: whether f < 1/2 is possible.
+    """Return whether a round with this noise can find a scale at all: whether f < 1/2 is possible.
 
     Parameters
     ----------
-    noise
-        That of a round.
     columns, users
         k and n.
     """
@@ -113,8 +111,6 @@ def zoom(
         (2, k) their centres and scales; unchanged.
     n
         The number of users.
-    noise
-        That of a round.
     """
     frame, k = frame.copy(), len(columns)
     grid, deviation = float(noise.rows(2 * k)[0, 1]), _deviation(noise, k, n)

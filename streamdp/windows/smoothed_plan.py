@@ -275,8 +275,6 @@ def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: floa
 
     Parameters
     ----------
-    task, h
-        The public numbers of the window, and what is added to the loss.
     repeats
         The number of runs.
     most_queries
@@ -297,8 +295,6 @@ def localised(
 
     Parameters
     ----------
-    task, h
-        The public numbers of the window, and what is added to the loss.
     blocks, count
         The number of blocks, and of runs in a block.
     multiple
@@ -359,8 +355,6 @@ def builders(task: Task, h: Regulariser | None, expected: bool, most_queries: in
 
     Parameters
     ----------
-    task, h
-        The public numbers of the window, and what is added to the loss.
     expected
         Whether the expected loss is minimised. If not, the average loss of the window's users is.
     most_queries

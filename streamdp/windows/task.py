@@ -84,8 +84,6 @@ class Users(Protocol):
 
         Parameters
         ----------
-        curvature
-            The vectors; `Task.curvature`.
         theta
             (d,), the query point.
         grid
@@ -142,22 +140,14 @@ class Method(Protocol):
         """
 
     def memory(self, task: Task) -> int:
-        """k, how many private numbers the method keeps from window to window; 0 unless a method says otherwise.
-
-        Parameters
-        ----------
-        task
-            The public numbers of the window; its number of users is ignored.
-        """
+        """k, how many private numbers the method keeps from window to window, whatever its users; 0 by default."""
         return 0
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        """Check a state that was stored.
+        """Check a state that was stored; the number of users is ignored.
 
         Parameters
         ----------
-        task
-            The public numbers of a window; its number of users is ignored.
         state
             (d + k,), finite: what a run released.
         check
@@ -178,8 +168,6 @@ class Method(Protocol):
 
         Parameters
         ----------
-        task
-            The public numbers of a window; its number of users is ignored.
         states
             (d + k,) each: what the last runs released, or zeros after theta.
         average
@@ -190,13 +178,7 @@ class Method(Protocol):
         return average
 
     def least_users(self, task: Task) -> int:
-        """The least number of users that `plan` accepts.
-
-        Parameters
-        ----------
-        task
-            The public numbers of the window; its number of users is ignored.
-        """
+        """The least number of users that `plan` accepts; the task's own number is ignored."""
 
     def run(self, plan: Any, users: Users, start: np.ndarray, rng: Rng) -> Release:
         """Learn from the users. What was computed from their records and is not released is wiped or dropped.

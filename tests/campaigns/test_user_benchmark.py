@@ -31,7 +31,7 @@ from benchmarks.user_baselines import (
 from benchmarks.user_level import BUDGETS, CUTS, FOLDER, ITEMS, MANY, SIZES
 from benchmarks.user_runs import PUBLIC, RIVALS, USERS, Runs, beats, cells_of, fits, gain, learned, measure, slopes
 from streamdp import ApproxDP, GaussianDP, PureDP, UserLevelLDPClassifier
-from streamdp.estimators.linear import gradients
+from streamdp.optim.user_averages import gradients
 from streamdp.privacy.guarantees import Budget
 
 POPULATIONS = (LOGISTIC, LINEAR, DIFFERENT)
@@ -72,7 +72,7 @@ def test_excess_and_spread_are_those_of_drawn_users(population: Population) -> N
     assert abs(lost.mean() - population.excess(theta)) < 4 * lost.std() / math.sqrt(len(lost))
     found = []
     for point in (np.zeros(6), population.truth):
-        averages = gradients(setting.loss.spec(), setting.loss, point, X, y)[cells].mean(axis=1)
+        averages = gradients(setting.loss.spec(), point, X, y)[cells].mean(axis=1)
         found.append(math.sqrt(np.mean(np.sum((averages - averages.mean(axis=0)) ** 2, axis=1))))
         assert np.linalg.norm(averages, axis=1).max() <= setting.loss.bound
     assert population.spread(4) == pytest.approx(max(found), rel=0.02)

@@ -20,7 +20,7 @@ from streamdp import (
     ShuffleRegressor,
 )
 from streamdp.aggregation.kernels import noisy_counts
-from streamdp.estimators.linear import gradients
+from streamdp.optim.user_averages import gradients
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount
@@ -73,7 +73,7 @@ def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
 def vectors(model: Any, *records: Record) -> np.ndarray:
     X, y = (np.array(column) for column in zip(*records, strict=True))
     if model._curvature is None:
-        return gradients(model._spec, model._loss, model._middle, X, y)
+        return gradients(model._spec, model._middle, X, y)
     found: np.ndarray = model._curvature.vectors(model._spec, model._middle, X, y)
     return found
 

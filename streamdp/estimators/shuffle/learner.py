@@ -16,10 +16,10 @@ from streamdp.aggregation.vector_sum import CALIBRATIONS, Calibration, VectorSum
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, NotAtBoundaryError, check_choice
 from streamdp.estimators.divided import DividedModel
-from streamdp.estimators.linear import gradients
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.optim.ac_sa import Averaged
 from streamdp.optim.planned import Planned
+from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.privacy.mechanisms import Gaussian
@@ -222,7 +222,7 @@ class ShuffleLearner(DividedModel):
             ones = np.zeros(params.d, dtype=np.int64)
             for begin in range(0, len(X), _ROWS):
                 part = slice(begin, begin + _ROWS)
-                ones += local.counts(gradients(spec, self._loss, walk.middle, X[part], y[part])).sum(axis=0)
+                ones += local.counts(gradients(spec, walk.middle, X[part], y[part])).sum(axis=0)
             walk.move(analyzer.sum_of_counts(ones, len(X)) / len(X), size * math.sqrt(rounds) / distance)
         self._planned_walk().sequence.points[:] = walk.points[1]
         self._middle = self._walk.middle

@@ -12,9 +12,9 @@ from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.estimators.linear import gradients
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
+from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 
 
@@ -134,7 +134,7 @@ class ShuffleRandomizer:
         """
         self._check_targets(y)
         if self.curvature is None:
-            vectors = gradients(self.spec, self.loss, self.point, X, y)
+            vectors = gradients(self.spec, self.point, X, y)
         else:
             vectors = self.curvature.vectors(self.spec, self.point, X, y)
         return LocalRandomizer(self.params, self.rng).messages(vectors)

@@ -150,13 +150,7 @@ class OpenUsers:
         return users
 
     def close_user(self, subject: Subject | None) -> Users:
-        """Complete a user, if it is open; return it.
-
-        Parameters
-        ----------
-        subject
-            The user.
-        """
+        """Complete a user, if it is open; return it."""
         places = None if subject is None else self._open.pop(subject, None)
         users = [places] if places else []
         self.held -= sum(map(len, users))
@@ -169,13 +163,7 @@ class OpenUsers:
             self._filled = self.held = 0
 
     def records(self, users: Users) -> tuple[np.ndarray, np.ndarray, list[int]]:
-        """Return X, y of complete users, one user after another, and their numbers of records; overwrite them here.
-
-        Parameters
-        ----------
-        users
-            Users that the last call of `take`, `close` or `close_user` returned.
-        """
+        """Return X, y of the last complete users, in order, and their numbers of records; overwrite them here."""
         places = [place for user in users for place in user]
         rows = self._rows[places]
         self._rows[places] = 0.0

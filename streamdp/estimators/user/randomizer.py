@@ -37,8 +37,6 @@ def sensitivity_of_average(loss: Loss, items: int) -> float:
 
     Parameters
     ----------
-    loss
-        The loss.
     items
         The most gradients of an average.
     """
@@ -54,8 +52,6 @@ def averages(
     ----------
     spec
         The loss and the model as numbers for the compiled loops.
-    loss
-        The loss.
     point
         (d,), where the gradients are taken.
     X, y
@@ -86,13 +82,7 @@ def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds |
 
 
 def chance_of_truth(budget: Budget) -> float:
-    """Return with which probability a user with a budget tells a bit as it is.
-
-    Parameters
-    ----------
-    budget
-        What the bit spends.
-    """
+    """Return with which probability a user with a budget tells a bit as it is."""
     return float(truth(budget, np.array([amount(budget)]))[0])
 
 

@@ -49,13 +49,7 @@ class Units(NamedTuple):
 
 
 def units_of(bounds: Bounds) -> Units:
-    """Return the units of half the width of the bounds, around their middle.
-
-    Parameters
-    ----------
-    bounds
-        (low, high).
-    """
+    """Return the units of half the width of the bounds, around their middle."""
     low, high = bounds
     return Units(low, high, low / 2 + high / 2, high / 2 - low / 2)
 

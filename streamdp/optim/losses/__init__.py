@@ -70,8 +70,6 @@ def first_theta(loss: Loss, d: int, scaled: bool) -> np.ndarray:
 
     Parameters
     ----------
-    loss
-        Any loss.
     d
         The number of parameters.
     scaled

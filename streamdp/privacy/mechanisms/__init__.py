@@ -80,8 +80,6 @@ def record_rows(mechanism: Mechanism, d: int) -> np.ndarray:
 
     Parameters
     ----------
-    mechanism
-        Calibrated for the budget of the record.
     d
         The number of coordinates.
     """

@@ -208,8 +208,6 @@ def solved(mechanism: Mechanism, d: int, amounts: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    mechanism
-        Its budget says the kind of the amounts.
     d
         The number of coordinates.
     amounts

@@ -8,8 +8,8 @@ import pytest
 from streamdp.aggregation import kernels as k
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
-from streamdp.estimators.linear import gradients
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
+from streamdp.optim.user_averages import gradients
 from streamdp.privacy import entropy
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP
@@ -27,7 +27,7 @@ def test_counts_are_those_of_the_randomizer(loss: Loss, classes: int, users: int
     d = loss.size(3, classes if classes > 2 else 1)
     theta = np.full(d, 0.3)
     params = VectorSum.calibrated(ApproxDP(1.0, 1e-6), loss.bound, users, d, "tight", loss.sensitivity)
-    G = gradients(loss.spec(), loss, theta, X, y)
+    G = gradients(loss.spec(), theta, X, y)
     expected = np.append(LocalRandomizer(params, SeededEntropy(3)).counts(G).sum(axis=0), len(X))
     ones, rng, done, calls = np.zeros(d + 1, dtype=np.int64), SeededEntropy(3), 0, 0
     rng.words = rng.words[: d * (2 + params.b // 64) + 3].copy()  # room for a record, hardly for two

@@ -111,7 +111,7 @@ def test_a_poll_takes_a_number_of_records_and_of_seconds(most: Any, timeout: Any
 @pytest.mark.parametrize("shards", [None, 5, "t/0", [None], [("t", 0)], {"t": 0}], ids=str)
 def test_a_store_claims_shards(shards: Any, tmp_path: Path) -> None:
     with Store(tmp_path / "job.db", "job", "1", shared=True) as store:
-        with pytest.raises(ConfigError, match=r"shards: expected a list of Shard\(topic, partition\)"):
+        with pytest.raises(ConfigError, match=r"claim: expected a list of Shard\(topic, partition\)"):
             store.claim(shards)
         assert store.claim([Shard("t", 0)]) == {Shard("t", 0): None}
 

@@ -173,9 +173,9 @@ def test_devices_take_the_envelopes_gradient_where_the_learner_does(loss: Any) -
     randomizer = learner.randomizer
     x, y = np.array([0.5, -0.5, 1.0]), 1.0
     beta = learner.phase.beta
-    from streamdp.estimators.linear import gradients
+    from streamdp.optim.user_averages import gradients
 
-    got = gradients(randomizer.spec, learner._loss, randomizer.point, x[None, :2], np.array([y]))[0]
+    got = gradients(randomizer.spec, randomizer.point, x[None, :2], np.array([y]))[0]
     if isinstance(loss, Hinge):
         expected = beta * (randomizer.point - prox(loss, randomizer.point, x, y, 1 / beta))
     else:

@@ -25,9 +25,9 @@ from streamdp import (
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import SchemaWarning
-from streamdp.estimators.linear import gradients
 from streamdp.estimators.user.randomizer import averages
 from streamdp.optim.losses import Huber, Loss
+from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import SeededEntropy
 from tests.support.audit import epsilon_lower_bound
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
@@ -138,7 +138,7 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
 
     def drawn(spec: Any, loss: Loss, point: Any, _X: Any, _y: Any, sizes: Any) -> np.ndarray:
         noise = rng.standard_normal((len(sizes), 3)) * (spread / math.sqrt(3))
-        vectors = gradients(spec, loss, point, X, y).mean(axis=0) + noise
+        vectors = gradients(spec, point, X, y).mean(axis=0) + noise
         return vectors * np.minimum(1.0, loss.bound / np.linalg.norm(vectors, axis=1, keepdims=True))
 
     monkeypatch.setattr("streamdp.estimators.user.learner.averages", drawn)
