@@ -157,13 +157,7 @@ def merge(a: Batch, b: Batch) -> Batch:
 
 
 def by_position(dead: list[DeadLetter]) -> list[DeadLetter]:
-    """Sort dead letters by position.
-
-    Parameters
-    ----------
-    dead
-        Dead letters in any order.
-    """
+    """Sort dead letters by position."""
     return sorted(dead, key=lambda letter: letter.position)
 
 

@@ -61,13 +61,7 @@ class DeadLetterFile:
         self._closed = False
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard = WHOLE) -> None:
-        """Append letters, unless `resume` has found them; they are on the disk after the next `commit()`, or before.
-
-        Parameters
-        ----------
-        letters
-            What to append.
-        """
+        """Append letters, unless `resume` has found them; they are on the disk after the next `commit()`, or before."""
         found = self._found.get(shard, Counter())
         for letter in letters:
             item = {"reason": letter.reason, "column": letter.column}

@@ -48,13 +48,7 @@ class DeadLetterTopic:
         self._unsure = False
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
-        """Keep letters until `commit`, unless `resume` has found them.
-
-        Parameters
-        ----------
-        letters
-            Their positions are offsets.
-        """
+        """Keep letters, whose positions are offsets, until `commit`, unless `resume` has found them."""
         self._waiting += self._new([(shard, _message(letter, shard)) for letter in letters])
 
     def commit(self) -> dict[str, int]:

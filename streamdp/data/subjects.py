@@ -58,11 +58,6 @@ def subject_bytes(subject: Subject | None) -> bytes | None:
     Bytes that are UTF-8 are that text; other bytes stay as they are. A whole number is its decimal text. ASCII text
     stays as it is, and so does a `Dated` subject.
 
-    Parameters
-    ----------
-    subject
-        The subject; None for a record without one.
-
     Raises `SchemaError` for a subject that is not text, bytes, a whole number or None, such as a float or a truth
     value, whose texts differ between programs.
     """
@@ -106,11 +101,6 @@ def subject_list(subjects: Iterable[Subject | None], records: int) -> list[Subje
 
 def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
     """Return what `subject_bytes` returns for each subject; plain ASCII text takes no call for each.
-
-    Parameters
-    ----------
-    subjects
-        Those of n records.
 
     Raises the errors of `subject_bytes`.
     """

@@ -16,13 +16,7 @@ Hashes = tuple[np.ndarray, np.ndarray]
 
 
 def undated(subjects: Sequence[Subject | None]) -> np.ndarray:
-    """Return which records have no time of their own, (n,) bool.
-
-    Parameters
-    ----------
-    subjects
-        The subjects of n records.
-    """
+    """Return which records have no time of their own, (n,) bool."""
     return np.array([not isinstance(subject, Dated) for subject in subjects], dtype=np.bool_)
 
 
@@ -35,8 +29,6 @@ def timely(cap: Cap, subjects: Sequence[Subject | None], moment: float) -> np.nd
 
     Parameters
     ----------
-    subjects
-        The subjects of n records.
     moment
         The time of a record without one, and the present, in seconds since 1970 (UTC).
     """
@@ -72,8 +64,6 @@ def of_people(cap: Cap, subjects: Sequence[Subject], key: bytes, time: float | N
 
     Parameters
     ----------
-    subjects
-        The subjects.
     key
         The subject key.
     time

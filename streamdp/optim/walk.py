@@ -87,12 +87,10 @@ class Walk(ABC):
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """Start from what several walks of disjoint records know.
+        """Start from what walks of disjoint records, at least one, made with the same parameters, know.
 
         Parameters
         ----------
-        parts
-            At least one, made with the same parameters.
         average
             (d,) the average of their answers, weighted by records.
         """

@@ -39,13 +39,7 @@ class Spend:
 
     @staticmethod
     def of(budgets: Iterable[Budget]) -> Spend:
-        """The total spend of a sequence of budgets.
-
-        Parameters
-        ----------
-        budgets
-            One for each record.
-        """
+        """The total spend of budgets, one for each record."""
         total = Spend()
         for budget in budgets:
             total = total + budget
@@ -126,11 +120,6 @@ def _mixed_epsilon(spend: Spend, delta: float) -> float:
 
 def widest(budgets: Iterable[Budget]) -> tuple[Budget, ...]:
     """Parallel composition over disjoint records: the largest budget of each kind (Shi et al. 2025, Proposition 1).
-
-    Parameters
-    ----------
-    budgets
-        One for each record.
 
     >>> widest([PureDP(1), PureDP(2), ApproxDP(1, 1e-6), ApproxDP(0.5, 1e-5)])
     (PureDP(epsilon=2.0), ApproxDP(epsilon=1.0, delta=1e-05))

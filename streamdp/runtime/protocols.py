@@ -122,13 +122,7 @@ class DeadLetters(Protocol):
     """
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard = ...) -> None:
-        """Write letters, unless `resume` has found them; they need not be durable yet.
-
-        Parameters
-        ----------
-        letters
-            In the order of their positions.
-        """
+        """Write letters in the order of positions, unless `resume` has found them; they need not be durable yet."""
 
     def commit(self) -> Any:
         """Make the written letters durable. Returns the place after them, in plain JSON values, which is committed."""
@@ -153,24 +147,16 @@ class Observer:
         """All shards went back to their last commit; what came after it will be learned again."""
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-        """Shards were committed.
+        """Parts of shards were committed.
 
         Parameters
         ----------
-        parts
-            What was committed of each shard.
         seconds
             The duration of the commit.
         """
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
-        """The set of this worker's shards has changed.
-
-        Parameters
-        ----------
-        shards
-            All shards that the worker has now, with their committed counts.
-        """
+        """The worker's shards have changed; all that it has now come with their committed counts."""
 
     def on_retry(self, kind: str, message: str) -> None:
         """A transient fault occurred, and the worker tries again.

@@ -147,13 +147,7 @@ class ShardTable:
         return any(lane.committed_position is None and lane.position is not None for lane in self._lanes.values())
 
     def claim(self, claimed: Mapping[Shard, Snapshot | None]) -> None:
-        """Take claimed shards in, except those that were lost during the claim.
-
-        Parameters
-        ----------
-        claimed
-            The last commit of each; None if there is none.
-        """
+        """Take claimed shards in, with their last commits, except those that were lost during the claim."""
         for shard, snapshot in claimed.items():
             if shard not in self.lost:
                 self._put(shard, snapshot, None)
@@ -172,13 +166,7 @@ class ShardTable:
         self.to_start[shard] = position or origin
 
     def drop(self, shards: Iterable[Shard]) -> None:
-        """Remove shards, with what was learned of them.
-
-        Parameters
-        ----------
-        shards
-            Any shards.
-        """
+        """Remove shards, with what was learned of them."""
         for shard in shards:
             self._lanes.pop(shard, None)
             self._fenced.pop(shard, None)
@@ -210,13 +198,7 @@ class ShardTable:
         return due
 
     def close_batches(self, shards: Iterable[Shard] | None = None) -> None:
-        """Bring estimators to a boundary, unless the lanes are stale.
-
-        Parameters
-        ----------
-        shards
-            Those of this worker among these; None for all.
-        """
+        """Bring the estimators of these shards, or of all, to a boundary, unless the lanes are stale."""
         if not self.stale:
             for shard in self if shards is None else shards:
                 if (lane := self._lanes.get(shard)) is not None:
@@ -232,24 +214,12 @@ class ShardTable:
         return parts
 
     def letters(self, parts: Iterable[Shard]) -> dict[Shard, list[DeadLetter]]:
-        """The dead letters of parts, by shard; only those shards that have some.
-
-        Parameters
-        ----------
-        parts
-            The shards that are to be committed.
-        """
+        """The dead letters of parts, by shard; only those shards that have some."""
         lanes = ((shard, lane) for shard in parts if (lane := self._lanes.get(shard)) is not None)
         return {shard: lane.letters[: lane.boundary_letters] for shard, lane in lanes if lane.boundary_letters}
 
     def mark_committed(self, parts: Mapping[Shard, Part]) -> int:
-        """Note a commit, and return the number of records that it added.
-
-        Parameters
-        ----------
-        parts
-            What was committed; shards that were dropped in the meantime are left out.
-        """
+        """Note a commit, and return how many records it added. Shards that were dropped since are left out."""
         added = 0
         for shard, part in parts.items():
             if (lane := self._lanes.get(shard)) is not None:

@@ -51,13 +51,6 @@ def create_app(
     Its `state` has `jobs` (`Job` by name), `access`, `metrics`, `stopping` (an event, set when the service stops),
     `stop` (sets it, from any thread) and `failure` (the error that kept it from starting).
 
-    Parameters
-    ----------
-    configs
-        The jobs.
-    tokens
-        Tokens for all jobs.
-
     Raises `ConfigError` for two jobs of one name or a name with /, and the errors of a public holdout file.
     """
     jobs: dict[str, Job] = {}

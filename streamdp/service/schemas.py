@@ -125,13 +125,7 @@ class Health(BaseModel):
 
 
 def body(kind: type[BaseModel]) -> dict[str, Any]:
-    """The description of a body that the route parses by itself.
-
-    Parameters
-    ----------
-    kind
-        The document.
-    """
+    """The description of a body that the route parses by itself."""
     schema = kind.model_json_schema()
     for inner in schema.pop("$defs", {}).values():
         schema["properties"]["records"]["items"] = inner

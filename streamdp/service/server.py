@@ -106,8 +106,6 @@ def serve(
 
     Parameters
     ----------
-    configs
-        The jobs.
     host, port
         Where to listen; port 0 is any free port.
     tls_cert, tls_key

@@ -100,13 +100,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
 
 
 def unsettled(shown: Sequence[Weight]) -> str | None:
-    """Say in a sentence what the weights without an interval need. None if all are settled, or have no intervals.
-
-    Parameters
-    ----------
-    shown
-        The weights.
-    """
+    """Say in a sentence what the weights without an interval need. None if all are settled, or have no intervals."""
     waiting = [w for w in shown if w.settled is False]
     if not waiting:
         return None

@@ -109,11 +109,6 @@ def restore(snapshot: Snapshot, reuse: Model | None = None) -> Model:
 def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     """Combine the snapshots of all shards of a job into one.
 
-    Parameters
-    ----------
-    snapshots
-        One snapshot for each shard.
-
     Returns a snapshot with averaged states, added counts and the positions by shard; the snapshot of an unpartitioned
     stream is returned unchanged. Raises `NotAvailableError` if there is no snapshot, and `StoreMismatchError` if the
     snapshots belong to different jobs or configurations.
@@ -202,8 +197,6 @@ def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
 
     Parameters
     ----------
-    snapshots
-        Snapshots of any jobs, in any order.
     job
         The name of the job.
 

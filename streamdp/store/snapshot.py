@@ -32,13 +32,7 @@ class Counts:
 
 
 def counts_sum(counts: Iterable[Counts]) -> Counts:
-    """Return the counts of several parts together; of no parts, zeros.
-
-    Parameters
-    ----------
-    counts
-        Those of the parts, such as the shards of a job.
-    """
+    """Return the counts of several parts together; of no parts, zeros."""
     parts = list(counts)
     return Counts(sum(c.learned for c in parts), sum(c.refused for c in parts), sum(c.dead for c in parts))
 

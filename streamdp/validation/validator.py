@@ -254,13 +254,7 @@ class Validator:
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:
-        """Take over the answers of models of disjoint records, for reading: what is recent is the later half of each.
-
-        Parameters
-        ----------
-        parts
-            Validators of the same plan and task.
-        """
+        """Take over the answers about models of disjoint records. What is recent is the later half of each."""
         clocks = np.stack([part._clock for part in parts])  # noqa: SLF001 - the same class
         self._clock = clocks.sum(axis=0)
         self._clock[REACH], self._clock[DRIFT] = clocks[:, REACH].max(), clocks[:, DRIFT].max()

@@ -101,12 +101,21 @@ def names_for_programs() -> frozenset[str]:
     return frozenset(found)
 
 
+COLLECTIONS = ("Iterable", "Mapping", "Sequence", "dict", "list", "type")
+
+
 def is_described_by_its_class(annotation: ast.expr | None) -> bool:
-    """Whether a type is a class with a docstring of its own. A number, a text or an array has no unit and no shape."""
+    """Whether a type is a class with a docstring of its own, or several of them.
+
+    A number, a text or an array has no unit and no shape.
+    """
     if isinstance(annotation, ast.BinOp):
         return is_described_by_its_class(annotation.left) and is_described_by_its_class(annotation.right)
     if isinstance(annotation, ast.Constant):
         return annotation.value is None
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) in COLLECTIONS:
+        parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        return all(map(is_described_by_its_class, parts))
     return isinstance(annotation, ast.Name) and annotation.id[0].isupper() and annotation.id not in ("Any", "Path")
 
 
@@ -222,11 +231,12 @@ def test_no_document_names_a_file_that_is_not_there(path: Path) -> None:
 def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
     path = tmp_path / "sample.py"
     path.write_text(
-        "def f(a, b, c: str, d: Store | None, e: Store | Any):\n"
+        "def f(a, b, c: str, d: Store | None, e: Store | Any,\n"
+        "    g: Sequence[Store], h: Mapping[Store, int]):\n"
         '    """See what `nowhere_at_all` says in `tests/gone.py`, and `losses.gone_too`.\n\n'
         '    Parameters\n    ----------\n    a\n        One.\n    """\n'
     )
-    assert undescribed(path) == ["f: b", "f: c", "f: e"]
+    assert undescribed(path) == ["f: b", "f: c", "f: e", "f: h"]
     assert stale(path) == ["nowhere_at_all", "losses.gone_too", "tests/gone.py"]
     compiled = tmp_path / "sample.pyx"
     compiled.write_text(

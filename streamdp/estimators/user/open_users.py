@@ -68,11 +68,6 @@ class OpenUsers:
 
         The second value (n,) is the index of the report of each record; -1 if its report has begun before or it has no
         subject.
-
-        Parameters
-        ----------
-        subjects
-            The subjects of the next n records.
         """
         sizes = {subject: len(places) for subject, places in self._open.items()}
         at = self.at
@@ -104,8 +99,6 @@ class OpenUsers:
         ----------
         X, y
             (n, p) features and (n,) targets, at most `room` records.
-        subjects
-            The n subjects.
         admitted
             The mask (n,) of the records to take; None: all.
         """

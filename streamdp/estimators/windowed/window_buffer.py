@@ -72,34 +72,16 @@ class Gathering:
         return sizes[sizes > 0]
 
     def begun(self, subjects: Sequence[Subject | None]) -> list[Subject]:
-        """Return the subjects that would enter the window with these records, each once. Nothing changes.
-
-        Parameters
-        ----------
-        subjects
-            The subjects of the next records.
-        """
+        """Return the subjects that would enter the window with these records, each once. Nothing changes."""
         known = self._index
         return list(dict.fromkeys(s for s in subjects if s is not None and s not in known))
 
     def refuse(self, subjects: Sequence[Subject]) -> None:
-        """Take no record of these subjects until the window ends.
-
-        Parameters
-        ----------
-        subjects
-            The subjects, which have no record in the window.
-        """
+        """Take no record of these subjects, who have none in the window, until it ends."""
         self._index.update(zip(subjects, repeat(_REFUSED)))
 
     def choose(self, subjects: Sequence[Subject | None]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the users (n,) of the next records, and the mask (n,) of those to take. The others are refused.
-
-        Parameters
-        ----------
-        subjects
-            The subjects of at most `room` records.
-        """
+        """Return the users (n,) of up to `room` records, and the mask (n,) of those to take. The others are refused."""
         known: dict[Any, int] = self._index
         users = np.fromiter(map(known.get, subjects, repeat(_NEW)), dtype=np.int64, count=len(subjects))
         for i in np.flatnonzero(users == _NEW).tolist():
