@@ -31,10 +31,15 @@ from streamdp import (
     ShuffleClassifier,
     ShuffleRegressor,
     Squared,
+    UserLevelLDPClassifier,
+    UserLevelLDPRegressor,
+    WindowedClassifier,
+    WindowedRegressor,
 )
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
 from streamdp.estimators.base import StreamEstimator
 from streamdp.estimators.features import SchemaWarning
+from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
@@ -75,7 +80,31 @@ SHUFFLE: dict[str, Callable[[], Any]] = {
     "shuffle hinge": lambda: ShuffleClassifier(loss="hinge", horizon=100),
     "shuffle multiclass in batches": lambda: ShuffleClassifier(classes=SEGMENTS, batch_size=5, strong_convexity=0.1),
 }
+USER: dict[str, Callable[[], Any]] = {
+    "user huber": lambda: UserLevelLDPRegressor(),
+    "user squared mu": lambda: UserLevelLDPRegressor(loss="squared", smoothness=2.0, budget="mu=1"),
+    "user quantile pure": lambda: UserLevelLDPRegressor(loss=Quantile(tau=0.9), budget="eps=1", intercept=False),
+    "user logistic": lambda: UserLevelLDPClassifier(items_per_user=1),
+    "user hinge": lambda: UserLevelLDPClassifier(loss="hinge", window=7),
+    "user multiclass": lambda: UserLevelLDPClassifier(classes=SEGMENTS, batch_size=5),
+}
+AMPLE: dict[str, Any] = {"window": 60, "items_per_user": 2, "budget": "eps=5000,delta=0.1"}
+"""With these, windows are released in River's checks."""
+WINDOWED: dict[str, Callable[[], Any]] = {
+    "windowed huber": lambda: WindowedRegressor(),
+    "windowed logistic": lambda: WindowedClassifier(),
+    "windowed multiclass": lambda: WindowedClassifier(classes=SEGMENTS),
+    "windowed newton": lambda: WindowedClassifier(**AMPLE),
+    "windowed private-range": lambda: WindowedClassifier(method="private-range", **AMPLE),
+    "windowed outlier-removal": lambda: WindowedRegressor(
+        loss="squared", smoothness=1.0, method="outlier-removal", **AMPLE
+    ),
+    "windowed smoothed quantile": lambda: WindowedRegressor(
+        loss=Quantile(tau=0.9), method=ConvolutionSmoothing(most_queries=2000), **AMPLE
+    ),
+}
 MODELS = LDP | PAN | SHUFFLE
+CHECKED = MODELS | USER | WINDOWED
 every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
 every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
 
@@ -86,13 +115,14 @@ def numbers(model: Any) -> np.ndarray:
     return state
 
 
-@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
+@pytest.mark.parametrize(("make", "number"), [*all_checks(MODELS | USER), *all_checks(WINDOWED, slow=True)])
 @pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
+@pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
 def test_river_checks(make: Callable[[], Any], number: int) -> None:
     run_check(make, number)
 
 
-@every
+@pytest.mark.parametrize("make", CHECKED.values(), ids=CHECKED.keys())
 def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
     assert_none_vanishes(make)
 
@@ -102,10 +132,7 @@ def test_every_public_estimator_is_checked() -> None:
 
     names = (getattr(streamdp, name) for name in streamdp.__all__)  # some are imported when they are asked for
     public = {v for v in names if isinstance(v, type) and issubclass(v, StreamEstimator)}
-    here = {type(make()) for make in MODELS.values()}
-    user_level = {streamdp.UserLevelLDPRegressor, streamdp.UserLevelLDPClassifier}  # test_user_level.py
-    windowed = {streamdp.WindowedRegressor, streamdp.WindowedClassifier}  # test_windowed_methods.py
-    assert public == here | user_level | windowed
+    assert public == {type(make()) for make in CHECKED.values()}
 
 
 # --- in pipelines
@@ -490,12 +517,17 @@ def test_an_undeclared_estimator_is_left_alone_by_a_bad_state(change: dict[str, 
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
-def test_a_state_that_was_not_private_does_not_become_so(options: dict[str, Any]) -> None:
-    taken = declared(LDPASGDRegressor, **options)
-    taken.learn_one(*records(1)[0])
-    model = declared(LDPASGDRegressor)
+@pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor])
+def test_what_was_not_private_does_not_become_so(kind: Any, options: dict[str, Any]) -> None:
+    taken, model, part = declared(kind, **options), declared(kind), declared(kind)
+    for learner in (taken, part):
+        learner.learn_one(*records(1)[0])
+        learner.close_batch()
+    assert "NOT PRIVATE" in taken.statement()
     model.load_state_dict(taken.state_dict())
     assert not model.guarantee.private
+    assert part.guarantee.private
+    assert not part.merged(taken).guarantee.private
 
 
 def test_a_state_for_other_classes_is_refused() -> None:
@@ -556,14 +588,6 @@ def test_merged_refuses_other_models() -> None:
     ):
         with pytest.raises(ConfigError):
             model.merged(other)
-
-
-@pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
-def test_merged_with_what_is_not_private_is_not_private(options: dict[str, Any]) -> None:
-    parts = declared(LDPASGDRegressor), declared(LDPASGDRegressor, **options)
-    for part in parts:
-        part.learn_one(*records(1)[0])
-    assert not parts[0].merged(parts[1]).guarantee.private
 
 
 @pytest.mark.parametrize("other", [{"classes": ("yes", "no")}, {"intercept": False, "features": ["a", "b"]}])

@@ -24,11 +24,11 @@ ALWAYS = {
 }
 
 
-def all_checks(models: Mapping[str, Callable[[], Any]]) -> Iterator[Any]:
+def all_checks(models: Mapping[str, Callable[[], Any]], slow: bool = False) -> Iterator[Any]:
     """One parameter (make, number) for each check of a model."""
     for name, make in models.items():
         for number, check in enumerate(checks.yield_checks(make())):
-            marks = [pytest.mark.slow] if check.__name__ == "check_bounded_memory_growth" else []
+            marks = [pytest.mark.slow] if slow or check.__name__ == "check_bounded_memory_growth" else []
             yield pytest.param(make, number, id=f"{name}-{number}-{check.__name__}", marks=marks)
 
 

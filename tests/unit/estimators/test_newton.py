@@ -21,7 +21,6 @@ from streamdp import (
     Hinge,
     Huber,
     L2Ball,
-    Ledger,
     Logistic,
     PanPrivateClassifier,
     PanPrivateRegressor,
@@ -35,7 +34,6 @@ from streamdp.aggregation.shuffled_sum import Analyzer, Shuffler
 from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.optim.curvature import Curvature
-from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import Device
 from streamdp.protocol.shuffle_wire import write_announcement
@@ -234,14 +232,6 @@ def test_there_is_no_plan() -> None:
         MODELS["pan huber"]().phase  # noqa: B018
 
 
-def test_a_person_has_one_record_in_a_batch() -> None:
-    with Ledger("mu=100") as ledger:
-        model = MODELS["pan huber"](ledger=ledger, batch_size=4)
-        mask = model.learn_arrays(np.ones((6, 3)), np.ones(6), subjects=["ann", "ann", "bob", "cid", "dan", "ann"])
-    assert mask is not None
-    assert mask.tolist() == [True, False, True, True, True, True]
-
-
 # --- states
 
 
@@ -264,22 +254,6 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
         assert (other.n_seen, other._taken) == (180, 30)
         assert (model.n_seen, model._taken) == (180, 30)
         assert np.array_equal(held(model), sums)
-
-
-@batched
-@pytest.mark.parametrize("size", [None, 20])
-def test_a_saved_state_continues_bit_by_bit(make: Callable[..., Any], size: int | None) -> None:
-    model, other = make(seed=1, batch_size=size), make(seed=1, batch_size=size)
-    X, y = stream(model, 6000)
-    model.learn_arrays(X[:3000], y[:3000])
-    model.close_batch()
-    other.load_state_dict(model.state_dict())
-    model._rng, other._rng = SeededEntropy(8), SeededEntropy(8)
-    for each in (model, other):
-        each.learn_arrays(X[3000:], y[3000:])
-    assert np.array_equal(numbers(model), numbers(other))
-    assert np.array_equal(held(model), held(other))
-    assert (model.n_seen, model.statement()) == (other.n_seen, other.statement())
 
 
 @every

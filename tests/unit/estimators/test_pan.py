@@ -516,27 +516,6 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     assert not any(number in written for number in numbers)
 
 
-def test_loading_forgets_the_open_batch() -> None:
-    model = regressor(batch_size=10, seed=1)
-    X, y = stream(model, 15)
-    model.learn_arrays(X[:10], y[:10])
-    state = model.state_dict()
-    model.learn_arrays(X[10:], y[10:])
-    model.load_state_dict(state)
-    assert not model._total.any()
-    assert (model.n_seen, model.at_boundary) == (10, True)
-    assert np.array_equal(model._middle, model._walk.middle)
-
-
-def test_an_undeclared_estimator_takes_the_features_of_a_state() -> None:
-    model = regressor(batch_size=10)
-    model.learn_arrays(*stream(model, 20))
-    other = PanPrivateRegressor(batch_size=10, method="ac-sa")
-    other.load_state_dict(model.state_dict())
-    assert other.weights == model.weights
-    assert (other.n_seen, other.phase) == (20, model.phase)
-
-
 NEAR = np.full((2, 5), 1.0)
 
 
@@ -622,18 +601,6 @@ def test_a_state_of_another_plan_is_refused(other: dict[str, Any]) -> None:
 def test_equal_plans_are_equal_however_they_are_written() -> None:
     written = regressor(horizon=np.int64(100), batch_size=np.int32(10), domain=L2Ball(5), strong_convexity=0)
     regressor(horizon=100, batch_size=10, domain=L2Ball(5.0)).load_state_dict(written.state_dict())
-
-
-@pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
-def test_what_was_not_private_does_not_become_so(options: dict[str, Any]) -> None:
-    taken = regressor(batch_size=5, **options)
-    taken.learn_arrays(*stream(taken, 5))
-    assert not taken.guarantee.private
-    assert "NOT PRIVATE" in taken.statement()
-    model = regressor(batch_size=5)
-    model.load_state_dict(taken.state_dict())
-    assert not model.guarantee.private
-    assert not regressor(batch_size=5).merged(taken).guarantee.private
 
 
 def test_merged_is_the_average_of_the_boundaries() -> None:

@@ -18,7 +18,6 @@ from streamdp import (
     Ledger,
     Logistic,
     PureDP,
-    Quantile,
     UserLevelLDPClassifier,
     UserLevelLDPRegressor,
 )
@@ -30,35 +29,7 @@ from streamdp.optim.losses import Huber, Loss
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import SeededEntropy
 from tests.support.audit import epsilon_lower_bound
-from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
 from tests.support.user_model import NAMES, SECRET, WEIGHTS, data, mean_gradient, model, row, silent
-
-# --- River
-
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "huber": lambda: UserLevelLDPRegressor(),
-    "squared mu": lambda: UserLevelLDPRegressor(loss="squared", smoothness=2.0, budget="mu=1"),
-    "quantile pure": lambda: UserLevelLDPRegressor(loss=Quantile(tau=0.9), budget="eps=1", intercept=False),
-    "logistic": lambda: UserLevelLDPClassifier(items_per_user=1),
-    "hinge": lambda: UserLevelLDPClassifier(loss="hinge", window=7),
-    "multiclass": lambda: UserLevelLDPClassifier(
-        classes=(False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass"), batch_size=5
-    ),
-}
-every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
-
-
-@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
-def test_river_checks(make: Callable[[], Any], number: int) -> None:
-    run_check(make, number)
-
-
-@every
-def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
-    assert_none_vanishes(make)
-
 
 # --- the steps
 
@@ -290,12 +261,20 @@ def test_a_device_refuses_what_is_no_record(records: Any) -> None:
 # --- privacy
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Huber(), Logistic(clip=0.5)])
-def test_averages_are_no_further_apart_than_gradients_are(loss: Loss) -> None:
+@pytest.mark.parametrize(
+    ("loss", "planned"),
+    [
+        (Logistic(), {}),
+        (Huber(), {}),
+        *((loss, {"method": "ac-sa", "smoothness": 1.0}) for loss in (Logistic(), Huber(), Logistic(clip=0.5))),
+    ],
+    ids=str,
+)
+def test_averages_are_no_further_apart_than_gradients_are(loss: Loss, planned: dict[str, Any]) -> None:
     """For any records: up to a thousand of them, huge, equal or opposite."""
     rng = np.random.default_rng(2)
-    kind = UserLevelLDPRegressor if isinstance(loss, Huber) else UserLevelLDPClassifier
-    learner = kind(loss=loss, features=NAMES, items_per_user=1000, smoothness=1.0)
+    kind: Any = UserLevelLDPRegressor if isinstance(loss, Huber) else UserLevelLDPClassifier
+    learner = kind(loss=loss, features=NAMES, items_per_user=1000, **planned)
     worst = 0.0
     for trial in range(200):
         sizes = rng.integers(1, 1000, 2).tolist()
@@ -304,10 +283,9 @@ def test_averages_are_no_further_apart_than_gradients_are(loss: Loss) -> None:
         X, y = np.repeat([x, -x], sizes, axis=0), np.full(sum(sizes), 1e6 if isinstance(loss, Huber) else 0.0)
         theta = learner._project(rng.normal(0, 10, len(learner.theta)))
         one, other = averages(learner._spec, learner._loss, theta, X, y, sizes)
-        assert max(np.linalg.norm(one), np.linalg.norm(other)) <= loss.bound * (1 + 1e-12)
+        assert max(np.linalg.norm(one), np.linalg.norm(other)) <= learner._loss.bound * (1 + 1e-12)
         worst = max(worst, float(np.linalg.norm(one - other)))
-    assert worst <= learner._mean.sensitivity
-    assert worst > 0.6 * loss.sensitivity
+    assert 0.6 * learner._loss.sensitivity < worst <= learner._mean.sensitivity
 
 
 @pytest.mark.parametrize(("coarse", "cut"), [(0, None), (16, None), (0, 0.2)])

@@ -1,16 +1,15 @@
-"""The methods of the windowed estimators: River's checks, a model that learns, the commands."""
+"""The methods of the windowed estimators: a model that learns, the commands."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamdp import ApproxDP, L2Ball, Quantile, WindowedClassifier, WindowedRegressor
+from streamdp import ApproxDP, L2Ball, WindowedClassifier, WindowedRegressor
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.serving.snapshots import restore
 from streamdp.store.store import Store
@@ -19,47 +18,8 @@ from streamdp.windows.regularisers import ElasticNet
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.commands import streamdp
 from tests.support.people import FLAGS, rows
-from tests.support.river_checks import all_checks, assert_none_vanishes, run_check
 
 pytestmark = pytest.mark.slow
-
-AMPLE = ApproxDP(5000.0, 0.1)
-"""With this budget, windows of some dozens of records are released in River's checks."""
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "default huber": lambda: WindowedRegressor(),
-    "default logistic": lambda: WindowedClassifier(),
-    "default multiclass": lambda: WindowedClassifier(
-        classes=(False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
-    ),
-    "newton logistic": lambda: WindowedClassifier(window=60, items_per_user=2, budget=AMPLE),
-    "private-range logistic": lambda: WindowedClassifier(
-        method="private-range", window=60, items_per_user=2, budget=AMPLE
-    ),
-    "outlier-removal squared": lambda: WindowedRegressor(
-        loss="squared", smoothness=1.0, method="outlier-removal", window=60, items_per_user=2, budget=AMPLE
-    ),
-    "smoothed quantile": lambda: WindowedRegressor(
-        loss=Quantile(tau=0.9),
-        method=ConvolutionSmoothing(most_queries=2000),
-        window=60,
-        items_per_user=2,
-        budget=AMPLE,
-    ),
-}
-every = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS.keys())
-
-
-@pytest.mark.parametrize(("make", "number"), list(all_checks(MODELS)))
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.features.SchemaWarning")
-@pytest.mark.filterwarnings("ignore::streamdp.estimators.windowed.learner.WindowWarning")
-def test_river_checks(make: Callable[[], Any], number: int) -> None:
-    run_check(make, number)
-
-
-@every
-def test_no_river_check_vanishes(make: Callable[[], Any]) -> None:
-    assert_none_vanishes(make)
 
 
 def people(n: int, items: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
