@@ -110,57 +110,33 @@ def run(
         },
         "source": {"follow": follow, "dead_letters": dead_letters},
     }
+    from streamdp.config.file import FileSourceConfig
+    from streamdp.config.http import CallsConfig
     from streamdp.config.job import Accepted
     from streamdp.runtime.signals import ended_by_sigterm
     from streamdp.runtime.tracing import traced
 
     with ended_by_sigterm(), traced(trace):
-        _run(
-            job_config(what, settings, assignments or ()),
-            max_records=max_records,
-            stdin=stdin,
-            idle_seconds=idle_seconds,
-            on_missing=on_missing,
-            metrics_port=metrics_port,
-            accepted=Accepted(accept_budget, accept_loss),
+        config, accepted = job_config(what, settings, assignments or ()), Accepted(accept_budget, accept_loss)
+        source = config.source
+        if isinstance(source, CallsConfig):
+            raise ConfigError("this job learns from requests: use `streamdp serve`")
+        if source.type == "spark":
+            raise ConfigError("this job learns on Spark: use `streamdp spark run`")
+        if isinstance(source, FileSourceConfig):
+            if idle_seconds is not None or on_missing is not None or metrics_port is not None:
+                raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
+            _run_file(config, source, max_records, stdin, accepted)
+            return
+        from streamdp.cli.kafka_job import run_worker
+
+        if stdin is not None:
+            raise ConfigError("--stdin is for jobs that read standard input")
+        if on_missing is not None:
+            config = config.model_copy(update={"source": source.model_copy(update={"on_missing": on_missing})})
+        run_worker(
+            config, max_records=max_records, idle_seconds=idle_seconds, metrics_port=metrics_port, accepted=accepted
         )
-
-
-def _run(
-    config: JobConfig,
-    *,
-    max_records: int | None,
-    stdin: str | None,
-    idle_seconds: float | None,
-    on_missing: str | None,
-    metrics_port: int | None,
-    accepted: Accepted,
-) -> None:
-    from streamdp.config.file import FileSourceConfig
-    from streamdp.config.http import CallsConfig
-
-    if isinstance(config.source, CallsConfig):
-        raise ConfigError("this job learns from requests: use `streamdp serve`")
-    if config.source.type == "spark":
-        raise ConfigError("this job learns on Spark: use `streamdp spark run`")
-    if isinstance(source := config.source, FileSourceConfig):
-        if idle_seconds is not None or on_missing is not None or metrics_port is not None:
-            raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
-        _run_file(config, source, max_records, stdin, accepted)
-        return
-    from streamdp.cli.kafka_job import run_worker
-
-    if stdin is not None:
-        raise ConfigError("--stdin is for jobs that read standard input")
-    if on_missing is not None:
-        config = config.model_copy(update={"source": source.model_copy(update={"on_missing": on_missing})})
-    run_worker(
-        config,
-        max_records=max_records,
-        idle_seconds=idle_seconds,
-        metrics_port=metrics_port,
-        accepted=accepted,
-    )
 
 
 def _run_file(

@@ -16,6 +16,7 @@ import numpy as np
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError, check_path
 from streamdp.estimators.base import StreamEstimator
+from streamdp.estimators.features import Features
 from streamdp.estimators.packing import Predictor
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Huber, Loss, Squared, loss_for, without_shift
@@ -108,9 +109,10 @@ class LinearModel(StreamEstimator):
         """The vector (d,) that predicts from the columns of `Features`."""
         raise NotImplementedError
 
-    def _need_features(self, what: str) -> None:
+    def _need_features(self, what: str) -> Features:
         if self._features is None:
             raise NotAvailableError(f"{what}: declare `features` first, or learn a record")
+        return self._features
 
     @property
     def theta(self) -> np.ndarray:
@@ -121,11 +123,10 @@ class LinearModel(StreamEstimator):
 
         Raises `NotAvailableError` before the features are known.
         """
-        self._need_features("theta")
+        features = self._need_features("theta")
         theta = without_shift(self._estimate(), self._outputs())
         if self.intercept:
-            assert self._features is not None
-            self._features.to_original(self._blocks(theta))
+            features.to_original(self._blocks(theta))
         return theta
 
     def _blocks(self, theta: np.ndarray) -> np.ndarray:
@@ -167,21 +168,19 @@ class LinearModel(StreamEstimator):
 
     def _score_one(self, x: Mapping[Any, Any]) -> float:
         """The linear predictor of one record, of a model with one output."""
-        assert self._features is not None
-        predictor = self._single()
-        if predictor is not None and (score := predictor.score(x)) is not None:
+        if (predictor := self._single()) is not None and (score := predictor.score(x)) is not None:
             return score
-        return float(self._scores(self._features.row_of(x))[0, 0])
+        return float(self._scores(self._need_features("predict").row_of(x))[0, 0])
 
     def _scores_one(self, x: Mapping[Any, Any]) -> list[float]:
         """The linear predictors of one record, one for each output."""
-        assert self._features is not None
-        packer, scores = self._features.packer, None
-        if packer is not None:
-            scores = packer.predictors(x, *self._point(), self._outputs(), self.intercept)
-        if scores is None:
-            scores = self._scores(self._features.row_of(x))[0].tolist()
-        return scores
+        features = self._need_features("predict")
+        if features.packer is not None:
+            scores = features.packer.predictors(x, *self._point(), self._outputs(), self.intercept)
+            if scores is not None:
+                return scores
+        found: list[float] = self._scores(features.row_of(x))[0].tolist()
+        return found
 
     def _scores(self, X: np.ndarray, point: np.ndarray | None = None) -> np.ndarray:
         """The linear predictors of X (n, p), of the estimate or of `point`: (n, K) for K > 2 classes, else (n, 1)."""
@@ -190,6 +189,16 @@ class LinearModel(StreamEstimator):
         if self.intercept:
             scores += blocks[:, -1]
         return scores
+
+    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
+        """Return the (n,) predictions; of classes their indices, the first one of two that are equal.
+
+        Parameters
+        ----------
+        X
+            (n, p) floats, columns in the order of the declared features.
+        """
+        return self._decided(self._scores(self._matrix(X)))
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -211,8 +220,7 @@ class LinearModel(StreamEstimator):
     def _read(self, state: Mapping[str, Any]) -> None:
         """Take over what another estimator of this model learned, in a copy that an error discards.
 
-        Raises `ConfigError` for values out of range; `KeyError`, `TypeError`, `ValueError` and `OverflowError` mean
-        that this is no state.
+        Raises `ConfigError` for values out of range; `KeyError`, `TypeError`, `ValueError`, `OverflowError` for none.
         """
         raise NotImplementedError
 
@@ -301,10 +309,7 @@ class LinearModel(StreamEstimator):
             vars(self).update(new._attributes_of(self), _quick=None, _predictor=None)
 
     def _attributes_of(self, owner: Self) -> dict[str, Any]:
-        """Copies of the attributes for another estimator, of the last boundary.
-
-        Random words, features and what has a public name, which are parameters and counts, are shared.
-        """
+        """Copies of the attributes for another one, of the last boundary. Random words and public names are shared."""
         state = self.__getstate__()
         shared = [value for name, value in state.items() if name in ("_rng", "_features") or not name.startswith("_")]
         return copy.deepcopy(state, {id(self): owner} | {id(value): value for value in shared})

@@ -67,16 +67,6 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
         values = np.zeros(len(X)) if self._features is None else self.predict_arrays(self._features.frame(X))
         return series_like(X, values)
 
-    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
-        """Return the (n,) predictions.
-
-        Parameters
-        ----------
-        X
-            (n, p) floats, columns in the order of the declared features.
-        """
-        return self._decided(self._scores(self._matrix(X)))
-
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return scores[:, 0]
 
@@ -218,16 +208,6 @@ class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):
         else:
             values = self.predict_proba_arrays(self._features.frame(X))
         return frame_like(X, values, self._labels)
-
-    def predict_arrays(self, X: np.ndarray) -> np.ndarray:
-        """Return the (n,) indices of the most probable classes; the first one if two are equal.
-
-        Parameters
-        ----------
-        X
-            (n, p) floats, columns in the order of the declared features.
-        """
-        return self._decided(self._scores(self._matrix(X)))
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)

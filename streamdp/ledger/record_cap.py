@@ -31,9 +31,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamdp.data.records import Subject
+from streamdp.data.records import MOST_RECORDS, Subject
 from streamdp.data.subjects import subject_bytes
-from streamdp.errors import ConfigError, NotAvailableError
+from streamdp.errors import ConfigError, NotAvailableError, check_whole
 from streamdp.ledger.admission import admit_in_order
 from streamdp.ledger.caps import cap_numbers, check_counts, spend_numbers
 from streamdp.ledger.ledger import Ledger
@@ -69,10 +69,9 @@ class RecordCap:
 
     def __init__(self, cap: Budget | str, shares: int | None = None) -> None:
         self.cap = cap = parse_budget(cap)
-        if shares is not None and (isinstance(shares, bool) or not isinstance(shares, int) or shares < 1):
-            raise ConfigError(f"shares: expected a whole number of at least 1, or None, got {type(shares).__name__}")
         self._share = math.inf
         if shares is not None:
+            check_whole("shares", shares, 1, MOST_RECORDS)
             self._share = amount(cap) / (math.sqrt(shares) if isinstance(cap, GaussianDP) else shares)
         self._numbers = cap_numbers(cap)
         self._ledger = Ledger(cap)  # of the records that have names

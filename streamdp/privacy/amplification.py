@@ -51,12 +51,11 @@ because further reports could be revealed. Both facts are used below.
 from __future__ import annotations
 
 import math
-import operator
 
 import numpy as np
 from scipy.special import expit
 
-from streamdp.errors import BudgetError, ConfigError
+from streamdp.errors import BudgetError, check_whole
 from streamdp.privacy.guarantees import ApproxDP, PureDP
 
 MOST_USERS = 10**8
@@ -190,10 +189,5 @@ def _local(budget: PureDP) -> float:
 
 
 def _users(users: int) -> int:
-    try:
-        number = operator.index(users)
-    except TypeError:
-        raise ConfigError(f"users must be an integer, got {type(users).__name__}") from None
-    if isinstance(users, bool) or number < 1:
-        raise ConfigError(f"users must be an integer of at least 1, got {users!r}")
-    return min(number, MOST_USERS)
+    check_whole("users", users, 1, 10**100)
+    return min(int(users), MOST_USERS)

@@ -19,7 +19,7 @@ class Estimator(Protocol):
 
     @property
     def commits_at_every_boundary(self) -> bool:
-        """Whether `close_batch` may have to leave a batch open, so that every boundary is worth a commit."""
+        """See `StreamEstimator`."""
 
     @property
     def ledger(self) -> Any:
@@ -34,13 +34,7 @@ class Estimator(Protocol):
         """The number of records up to the next boundary; 0 at a boundary."""
 
     def boundary_within(self, records: int) -> int:
-        """How many of the next records to learn, so that the last of them is followed by a boundary.
-
-        Parameters
-        ----------
-        records
-            The number of records at hand. It is returned if there is no boundary within them.
-        """
+        """See `StreamEstimator.boundary_within`."""
 
     def close_batch(self) -> None:
         """Come to a boundary now, if the open batch allows it."""
@@ -52,29 +46,13 @@ class Estimator(Protocol):
         budgets: np.ndarray | None = None,
         subjects: Sequence[Subject | None] | None = None,
     ) -> np.ndarray | None:
-        """Admit n records, spend their budgets, then learn them. If admission fails, nothing is spent or learned.
-
-        Parameters
-        ----------
-        X, y
-            (n, p) and (n,) float64.
-        budgets
-            (n,) float64, NaN for the default. None if no record brings one.
-        subjects
-            n entries. None if no record has one.
-        """
+        """See `StreamEstimator.learn_arrays`. If admission fails, nothing is spent or learned."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state, to be committed."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a committed state.
-
-        Parameters
-        ----------
-        state
-            As `state_dict` returned it.
-        """
+        """See `LinearModel.load_state_dict`."""
 
 
 class Committing(Protocol):
@@ -88,24 +66,10 @@ class Committing(Protocol):
         """The last committed snapshot; None before the first commit."""
 
     def commit(self, state: Mapping[str, Any], position: Position, counts: Counts, *, letters: Any = None) -> None:
-        """Commit all of it and the pending spends in one transaction.
-
-        Parameters
-        ----------
-        state, position, counts
-            Of the estimator, of the source, and of the whole job.
-        letters
-            What `DeadLetters.commit` returned.
-        """
+        """See `Store.commit`."""
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
-        """Write, for readers, how many records after the last commit wait in an open batch or window. No commit.
-
-        Parameters
-        ----------
-        waiting
-            The number of each shard.
-        """
+        """See `Store.note_waiting`."""
 
     def rollback(self) -> None:
         """Discard the spends since the last commit."""

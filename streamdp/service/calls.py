@@ -6,8 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.httpcall import Call
-from connectors.jsoncalls import Cut
+from connectors.jsoncalls import Cut, cut
+from streamdp.errors import SchemaError
+from streamdp.service.limits import MAX_RECORDS
+from streamdp.service.problems import ProblemError
 from streamdp.store.answers import Answers
+
+
+def cut_call(body: bytes, labelled: bool) -> Cut:
+    """Cut a call into its records.
+
+    Parameters
+    ----------
+    body
+        The call.
+    labelled
+        Whether its records have targets, because they are to be learned.
+
+    Raises `ProblemError` 400 if it is no call, and 413 for too many records.
+    """
+    try:
+        call = cut(body, labelled, MAX_RECORDS)
+    except SchemaError as error:
+        raise ProblemError(400, "malformed", str(error)) from None
+    if len(call) > MAX_RECORDS:
+        raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
+    return call
 
 
 def of_records(

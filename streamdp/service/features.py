@@ -9,13 +9,14 @@ import numpy as np
 import orjson
 import polars as pl
 
-from connectors.jsoncalls import Cut, cut
+from connectors.jsoncalls import Cut
 from connectors.jsonrows import encode_json_lines
 from connectors.recordblocks import Records
 from streamdp.config.schema import SchemaConfig
 from streamdp.data.records import Batch, Position
 from streamdp.errors import SchemaError
 from streamdp.estimators.features import SchemaFeatures
+from streamdp.service.calls import cut_call
 from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.problems import ProblemError
 
@@ -58,12 +59,7 @@ class FeatureReader:
         Returns the encoded features (n, p), and the call. Raises `ProblemError` 400 if it is no call, 413 for too many
         records, and 422 for the first record that does not fit.
         """
-        try:
-            call = cut(body, False, MAX_RECORDS)
-        except SchemaError as error:
-            raise ProblemError(400, "malformed", str(error)) from None
-        if len(call) > MAX_RECORDS:
-            raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
+        call = cut_call(body, False)
         if not len(call):
             return np.empty((0, self._levels)), call
         flat = call.flat

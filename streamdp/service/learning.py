@@ -7,11 +7,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from connectors.jsoncalls import Cut, cut
-from streamdp.errors import SchemaError
 from streamdp.service import documents, schemas
+from streamdp.service.calls import cut_call
 from streamdp.service.learning_job import LearningJob
-from streamdp.service.limits import MAX_RECORDS
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import job_for, read_json
@@ -39,7 +37,7 @@ async def learn(request: Request, job: JobName) -> Response:
     found = learning_job(request, job, "learn")
     body = await read_json(request)
     key = idempotency_key(request)
-    content = cut_records(body) if len(body) <= FEW_BYTES else await asyncio.to_thread(cut_records, body)
+    content = cut_call(body, True) if len(body) <= FEW_BYTES else await asyncio.to_thread(cut_call, body, True)
     if not len(content):
         return nothing(found)
     return documents.answer(await found.learn(content, body, key))
@@ -77,22 +75,3 @@ def idempotency_key(request: Request) -> str | None:
     if key is not None and not 0 < len(key) <= MOST_KEY_BYTES:
         raise ProblemError(400, "bad-key", f"expected an Idempotency-Key of 1 to {MOST_KEY_BYTES} characters")
     return key
-
-
-def cut_records(body: bytes) -> Cut:
-    """Cut a call into its records.
-
-    Parameters
-    ----------
-    body
-        The call.
-
-    Raises `ProblemError` 400 if it is no call, and 413 for too many records.
-    """
-    try:
-        content = cut(body, True, MAX_RECORDS)
-    except SchemaError as error:
-        raise ProblemError(400, "malformed", str(error)) from None
-    if len(content) > MAX_RECORDS:
-        raise ProblemError(413, "too-many", f"expected at most {MAX_RECORDS} records")
-    return content

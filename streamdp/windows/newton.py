@@ -38,7 +38,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.errors import ConfigError, TooFewUsersError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
 from streamdp.privacy.guarantees import GaussianDP
@@ -95,9 +95,8 @@ class NewtonSteps(Method):
     sums_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.rounds, bool) or not 1 <= self.rounds <= _MOST_ROUNDS:
-            raise ConfigError(f"rounds: expected from 1 to {_MOST_ROUNDS}, got {self.rounds!r}")
-        if not 1 <= self.growth <= 10:
+        check_whole("rounds", self.rounds, 1, _MOST_ROUNDS)
+        if not (is_number(self.growth) and 1 <= self.growth <= 10):
             raise ConfigError(f"growth: expected from 1 to 10, got {self.growth!r}")
 
     def memory(self, task: Task) -> int:

@@ -46,7 +46,7 @@ import numpy as np
 
 from streamdp.aggregation.concentrated_mean import Answers, ConcentratedMean
 from streamdp.aggregation.selection import SELECTIONS
-from streamdp.errors import ConfigError, TooFewUsersError, check_choice
+from streamdp.errors import ConfigError, TooFewUsersError, check_choice, check_whole
 from streamdp.optim.ac_sa import Accelerated, Problem, run_of
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.windows.task import Method, Release, Rng, Task, Users
@@ -132,8 +132,7 @@ class OutlierRemoval(Method):
 
     def __post_init__(self) -> None:
         check_choice("selection", self.selection, SELECTIONS)
-        if not 1 <= self.most_queries <= 10**6:
-            raise ConfigError(f"most_queries: expected from 1 to 10^6, got {self.most_queries}")
+        check_whole("most_queries", self.most_queries, 1, 10**6)
         if not (0 < self.outliers <= 0.2 and 0 < self.failure <= 0.5):
             raise ConfigError("expected outliers in (0, 0.2] and failure in (0, 0.5]")
 

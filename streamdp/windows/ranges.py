@@ -46,7 +46,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamdp.aggregation.range_mean import MOST_USERS, RangeMean, Rng
-from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.errors import ConfigError, TooFewUsersError, check_whole
 from streamdp.optim.ac_sa import Accelerated, Phase, Problem, run_of
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.subsampling import LEAST_NOISE, nearly_normal, sample, zero_out_mu
@@ -127,8 +127,7 @@ class PrivateRange(Method):
     name: ClassVar[str] = "private-range"
 
     def __post_init__(self) -> None:
-        if isinstance(self.most_queries, bool) or not 1 <= self.most_queries <= 2**40:
-            raise ConfigError(f"most_queries: expected from 1 to 2^40, got {self.most_queries!r}")
+        check_whole("most_queries", self.most_queries, 1, 2**40)
 
     def plan(self, task: Task) -> RangePlan:
         """As `Method.plan`: the fewest steps whose bound is within 1 % of the least.

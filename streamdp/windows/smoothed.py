@@ -103,7 +103,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamdp.errors import BudgetError, ConfigError, TooFewUsersError, check_choice
+from streamdp.data.records import MOST_RECORDS
+from streamdp.errors import BudgetError, ConfigError, TooFewUsersError, check_choice, check_whole
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian, calibrated, randomize_rows
 from streamdp.privacy.samplers import GRID
@@ -147,8 +148,8 @@ class ConvolutionSmoothing(Method):
 
     def __post_init__(self) -> None:
         check_choice("objective", self.objective, OBJECTIVES)
-        if self.most_queries is not None and self.most_queries < 1:
-            raise ConfigError(f"most_queries must be at least 1, got {self.most_queries}")
+        if self.most_queries is not None:
+            check_whole("most_queries", self.most_queries, 1, MOST_RECORDS)
         if (h := self.regulariser) is not None and not 0 <= h.convexity <= h.smoothness < math.inf:
             raise ConfigError(
                 "regulariser: expected constants 0 <= convexity <= smoothness, both finite, "

@@ -14,7 +14,8 @@ import numpy as np
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled
 from streamdp.aggregation.vector_sum import CALIBRATIONS, Calibration, VectorSum
 from streamdp.data.floats import floats
-from streamdp.errors import ConfigError, NotAtBoundaryError, check_choice
+from streamdp.data.records import MOST_RECORDS
+from streamdp.errors import ConfigError, NotAtBoundaryError, check_choice, check_whole
 from streamdp.estimators.divided import DividedModel
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.optim.ac_sa import Averaged
@@ -185,8 +186,7 @@ class ShuffleLearner(DividedModel):
         Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records and if there is a ledger, and
         `ConfigError` for bad rounds and with method="newton", before anything is spent.
         """
-        if not isinstance(rounds, int | np.integer) or rounds < 1:
-            raise ConfigError("rounds: expected a whole number of at least 1")
+        check_whole("rounds", rounds, 1, MOST_RECORDS)
         self._need_no_account("learn_cohort")
         self._need_subjects(None)
         self._planned_walk()
