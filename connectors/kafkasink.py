@@ -23,6 +23,8 @@ from connectors.kafkaclient import (
 from streamdp.data.records import Shard
 from streamdp.errors import SourceUnavailableError
 
+_SENT_AT_ONCE = 10_000
+
 
 class TopicWriter:
     """Writes messages to a topic; `flush` returns when the broker has acknowledged all of them.
@@ -247,20 +249,18 @@ def make_topic(
             admin.create_topics({topic: settings}, wait_for_metadata=True)
 
 
-def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]], batch: int = 10_000) -> int:
+def send_all(writer: TopicWriter, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
     """Send messages, and wait for the broker after each batch; returns the number of messages.
 
     Parameters
     ----------
     messages
         Keys and values.
-    batch
-        The number of messages between two waits, at least 1.
     """
     sent = 0
     for sent, (key, value) in enumerate(messages, start=1):
         writer.send(key, value)
-        if sent % batch == 0:
+        if sent % _SENT_AT_ONCE == 0:
             writer.flush()
     writer.flush()
     return sent

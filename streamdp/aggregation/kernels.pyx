@@ -2,6 +2,8 @@
 
 Words come from `entropy` as an array whose first entry is the position. A loop that runs out of words stops before the
 cell that it cannot finish, returns the number of finished cells, and is called again with more words.
+
+The functions for Python raise `TypeError` for arrays of another type or shape.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -87,8 +89,6 @@ def noisy_counts(cnp.ndarray places not None, int64_t noise, cnp.ndarray out not
         (m,) int64, the result.
     words
         Random words.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef double* at_places = vector(places)
     cdef int64_t* counts = whole_numbers(out)
@@ -224,8 +224,6 @@ cdef class CountTotal(RecordKernel):
     ----------
     spec, theta, p, bound, places, noise, ones, factor
         As for `count_ones`, and the number of features.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
 
     cdef Point _at
@@ -272,8 +270,6 @@ def write_ones(cnp.ndarray counts not None, cnp.ndarray out not None):
         (m,) numbers of ones.
     out
         (m, w) uint8, zeros before; the result.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef int64_t* numbers = whole_numbers(counts)
     cdef uint8_t* bits = byte_matrix(out)
@@ -298,8 +294,6 @@ def add_ones(cnp.ndarray bits not None, cnp.ndarray ones not None):
         (m d, w) uint8: d rows for each of m people.
     ones
         (d + 1,) int64; the last entry counts people.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef uint8_t* rows = byte_matrix(bits)
     cdef int64_t* sums = whole_numbers(ones)

@@ -2,6 +2,8 @@
 
 Words come from `entropy` as an array whose first entry is the position. A loop that runs out of words stops before the
 row that it cannot finish, returns the number of finished rows, and is called again with more words.
+
+The functions for Python raise `TypeError` for arrays of another type or shape.
 """
 
 from libc.math cimport INFINITY, sqrt
@@ -35,8 +37,6 @@ def name_intervals(
         (n, t) uint8, zeros before; ones are written for named intervals.
     words
         Random words.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef int64_t* true = whole_numbers(truth)
     cdef uint8_t* named = byte_matrix(out)
@@ -88,8 +88,6 @@ def select(cnp.ndarray chances not None, cnp.ndarray out not None, cnp.ndarray w
         (n,) float, the result.
     words
         Random words.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef uint64_t* most = random_words(chances)
     cdef double* chosen = vector(out)
@@ -114,8 +112,6 @@ def transform(cnp.ndarray V not None):
     ----------
     V
         (n, D), D a power of two.
-
-    Raises `TypeError` for an array of another type or shape.
     """
     cdef double* rows = matrix(V)
     cdef Py_ssize_t n = V.shape[0], D = V.shape[1], i, j, half, begin
@@ -149,8 +145,6 @@ def radii(cnp.ndarray points not None, cnp.ndarray centre not None, cnp.ndarray 
         (n, d) and (d,).
     out
         (n,), overwritten.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef double* rows = matrix(points)
     cdef double* middle = vector(centre)
@@ -206,8 +200,6 @@ def count_near(
         The relative difference of radii that rounding cannot change.
     counts
         (n,) int64.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef double* rows = matrix(points)
     cdef int64_t* place = whole_numbers(order)

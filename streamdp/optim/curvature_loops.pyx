@@ -2,6 +2,8 @@
 
 The vector of a record is described, and its bounds are proved, in `curvature`. Like `loops.gradient`, a record whose
 arithmetic overflows counts as zeros, and scratch space is overwritten.
+
+The functions for Python raise `TypeError` for arrays of another type or shape.
 """
 
 from libc.math cimport exp, fabs, rint, sqrt
@@ -116,8 +118,6 @@ def joint_of_rows(spec, theta, X, y, double factor, cnp.ndarray G not None):
         lambda, by which the curvature is multiplied.
     G
         (n, size), overwritten.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -142,8 +142,6 @@ def accumulate_averages(
         As for `accumulate`, with the records of all users; the factor is above 0.
     starts
         (users + 1,) int64: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -195,8 +193,6 @@ def accumulate(spec, theta, X, y, double cells, cnp.ndarray total not None, doub
         (size,) int64, in cells.
     factor
         lambda, by which the curvature is multiplied; 0 for gradients alone.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -217,8 +213,6 @@ cdef class VectorTotal(RecordKernel):
     ----------
     spec, theta, p, cells, total, factor
         As for `accumulate`, and the number of features.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
 
     cdef Point _at

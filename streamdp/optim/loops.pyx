@@ -2,6 +2,8 @@
 
 A model is described by `spec`, (`SPEC`,) numbers: the loss, and the settings of the loops that learn with it
 (`local_learning`).
+
+The functions for Python raise `TypeError` for arrays of another type or shape.
 """
 
 from libc.math cimport INFINITY, exp, fabs, sqrt
@@ -168,8 +170,6 @@ def gradient(spec, theta, X, y, Py_ssize_t i, cnp.ndarray g not None):
         The record.
     g
         (d,) or (q + 1,), overwritten; q = p plus the intercept.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)
@@ -192,8 +192,6 @@ def gradients(spec, theta, X, y, cnp.ndarray G not None):
         As for `gradient`.
     G
         (n, d), overwritten.
-
-    Raises `TypeError` for arrays of another type or shape.
     """
     cdef Records records
     records_of(spec, theta, X, y, &records)

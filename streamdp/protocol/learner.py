@@ -35,8 +35,6 @@ class Learner:
         announcement.
     tell
         Is called with events.
-    clock
-        Returns the time in seconds.
 
     Raises `StoreMismatchError` if the store was written under another agreement, `SourceError` if it has read another
     topic of the same name.
@@ -52,7 +50,6 @@ class Learner:
         *,
         publish: Sequence[Callable[[Snapshot], None]] = (),
         tell: Tell = silent,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._agreement = agreement
         self._estimator = estimator
@@ -61,7 +58,6 @@ class Learner:
         self._store = store
         self._publish = tuple(publish)
         self._tell = tell
-        self._clock = clock
         self._dead = 0
         self._start()
 
@@ -75,11 +71,11 @@ class Learner:
         idle_seconds
             Stop after this time without a message; None: never.
         """
-        heard = self._clock()
+        heard = time.monotonic()
         while not stopping():
             if self.step(_POLL_S):
-                heard = self._clock()
-            elif idle_seconds is not None and self._clock() - heard >= idle_seconds:
+                heard = time.monotonic()
+            elif idle_seconds is not None and time.monotonic() - heard >= idle_seconds:
                 return
 
     def step(self, timeout_s: float) -> bool:

@@ -97,17 +97,15 @@ class Metrics(Observer):
         )
         self._shards = Gauge("streamdp_shards", "Shards that this worker has", registry=registry)
 
-    def serve(self, port: int, address: str = "127.0.0.1") -> int:
-        """Answer `GET /metrics` from a thread, and return the port.
+    def serve(self, port: int) -> int:
+        """Answer `GET /metrics` on loopback from a thread, and return the port.
 
         Parameters
         ----------
         port
             0 for any free port.
-        address
-            The address to listen on; by default the loopback.
         """
-        server, _ = start_http_server(port, address, self.registry)
+        server, _ = start_http_server(port, "127.0.0.1", self.registry)
         return int(server.server_port)
 
     def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:

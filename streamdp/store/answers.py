@@ -59,8 +59,6 @@ class Answers:
         The subject key.
     hours
         How long answers are remembered.
-    clock
-        Seconds since 1970 (UTC).
     """
 
     def __init__(
@@ -69,13 +67,12 @@ class Answers:
         errors: Callable[[], AbstractContextManager[None]],
         key: bytes,
         hours: float,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._connection = connection
         self._errors = errors
         self._key = key
         self._seconds = hours * 3600
-        self._clock = clock
+        self._clock = time.time
         self._pruned_at = -PRUNE_S
         with errors(), connection.begin():
             # One service creates the table; another one that starts at the same time waits for it here.

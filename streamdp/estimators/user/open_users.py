@@ -8,7 +8,7 @@ not depend on values. Records are in memory and nowhere else: a copy or pickle o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,20 +31,16 @@ class OpenUsers:
         The number of records of the stream, learned or refused, after which all users are complete.
     seconds
         The time after which `late` turns True; None: never.
-    clock
-        Returns the time in seconds; for tests.
     """
 
-    def __init__(
-        self, items: int, window: int, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, items: int, window: int, seconds: float | None = None) -> None:
         self.items, self.window = int(items), int(window)
         self.at = 0
         """Records of the present window."""
         self.held = 0
         """Raw records of open users."""
         self._seconds = seconds
-        self._clock = clock
+        self._clock = time.monotonic
         self._since = 0.0
         self._open: dict[Subject, list[int]] = {}
         self._rows = np.zeros((0, 0))

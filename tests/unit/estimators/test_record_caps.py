@@ -384,7 +384,7 @@ def test_an_account_with_a_seed_is_not_private_under_a_cap_either() -> None:
     [
         (lambda: account(regressor()).learn_one(X, 1.0), ConfigError, "only reads"),
         (lambda: account(regressor(), shares=2), ConfigError, "cap to divide"),
-        (lambda: account(regressor(), cap="eps=1", shares=0), ConfigError, "at least 1"),
+        (lambda: account(regressor(), cap="eps=1", shares=0), ConfigError, "shares: expected a whole number from 1"),
         (lambda: account(regressor(), cap="eps=1 per 3 days"), BudgetError, "expected eps"),
         (lambda: account(regressor(budget="mu=1"), cap="eps=1"), BudgetError, "cannot count GaussianDP"),
         (lambda: account(regressor(), cap="eps=1").learn_one(X, 1.0, record=1.5), SchemaError, "float"),
