@@ -16,7 +16,7 @@ from streamdp.estimators.frames import frame_like, series_like
 from streamdp.estimators.linear import LinearModel
 from streamdp.optim.losses import Hinge, Huber, Logistic, Loss, Quantile, Softmax, Squared, check_classes
 from streamdp.optim.moderation import moderated
-from streamdp.validation.tasks import Classes, Task, pinball
+from streamdp.validation.tasks import Classes, Numbers, Task
 
 
 class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
@@ -72,7 +72,7 @@ class LinearRegressor(LinearModel, river_base.MiniBatchRegressor):
 
     def _target_task(self) -> Task:
         tau = self._loss.tau if isinstance(self._loss, Quantile) else 0.5
-        return pinball(tau, self._target_bounds())
+        return Numbers(tau, *(self._target_bounds() or (-math.inf, math.inf)))
 
 
 class LinearClassifier(LinearModel, river_base.MiniBatchClassifier):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 _GAIN, _DECAY = 0.15, 0.6
@@ -174,16 +172,3 @@ class Classes:
 
 Task = Numbers | Classes
 """What a model predicts."""
-
-
-def pinball(tau: float, bounds: tuple[float, float] | None) -> Numbers:
-    """Return the task of a regressor.
-
-    Parameters
-    ----------
-    tau
-        See `Numbers`.
-    bounds
-        Of the target. None: it has none.
-    """
-    return Numbers(tau, *(bounds or (-math.inf, math.inf)))

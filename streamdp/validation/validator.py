@@ -15,7 +15,7 @@ The argument for privacy is in `answers`, that for alarms in `drift`, and that f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -142,12 +142,12 @@ class Validator:
         """
         words = draw(self._rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
         try:
-            for kind, tell in self._kinds():
+            for kind, tell in ((CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, self._on_error)):
                 rows = asked == kind
                 if rows.any():
                     own = self._task.clipped(y[rows]), predicted[rows], words[rows]
                     try:
-                        tell(*own, keep[rows])
+                        tell(kind, *own, keep[rows])
                     finally:
                         for raw in own:
                             raw[:] = 0
@@ -155,10 +155,9 @@ class Validator:
             predicted[:] = 0
             words[:] = 0
 
-    def _kinds(self) -> tuple[tuple[int, Callable[..., None]], ...]:
-        return (CONSTANT, self._on_constant), (ERROR, self._on_error), (OTHER, self._on_error_of_constant)
-
-    def _on_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+    def _on_constant(
+        self, kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray
+    ) -> None:
         first, reach = int(self._clock[CONSTANTS]), float(self._clock[REACH])
         told = answer(self._task.bits(y, self._fixed, first), keep, words)
         clock = self._clock.copy()
@@ -168,23 +167,18 @@ class Validator:
         self._known = self._task.learned(told, self._known, first, reach)
         self._add(sums.OTHERS, told[:0], len(told))
 
-    def _on_error(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        self._tell_error(sums.ERRORS, y, predicted, words, keep)
-
-    def _on_error_of_constant(self, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        predicted[:] = self._task.constant(self._fixed)
-        self._tell_error(sums.OTHERS, y, predicted, words, keep)
-
-    def _tell_error(
-        self, first: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray
-    ) -> None:
+    def _on_error(self, kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+        if kind == OTHER:
+            predicted[:] = self._task.constant(self._fixed)
         half = self._task.largest(self._clock[REACH]) / 2
         values = self._task.errors(predicted, y, 2 * half)
         values /= half
         values -= 1
         told = (answer(values, keep, words) + 1) * half
-        ranges = float(np.sum((factor(keep) * half) ** 2)) if first == sums.ERRORS else 0.0
-        self._add(first, told, len(told), ranges)
+        if kind == OTHER:
+            self._add(sums.OTHERS, told, len(told))
+        else:
+            self._add(sums.ERRORS, told, len(told), float(np.sum((factor(keep) * half) ** 2)))
 
     def _add(self, first: int, told: np.ndarray, answers: int, ranges: float = 0.0) -> None:
         more = np.zeros(sums.COLUMNS)

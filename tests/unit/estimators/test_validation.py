@@ -256,10 +256,10 @@ def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch
     kept: list[np.ndarray] = []
     tell = validator._on_error
 
-    def watched(y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
+    def watched(kind: int, y: np.ndarray, predicted: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
         kept.extend([y, predicted, words])
         assert words.any()
-        tell(y, predicted, words, keep)
+        tell(kind, y, predicted, words, keep)
 
     monkeypatch.setattr(validator, "_on_error", watched)
     model.learn_arrays(*records(2000))
