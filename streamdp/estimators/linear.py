@@ -220,7 +220,7 @@ class LinearModel(StreamEstimator):
     def _read(self, state: Mapping[str, Any]) -> None:
         """Take over what another estimator of this model learned, in a copy that an error discards.
 
-        Raises `ConfigError` for values out of range; `KeyError`, `TypeError`, `ValueError`, `OverflowError` for none.
+        Raises `ConfigError` for values out of range; `KeyError`, `TypeError`, `ValueError`, `OverflowError`: no state.
         """
         raise NotImplementedError
 

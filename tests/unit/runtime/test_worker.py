@@ -212,10 +212,30 @@ def watched(source: ScriptedShards, store: Store, *, idle: float = 1.0, **option
     return watcher
 
 
+def ran(path: Path, source: ScriptedShards, before: Callable[[int], object] | None = None, **options: Any) -> Watcher:
+    """As `watched`, with a store that is opened for it; `before` is called before each commit."""
+    with fragile(path) as store:
+        if before is not None:
+            store.before = before
+        return watched(source, store, **options)
+
+
+def raising(error: Exception, *commits: int) -> Callable[[int], None]:
+    """What raises an error at some commits."""
+
+    def at(number: int) -> None:
+        if number in commits:
+            raise error
+
+    return at
+
+
+CONFLICT = LedgerConflictError("another worker spent from the same subjects")
+
+
 def finish(path: Path, given: Streams) -> None:
     """Learn the rest; then all was counted once."""
-    with fragile(path) as store:
-        watched(ScriptedShards(given), store)
+    ran(path, ScriptedShards(given))
     check_exact(path, given)
 
 
@@ -224,12 +244,7 @@ def test_an_outage_is_waited_for_with_growing_delays(path: Path, given: Streams,
     """A commit that is repeated counts once, whether the first one failed or only its answer was lost."""
     source = ScriptedShards(given)
     with fragile(path) as store:
-
-        def fail(number: int) -> None:
-            if 3 <= number < 10:
-                raise StoreUnavailableError("no answer")
-
-        setattr(store, when, fail)
+        setattr(store, when, raising(StoreUnavailableError("no answer"), *range(3, 10)))
         watcher = watched(source, store)
     assert watcher.retries == ["store"] * 7
     assert watcher.rollbacks == 0
@@ -286,9 +301,7 @@ def test_a_long_call_pauses_the_source_and_keeps_polling(path: Path, given: Stre
             answer.set()
 
     source.while_paused = poll
-    with fragile(path) as store:
-        store.before = lambda number: assert_set(answer)
-        watcher = watched(source, store, wait=soon)
+    watcher = ran(path, source, lambda number: assert_set(answer), wait=soon)
     assert source.paused_polls >= 20
     assert source.pauses < source.paused_polls
     assert watcher.rollbacks == 0
@@ -490,14 +503,7 @@ def test_a_shard_without_a_commit_is_read_again_from_where_it_began(path: Path) 
             self.latest += 100
             return super().start(shard, {"index": self.latest} if position is None else position)
 
-    with fragile(path) as store:
-
-        def conflict(number: int) -> None:
-            if number == 1:
-                raise LedgerConflictError("another worker spent from the same subjects")
-
-        store.before = conflict
-        watched(Latest(given), store)
+    ran(path, Latest(given), raising(CONFLICT, 1))
     assert (found(path)[shard].position, total(found(path)[shard].counts)) == ({"index": 500}, 400)
 
 
@@ -517,22 +523,14 @@ def test_a_rebalance_does_not_wait_for_a_slow_batch(path: Path, given: Streams) 
     assert watcher.mine[-1] == {second}
     assert watcher.rollbacks == 1
     assert found(path)[first].position["index"] == 0
-    with fragile(path) as store:
-        watched(ScriptedShards({first: given[first]}), store)
+    ran(path, ScriptedShards({first: given[first]}))
     check_exact(path, given)
 
 
 def test_a_conflict_rolls_every_shard_back(path: Path) -> None:
     given = streams(3, 500, 0)
     source = ScriptedShards(given)
-    with fragile(path) as store:
-
-        def conflict(number: int) -> None:
-            if number in (3, 4, 8):
-                raise LedgerConflictError("another worker spent from the same subjects")
-
-        store.before = conflict
-        watcher = watched(source, store)
+    watcher = ran(path, source, raising(CONFLICT, 3, 4, 8))
     assert watcher.retries == ["conflict"] * 3
     assert watcher.rollbacks == 3
     assert source.clock.slept.count(0.1) == 3
@@ -550,8 +548,7 @@ def test_a_shard_that_another_worker_claimed_by_mistake_is_claimed_again(path: P
             other.claim([first])
 
     source.events[6] = claim
-    with fragile(path) as store:
-        watcher = watched(source, store, idle=2 * RECLAIM_AFTER_S)
+    watcher = ran(path, source, idle=2 * RECLAIM_AFTER_S)
     assert watcher.retries == ["fenced"]
     assert watcher.mine[-2:] == [{second}, {first, second}]
     assert any(moment >= fenced_at[0] + RECLAIM_AFTER_S for moment in watcher.committed_at)
@@ -574,8 +571,7 @@ def test_a_silent_source_is_asked_again(path: Path, given: Streams) -> None:
 
     source = Silent(given)
     source.events = {1: fail, 5: fail, 6: fail}
-    with fragile(path) as store:
-        watcher = watched(source, store)
+    watcher = ran(path, source)
     assert watcher.retries == ["source"] * 5
     check_exact(path, given)
 
@@ -598,8 +594,7 @@ def test_a_worker_without_shards_says_from_time_to_time_what_it_waits_for(path: 
         351: lambda: change(lost=given),
         600: lambda: change(assigned=given),
     }
-    with fragile(path) as store:
-        told = watched(source, store).told
+    told = ran(path, source).told
     _, lost, _ = changed
     expected = [REPORT_AFTER_S, 2 * REPORT_AFTER_S, lost + REPORT_AFTER_S]
     assert [moment for moment, _, _ in told] == pytest.approx(expected, abs=0.5)
@@ -620,9 +615,7 @@ def test_a_call_of_the_store_that_does_not_return_is_told(path: Path, given: Str
             answer.set()
 
     source.while_paused = poll
-    with fragile(path) as store:
-        store.before = lambda number: assert_set(answer)
-        told = watched(source, store, wait=soon).told
+    told = ran(path, source, lambda number: assert_set(answer), wait=soon).told
     assert [kind for _, kind, _ in told] == ["waiting", "waiting"]
     assert all("a call has not returned for 30 s: the database does not end it" in message for _, _, message in told)
     check_exact(path, given)
@@ -778,8 +771,7 @@ def test_a_broker_that_is_away_when_a_worker_joins_is_waited_for(path: Path) -> 
                 raise SourceUnavailableError("no answer")
             super().subscribe(listener)
 
-    with fragile(path) as store:
-        watcher = watched(Away(given), store)
+    watcher = ran(path, Away(given))
     assert watcher.retries == ["source"] * 3
     check_exact(path, given)
 
@@ -806,8 +798,7 @@ def test_what_cannot_be_read_is_passed_and_committed(path: Path, given: Streams)
             return {"index": 507} if (shard, position) == (first, {"index": 500}) else position
 
     source = Gap(given)
-    with fragile(path) as store:
-        watcher = watched(source, store, idle=10.0, commit_records=10_000, commit_seconds=2.0)
+    watcher = ran(path, source, idle=10.0, commit_records=10_000, commit_seconds=2.0)
     assert found(path)[first].position == source.committed[first] == {"index": 507}
     assert found(path)[second].position == {"index": 500}
     assert found(path)[first].counts == replay(given[first])[0][-1]
@@ -819,8 +810,7 @@ def test_shards_that_are_lost_take_the_spends_of_all_back(path: Path, given: Str
     source = ScriptedShards(given)
     source.events[6] = lambda: source.rebalance(lost=[first])
     source.events[9] = lambda: source.rebalance(assigned=[first])
-    with fragile(path) as store:
-        watcher = watched(source, store, commit_records=10_000)
+    watcher = ran(path, source, commit_records=10_000)
     assert {second} in watcher.mine
     assert watcher.rollbacks == 1
     check_exact(path, given)
@@ -830,8 +820,7 @@ def test_seconds_commit_too(path: Path) -> None:
     given = streams(2, 1000, 0)
     source = ScriptedShards(given)
     source.events = dict.fromkeys(range(100), lambda: source.clock.sleep(0.5))
-    with fragile(path) as store:
-        watcher = watched(source, store, commit_records=10_000, commit_seconds=2.0)
+    watcher = ran(path, source, commit_records=10_000, commit_seconds=2.0)
     between = [b - a for a, b in zip(watcher.committed_at, watcher.committed_at[1:], strict=False)]
     assert len(between) > 3
     assert all(2.0 <= seconds <= 2.5 for seconds in between[:-1])
