@@ -300,11 +300,6 @@ class KafkaSource:
     def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
         """The number of offsets after these positions that can be read: not those of open transactions.
 
-        Parameters
-        ----------
-        positions
-            The position of each shard.
-
         Returns no entry for a shard of another worker; none at all within a rebalance, or if the broker does not answer
         within `LAG_TIMEOUT_S`.
         """

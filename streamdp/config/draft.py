@@ -87,8 +87,6 @@ def draft(
 
     Parameters
     ----------
-    columns
-        The columns of the data.
     source
         The type of the file.
     path

@@ -50,8 +50,6 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
     ----------
     X
         A frame with the column, or an array (n, p).
-    names
-        The p names of the columns of an array.
 
     Raises `SchemaError` for an array of another shape.
     """
@@ -93,8 +91,6 @@ def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> Any:
         The rows.
     values
         (n, K).
-    labels
-        The K labels.
     """
     if names_of(X) is None:
         return values

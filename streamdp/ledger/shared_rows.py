@@ -118,12 +118,10 @@ class SharedRows(PagedRows):
         return np.concatenate([np.empty((0, RECORDS)), *self._records])
 
     def write_at(self, connection: Connection, version: int, oldest: int) -> None:
-        """Write the rows that have changed, inside the caller's transaction.
+        """Write the rows that have changed, inside the caller's transaction, which excludes other writers.
 
         Parameters
         ----------
-        connection
-            The database, locked against other writers.
         version
             The version of the ledger before this write.
         oldest

@@ -40,8 +40,6 @@ def hash_subjects(
 
     Parameters
     ----------
-    subjects
-        n subjects; None for a record without one.
     key
         32 to 64 secret bytes.
     periods

@@ -43,8 +43,6 @@ def risen(rows: Rows, largest: float) -> bool:
 
     Parameters
     ----------
-    rows
-        The sums; a stretch was just completed.
     largest
         The largest error that an answer is about.
     """

@@ -279,8 +279,6 @@ def repeated(task: Task, h: Regulariser | None, repeats: int, most_queries: floa
         The number of runs.
     most_queries
         The largest expected number of gradients of single users.
-    noise
-        The noise multiplier for a rate and a number of steps.
     """
     convexity, smoothness = _constants(h)
     goal = _Goal(0, task.users, task.distance, task.convexity + convexity, smoothness, repeats=repeats)
@@ -301,8 +299,6 @@ def localised(
         The regulariser as a multiple of the one that is best without noise.
     most_queries
         The largest expected number of gradients of single users.
-    noise
-        The noise multiplier for a rate and a number of steps.
     """
     runs: list[Run] = []
     known, smoothness = _constants(h)

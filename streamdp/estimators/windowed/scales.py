@@ -125,8 +125,6 @@ class Scales:
         ----------
         frame
             (2, k), the last ones.
-        task
-            The task of the method with the whole budget.
         plan
             Plans the method for a task.
 
