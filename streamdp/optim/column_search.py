@@ -47,7 +47,7 @@ class ColumnSearch:
         for j, place in typical.items():
             frame[j, [k.CENTRE, k.SCALE]] = place
         theta = np.zeros((2, p + 1))
-        self._arrays = begin(spec, theta, theta.copy(), np.zeros((0, p + 2)), frame, np.flatnonzero(scaled).tolist())
+        self._arrays = begin(spec, theta, theta.copy(), 0, frame, np.flatnonzero(scaled).tolist())
         self._keep, self._information = keep, (2 * keep - 1) ** 2
         self._due = float(_FIRST)
         self._hold()

@@ -11,7 +11,7 @@ from libc.math cimport ceil, exp, fabs, log, sqrt
 cimport numpy as cnp
 
 from streamdp.optim cimport location_scale as ls
-from streamdp.optim cimport pair_bits
+from streamdp.optim cimport pair_bits, path
 from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC
 from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.privacy.samplers cimport HUGE
@@ -23,6 +23,7 @@ DONE = HUGE  # clock[TARGET] from when on the target has its scale
 cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
 cdef double _FIRST = 32.0, _GROWTH = 1.2
 cdef double _WRONG = 0.2, _SURE = 2.0
+cdef double _AIM = 0.0
 cdef double _LEAST_SCALE = 1.0 / 128.0
 
 
@@ -40,7 +41,7 @@ cdef int model_of(arrays, Model* out) except -1:
         or state.shape[0] != 2
         or box.shape[0] != 2
         or box.shape[1] != out.d
-        or segments.shape[1] != out.d + 1
+        or segments.shape[1] != path.width(out)
         or clock.shape[0] != CLOCK
         or frame.shape[1] != FRAME
         or summary.shape[1] != SUMMARY
@@ -117,20 +118,13 @@ cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     row[ERROR] = row[ls.LOG_VARIANCE] + (row[ls.REACH] - row[ls.LOG]) * (row[ls.REACH] - row[ls.LOG])
 
 
-cdef void _forget_path(Model* m) noexcept nogil:
-    """Empty the segments, because the noise of theta changes in original units."""
-    cdef Py_ssize_t i
-    m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
-    for i in range(m.many * (m.d + 1)):
-        m.segments[i] = 0.0
-
-
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
     A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
-    centre moves along, or if it is off by half a scale and known to a quarter of it. Then the path of `inference` begins
-    anew, so that intervals settle later; to change scales less late costs more accuracy than it is worth.
+    centre moves along, or if it is off by half a scale and known to a quarter of it. What gradients told about the
+    coefficient of a column with the spread s is worth s^2/scale^2 times their information, so its clock slows or
+    starts again in this ratio.
     """
     cdef double* row
     cdef double* column
@@ -144,22 +138,22 @@ cdef void _rescale(Model* m) noexcept nogil:
             continue
         column = m.frame + j * FRAME
         mean, scale = row[ls.MEAN], column[SCALE]
-        new, off = scale, fabs(row[ls.REACH] - log(scale))
+        new, off = scale, fabs(row[ls.REACH] - _AIM - log(scale))
         if off > _WRONG and off * off > _SURE * row[ls.REACH_VARIANCE]:
-            new = min(max(exp(row[ls.REACH]), _LEAST_SCALE), 1.0)
+            new = min(max(exp(row[ls.REACH] - _AIM), _LEAST_SCALE), 1.0)
         if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
+        if not changed:
+            path.end_segment(m)
         for k in range(m.d // q):
             m.theta[k * q + p] += m.theta[k * q + j] * (mean - column[CENTRE]) / scale
             m.theta[k * q + j] *= new / scale
         changed = True
         column[CENTRE], column[SCALE] = mean, new
-        if new < scale:
-            column[SHRUNK] = m.clock[TOTAL]
+        column[SHRUNK] = max(0.0, m.clock[TOTAL] - (new / scale) * (new / scale) * (m.clock[TOTAL] - column[SHRUNK]))
         restart |= new < column[LOWEST] / 3
     if changed:
         m.clock[CHANGES] += 1
-        _forget_path(m)
         _fit(m)
     if restart:
         m.clock[WEIGHT] = 0.0
@@ -188,7 +182,7 @@ cdef void _scale_target(Model* m, const double* row) noexcept nogil:
     target[CENTRE] = target[ORIGIN] + target[UNIT] * row[ls.MEAN]
     target[SCALE] = target[UNIT] * min(1.0, sqrt(row[ls.VARIANCE] + exp(2.0 * row[ls.LOG])))
     m.clock[CHANGES] += 1
-    _forget_path(m)
+    path.forget(m)
     to_original(m, m.theta, m.average)
 
 

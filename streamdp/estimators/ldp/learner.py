@@ -125,7 +125,7 @@ class LDPLearner(ValidatedModel):
         if scaling != "none":
             for j, (centre, spread) in features.typical.items():
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
-        state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
+        state, segments = np.zeros((2, d)), SEGMENTS if self._averaged else 0
         self._arrays = begin(spec, box, state, segments, frame, scaled, self._paired(features))
         self._arrays.state[0] = first_theta(self._loss, d, in_units)
         self._arrays.state[1] = self._original(self._arrays.state[0])
@@ -358,7 +358,7 @@ class LDPLearner(ValidatedModel):
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or segments[:, -1].min(initial=0.0) < 0
+            or segments[:, len(numbers[0]) :].min(initial=0.0) < 0
         ):
             raise ConfigError("state: numbers out of range")
         take_over_columns = read(arrays, state, "posterior")
