@@ -68,9 +68,9 @@ class ColumnSearch:
         return np.stack([frame[:, k.CENTRE], 1 / frame[:, k.SCALE]])
 
     @property
-    def shrunk(self) -> np.ndarray:
-        """(p,) the information of the gradients when the scale of a column fell last."""
-        since: np.ndarray = self._arrays.frame[:-1, k.SHRUNK].copy()
+    def since(self) -> np.ndarray:
+        """(p,) where the clock of each column began (`frame`)."""
+        since: np.ndarray = self._arrays.frame[:-1, k.SINCE].copy()
         return since
 
     @property

@@ -23,7 +23,6 @@ DONE = HUGE  # clock[TARGET] from when on the target has its scale
 cdef double _TARGET_LEAST = 60.0, _TARGET_MOST = 240.0, _TARGET_VARIANCE = 0.05
 cdef double _FIRST = 32.0, _GROWTH = 1.2
 cdef double _WRONG = 0.2, _SURE = 2.0
-cdef double _AIM = 0.0
 cdef double _LEAST_SCALE = 1.0 / 128.0
 
 
@@ -122,13 +121,15 @@ cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
     A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
-    centre moves along, or if it is off by half a scale and known to a quarter of it. What gradients told about the
-    coefficient of a column with the spread s is worth s^2/scale^2 times their information, so its clock slows or
-    starts again in this ratio.
+    centre moves along, or if it is off by half a scale and known to a quarter of it.
+
+    The clock of a column shows T - SINCE. If the spread is s, gradients tell about the coefficient s^2/scale^2 times
+    their information. So a new scale changes the clock by the factor new^2/scale^2, to T at most: the steps of a column
+    whose scale was ten times too large begin almost anew, and those of one that was nearly right go on.
     """
     cdef double* row
     cdef double* column
-    cdef double mean, scale, new, off
+    cdef double mean, scale, new, off, told
     cdef Py_ssize_t p = m.p, q = p + <Py_ssize_t> m.spec[INTERCEPT], slot, j, k
     cdef bint changed = False, restart = False
     for slot in range(m.c):
@@ -138,9 +139,9 @@ cdef void _rescale(Model* m) noexcept nogil:
             continue
         column = m.frame + j * FRAME
         mean, scale = row[ls.MEAN], column[SCALE]
-        new, off = scale, fabs(row[ls.REACH] - _AIM - log(scale))
+        new, off = scale, fabs(row[ls.REACH] - log(scale))
         if off > _WRONG and off * off > _SURE * row[ls.REACH_VARIANCE]:
-            new = min(max(exp(row[ls.REACH] - _AIM), _LEAST_SCALE), 1.0)
+            new = min(max(exp(row[ls.REACH]), _LEAST_SCALE), 1.0)
         if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
         if not changed:
@@ -150,7 +151,8 @@ cdef void _rescale(Model* m) noexcept nogil:
             m.theta[k * q + j] *= new / scale
         changed = True
         column[CENTRE], column[SCALE] = mean, new
-        column[SHRUNK] = max(0.0, m.clock[TOTAL] - (new / scale) * (new / scale) * (m.clock[TOTAL] - column[SHRUNK]))
+        told = (m.clock[TOTAL] - column[SINCE]) * (new / scale) * (new / scale)
+        column[SINCE] = max(0.0, m.clock[TOTAL] - told)
         restart |= new < column[LOWEST] / 3
     if changed:
         m.clock[CHANGES] += 1

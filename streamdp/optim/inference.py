@@ -26,8 +26,8 @@ which is wide if k may be small.
 Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_inverses`): Huber's scale has less
 than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
 stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of
-parameter i has a k proportional to (integral of a)/(H^-1)_ii, and it understates the variance of the average by the factor
-(H^-2)_ii/(H^-1)_ii^2, which is 1 if H is diagonal. The limits are moved apart by its root.
+parameter i has a k proportional to (integral of a)/(H^-1)_ii, and it understates the variance of the average by the
+factor (H^-2)_ii/(H^-1)_ii^2, which is 1 if H is diagonal. The limits are moved apart by its root.
 
 Slow directions of the records. Two columns that are correlated by rho have a direction, their difference or their sum,
 with 1 - |rho| of the curvature. It moves both parameters, and neither path alone shows it well. So for each parameter i
@@ -88,6 +88,7 @@ _FACTORS = 2.0 ** np.arange(-8, 7)
 _ELSEWHERE = 0.1
 _LEAST_NOISE = 0.05
 _SMALL = np.linspace(-0.3, 0.3, 21)
+_LEAST_PART = 1e-5  # of a segment in all of a path; covariances are positive definite
 _MOST = 300.0  # of the logarithm of odds
 
 
@@ -136,9 +137,10 @@ def path_intervals(
     if not moving.any():
         return limits, times
     totals, units = rates.sum(axis=0)[moving], np.sqrt(noises.sum(axis=0))[moving]
-    paths, rates, noises = paths[:, moving] / units, rates[:, moving] / totals, noises[:, moving] / units**2
-    public, which = np.unique(np.round(np.stack([rates, noises]), 12), axis=2, return_inverse=True)
-    fits = [_Fit(paths, *public[:, :, i]) for i in range(public.shape[2])]
+    paths, shares = paths[:, moving] / units, np.stack([rates[:, moving] / totals, noises[:, moving] / units**2])
+    shares = np.maximum(shares, _LEAST_PART)
+    alike, which = np.unique(shares.astype(np.float32), axis=2, return_inverse=True)
+    fits = [_Fit(paths, *alike[:, :, i].astype(float)) for i in range(alike.shape[2])]
     columns = np.arange(len(which))
     centres = np.stack([fit.centres for fit in fits])[which, :, columns].T
     squares = np.stack([fit.squares for fit in fits])[which, :, columns].T
@@ -149,13 +151,13 @@ def path_intervals(
     centre, slow = np.sum(weights * centres, axis=0), np.sqrt(second) / first
     errors = slow * math.sqrt(factor) * np.stack([fit.errors for fit in fits])[which].T
     own = np.sum(weights * errors**2, axis=0)
-    middle = _Fit(paths, rates.mean(axis=1), noises.mean(axis=1)) if len(fits) > 1 else fits[0]
-    odds, moves, shares = _slow_pairs(
+    middle = _Fit(paths, *shares.mean(axis=2)) if len(fits) > 1 else fits[0]
+    odds, moves, parts = _slow_pairs(
         middle, centre, law, factor, correlations[np.ix_(moving, moving)], signs[:, moving][:, :, moving]
     )
     both = np.concatenate([weights, odds]) / (1 + odds.sum(axis=0))
     centres = centre + np.concatenate([slow * (centres - centre), moves])
-    paired = np.sqrt(shares * factor * middle.errors[:, None] ** 2 + np.minimum(own, np.median(own)) / 2)
+    paired = np.sqrt(parts * factor * middle.errors[:, None] ** 2 + np.minimum(own, np.median(own)) / 2)
     errors = np.concatenate([errors, paired])
     found = np.column_stack([_quantile(both, centres, errors, p) for p in ((1 - level) / 2, (1 + level) / 2)])
     found[times[moving] < LEAST_TIMES] = np.nan

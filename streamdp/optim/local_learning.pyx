@@ -19,7 +19,7 @@ from streamdp.optim.frame cimport (
     ORIGIN,
     SCALE,
     SEGMENT,
-    SHRUNK,
+    SINCE,
     SLOT,
     SUMMARY,
     TOTAL,
@@ -85,8 +85,8 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     for j in range(d):
         out[j] = size
     for j in range(p):
-        if m.frame[j * FRAME + SHRUNK] > 0.0:
-            larger = factor * exp(-decay * log(total - m.frame[j * FRAME + SHRUNK] + offset))
+        if m.frame[j * FRAME + SINCE] > 0.0:
+            larger = factor * exp(-decay * log(total - m.frame[j * FRAME + SINCE] + offset))
             for k in range(d // q):
                 out[k * q + j] = larger
     for j in range(d):

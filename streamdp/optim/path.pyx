@@ -2,7 +2,7 @@
 
 A segment has the d sums of the iterates, in original units and with their weights tau, and its length, the sum of tau.
 It ends when it is as long as the others, and when columns are scaled, because then steps change. When it ends, what
-steps and scales were follows from the clock T. Column j has the steps T_j^-alpha with T_j = T - SHRUNK + T_0 (`frame`),
+steps and scales were follows from the clock T. Column j has the steps T_j^-alpha with T_j = T - SINCE + T_0 (`frame`),
 and in original units a step moves the coefficient by 1/scale^2 times that, and noise by 1/scale. So over the segment
 
     rate_j = integral of T_j^-alpha dT / scale^2,   noise_j = integral of T_j^(-2 alpha) dT / scale^2.
@@ -13,7 +13,7 @@ are joined add all their numbers up.
 
 from libc.math cimport log, pow
 
-from streamdp.optim.frame cimport FRAME, SCALE, SEGMENT, SHRUNK, TOTAL, WIDTH
+from streamdp.optim.frame cimport FRAME, SCALE, SEGMENT, SINCE, TOTAL, WIDTH, Model, model_of
 from streamdp.optim.loops cimport DECAY, OFFSET
 
 cdef double _LEAST = 1e-9
@@ -34,7 +34,7 @@ cdef void _measure(Model* m, double* segment, double end) noexcept nogil:
     for j in range(p + 1):
         column, since, factor = m.frame + j * FRAME, 0.0, 1.0
         if j < p:
-            since, factor = column[SHRUNK], 1.0 / (column[SCALE] * column[SCALE])
+            since, factor = column[SINCE], 1.0 / (column[SCALE] * column[SCALE])
         high = end - since + m.spec[OFFSET]
         low = high - segment[m.d]
         rates[j] = factor * _integral(low, high, 1.0 - decay)
@@ -65,3 +65,21 @@ cdef void forget(Model* m) noexcept nogil:
     m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
     for i in range(m.many * width(m)):
         m.segments[i] = 0.0
+
+
+def measure(arrays):
+    """Write the rates and the noises of all segments, given that no column was scaled while they were summed.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    """
+    cdef Model m
+    cdef Py_ssize_t i
+    model_of(arrays, &m)
+    cdef double end = m.clock[TOTAL]
+    for i in range(<Py_ssize_t> m.clock[SEGMENT], -1, -1):
+        if i < m.many and m.segments[i * width(&m) + m.d] > 0.0:
+            _measure(&m, m.segments + i * width(&m), end)
+            end -= m.segments[i * width(&m) + m.d]

@@ -15,7 +15,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops, pair_bits, questions
+from streamdp.optim import location_scale, loops, pair_bits, path, questions
 from streamdp.optim.arrays import FIRST_SCALE, Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
@@ -48,7 +48,7 @@ class LDPLearner(ValidatedModel):
     )
     _averaged: ClassVar[bool] = False
     _stays = True
-    _formats = (3,)
+    _formats = (3, 4)
     scales_columns = True
     _arrays: Arrays
 
@@ -353,12 +353,16 @@ class LDPLearner(ValidatedModel):
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
-        segments = finite_array(state, "segments", arrays.segments.shape)
+        segments, d, earlier = np.zeros(arrays.segments.shape), numbers.shape[1], state["format"] == 3
+        own = segments[:, : d + 1] if earlier else segments  # without rates and noises
+        own[:] = finite_array(state, "segments", own.shape)
+        measured = segments[:, d + 1 :] > 0
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or segments[:, len(numbers[0]) :].min(initial=0.0) < 0
+            or segments[:, d:].min(initial=0.0) < 0
+            or np.any(measured != (measured.all(axis=1) & (segments[:, d] > 0))[:, None])
         ):
             raise ConfigError("state: numbers out of range")
         take_over_columns = read(arrays, state, "posterior")
@@ -367,6 +371,8 @@ class LDPLearner(ValidatedModel):
         def take_over() -> None:
             arrays.state[:], arrays.segments[:] = numbers, segments
             take_over_columns()
+            if earlier:
+                path.measure(arrays)
             self._merged = merged
 
         return take_over
