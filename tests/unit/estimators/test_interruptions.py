@@ -434,7 +434,10 @@ def loads(kind: type[Watched]) -> tuple[Any, Any]:
 
 def without_features(kind: type[Watched]) -> tuple[Any, Any]:
     mine, other = loads(kind)
-    return mine.clone(None if kind is Scaled else {"features": None}), other  # Scaled declares bounds
+    blank = mine.clone(None if kind is Scaled else {"features": None})  # Scaled declares bounds
+    if kind is Windows:
+        blank._method = other._method  # the watched one
+    return blank, other
 
 
 def of_another_method(_: type[Watched]) -> tuple[Any, Any]:
