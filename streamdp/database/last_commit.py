@@ -127,7 +127,7 @@ class CountingConnection(sqlite3.Connection):
     _moved_at = 0.0
 
     def count_commits(self, file: LastCommitFile, known: LastCommit) -> None:
-        """Count every commit from now on, after the last one that database and file know."""
+        """Count every commit from now on, after the last known one."""
         self._file, self._moved_at = file, time.monotonic()
         self.execute("BEGIN IMMEDIATE")
         self.execute("CREATE TABLE IF NOT EXISTS last_commit (number INTEGER NOT NULL, losses INTEGER NOT NULL)")

@@ -1,4 +1,4 @@
-"""Gradients at one point, and their averages per user: the only view of its records that user-level methods have."""
+"""Gradients at one point, and their averages per user: all that user-level methods see of a user's records."""
 
 from __future__ import annotations
 

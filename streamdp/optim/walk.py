@@ -87,7 +87,7 @@ class Walk(ABC):
 
     @abstractmethod
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """Start from what walks of disjoint records, at least one, made with the same parameters, know.
+        """Start from what other walks know: at least one, of disjoint records, made with the same parameters.
 
         Parameters
         ----------
