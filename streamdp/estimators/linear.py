@@ -228,9 +228,6 @@ class LinearModel(StreamEstimator):
         """What is kept beside the model, for the state."""
         return {}
 
-    def _read_beside(self, state: Mapping[str, Any]) -> None:
-        """As `_read`, for what `_learned_beside` writes."""
-
     def _discard(self) -> None:
         """Discard the open batch, window and users."""
 
@@ -330,7 +327,6 @@ class LinearModel(StreamEstimator):
             raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
         self._tainted |= not state["private"]
         self._read(state)
-        self._read_beside(state)
         for name, n in counts.items():
             setattr(self, name, n)
 

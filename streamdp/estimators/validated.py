@@ -172,7 +172,8 @@ class ValidatedModel(LinearModel):
     def _learned_beside(self) -> dict[str, Any]:
         return {} if self._validator is None else {"answers": self._validator.state()}
 
-    def _read_beside(self, state: Mapping[str, Any]) -> None:
+    def _load(self, state: Mapping[str, Any]) -> None:
+        super()._load(state)
         if self._validator is not None:
             self._validator.load(state["answers"])
 
