@@ -49,7 +49,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("path: people.csv", "path: [people.csv], follow: true", 2, "follow is for one CSV or JSONL file"),
     ("csv, path", "csv, follow: maybe, path", 2, "source.follow"),
     ("csv, path", "csv, delimiter: ab, path", 2, "source.delimiter"),
-    ("csv, path", "csv, delimiter: ';', path", 3, "is the delimiter right?"),
+    ("csv, path", "csv, delimiter: ';', path", 3, "one column if cut at ';': is the delimiter right"),
     ("csv, path", "csv, max_bad_share: 2, path", 2, "source.max_bad_share"),
     ("csv, path", "csv, keep_payload: true, path", 2, "keep_payload needs dead_letters"),
     ("csv, path", "csv, dead_letters: people.csv, path", 2, "expected a file of its own"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,18 @@ def test_bounds_far_wider_than_the_values_are_told() -> None:
         model.learn_arrays(X, y)
         assert (model.looseness > 50) == told
         assert any("bounds of the target" in doubt for doubt in doubts(model, Counts(800, 0, 0))) == told
+
+
+def test_targets_beyond_a_bound_are_not_said_to_need_narrower_bounds() -> None:
+    """They are all clipped to the same value, so their spread says nothing about the width of the bounds."""
+    rng = np.random.default_rng(2)
+    X, y = rng.uniform(0, 1, (4000, 1)), rng.normal(5000, 900, 4000)
+    wide = (-1e6, 1e6), "50 times as wide as the spread"
+    for bounds, said in (((0.0, 40.0), "near its bound 40, as far as"), wide):
+        given: Any = {"features": {"a": (0, 1)}, "target": bounds, "budget": "eps=4", "seed": 1}
+        for model in (LDPASGDRegressor(**given), UserLevelLDPRegressor(items_per_user=1, **given)):
+            model.learn_arrays(X, y)
+            assert any(said in doubt for doubt in doubts(model, Counts(4000, 0, 0)))
 
 
 def test_noise_that_hides_many_columns_is_told() -> None:
