@@ -23,6 +23,11 @@ def doubts(estimator: Any, counts: Counts) -> list[str]:
     found = []
     if (bad := dropped(counts)) is not None:
         found.append(bad)
+    if counts.refused and not counts.learned:
+        found.append(
+            f"nothing was learned: all {counts.refused:,} records were refused, because their people have spent their "
+            "caps; a larger cap, or records of other people, change that"
+        )
     if getattr(estimator, "on_border", False):
         found.append("theta sits on the border of its domain: a larger domain may hold a better theta")
     if (loose := getattr(estimator, "looseness", None)) is not None and loose > _LOOSE:

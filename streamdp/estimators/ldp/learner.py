@@ -271,9 +271,9 @@ class LDPLearner(ValidatedModel):
             return []
         notes = []
         others = "a gradient" if self._plan is None or self._plan.share is None else "a gradient or an answer"
-        if mechanism_for(self._kind, self._budget).code == PrivUnit.code:
-            largest = max((self._budget, *self._spent), key=amount)
-            delta = arithmetic_delta(largest, self._arrays.state.shape[1])
+        budgets = [b for b in self._spent if mechanism_for(self._kind, b).code == PrivUnit.code]
+        if budgets:
+            delta = arithmetic_delta(max(budgets, key=amount), self._arrays.state.shape[1])
             notes.append(
                 f"PrivUnit is computed in doubles; if the arithmetic is counted, it adds a delta of about {delta:.1g}"
             )
