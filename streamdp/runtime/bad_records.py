@@ -23,12 +23,13 @@ def dropped(counts: Counts) -> str | None:
     counts
         Of the job, or of the shards of a worker.
     """
-    met = counts.learned + counts.dead
+    met = counts.learned + counts.refused + counts.dead
     if counts.dead <= _DROPPED * met:
         return None
+    rest = "the model knows only others" if counts.learned else "nothing was learned"
     return (
         f"{counts.dead:,} of {met:,} rows ({100 * counts.dead / met:.0f} %) were dropped because they do not fit the "
-        "schema: the model knows only the others; the dead letters say why"
+        f"schema: {rest}; dead letters (source.dead_letters), or `streamdp check` of a file, say why"
     )
 
 
