@@ -31,7 +31,7 @@ class Arrays(NamedTuple):
     state
         (2, d): theta, and in original units its average; theta itself for a learner without an average.
     segments
-        (`inference.SEGMENTS`, d + 1): the sums of the segments of `inference`, in original units, and their lengths.
+        (`inference.SEGMENTS`, d + 1 + 2 (p + 1)): those of `path`.
     clock
         (`frame.CLOCK`,) numbers.
     frame
@@ -69,7 +69,7 @@ def begin(
     spec: np.ndarray,
     box: np.ndarray,
     state: np.ndarray,
-    segments: np.ndarray,
+    segments: int,
     frame: np.ndarray,
     scaled: Sequence[int],
     paired: Sequence[int] = (),
@@ -78,8 +78,10 @@ def begin(
 
     Parameters
     ----------
-    spec, box, state, segments
+    spec, box, state
         As for `Arrays`.
+    segments
+        The number of segments.
     frame
         As for `Arrays`; its slots are written here.
     scaled
@@ -94,7 +96,8 @@ def begin(
     summary[:, k.COLUMN] = scaled
     posterior = location_scale.flat(len(scaled))
     pairs = pair_bits.nothing_told(paired)
-    arrays = Arrays(spec, box, state, segments, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
+    path = np.zeros((segments, state.shape[1] + 1 + 2 * len(frame)))
+    arrays = Arrays(spec, box, state, path, np.zeros(k.CLOCK), frame, posterior, summary, pairs)
     k.refresh(arrays)
     return arrays
 

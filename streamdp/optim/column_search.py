@@ -47,7 +47,7 @@ class ColumnSearch:
         for j, place in typical.items():
             frame[j, [k.CENTRE, k.SCALE]] = place
         theta = np.zeros((2, p + 1))
-        self._arrays = begin(spec, theta, theta.copy(), np.zeros((0, p + 2)), frame, np.flatnonzero(scaled).tolist())
+        self._arrays = begin(spec, theta, theta.copy(), 0, frame, np.flatnonzero(scaled).tolist())
         self._keep, self._information = keep, (2 * keep - 1) ** 2
         self._due = float(_FIRST)
         self._hold()
@@ -68,9 +68,9 @@ class ColumnSearch:
         return np.stack([frame[:, k.CENTRE], 1 / frame[:, k.SCALE]])
 
     @property
-    def shrunk(self) -> np.ndarray:
-        """(p,) the information of the gradients when the scale of a column fell last."""
-        since: np.ndarray = self._arrays.frame[:-1, k.SHRUNK].copy()
+    def since(self) -> np.ndarray:
+        """(p,) where the clock of each column began (`frame`)."""
+        since: np.ndarray = self._arrays.frame[:-1, k.SINCE].copy()
         return since
 
     @property

@@ -20,13 +20,13 @@ cpdef enum:
     CLOCK = 12
 
 # `frame`: x is (raw - ORIGIN)/UNIT, and what is learned from is (x - CENTRE)/SCALE. For the target, x is raw, and its
-# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SHRUNK is TOTAL when SCALE fell last, LOWEST is SCALE at the last restart
+# bounds are ORIGIN - UNIT and ORIGIN + UNIT. SINCE is where the column's clock began, LOWEST is SCALE at the last restart
 # of the average, and SLOT is the index of the posterior, or -1. SLOPE and SHIFT follow from the others. The first
 # LEARNED are learned.
 cpdef enum:
     CENTRE = 0
     SCALE = 1
-    SHRUNK = 2
+    SINCE = 2
     LOWEST = 3
     ORIGIN = 4
     UNIT = 5

@@ -19,7 +19,7 @@ BITS: int
 CLOCK: int
 CENTRE: int
 SCALE: int
-SHRUNK: int
+SINCE: int
 LOWEST: int
 ORIGIN: int
 UNIT: int

@@ -11,7 +11,7 @@ from libc.math cimport ceil, exp, fabs, log, sqrt
 cimport numpy as cnp
 
 from streamdp.optim cimport location_scale as ls
-from streamdp.optim cimport pair_bits
+from streamdp.optim cimport pair_bits, path
 from streamdp.optim.loops cimport AVERAGED, HUBER, INTERCEPT, LOSS, SPEC
 from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.privacy.samplers cimport HUGE
@@ -40,7 +40,7 @@ cdef int model_of(arrays, Model* out) except -1:
         or state.shape[0] != 2
         or box.shape[0] != 2
         or box.shape[1] != out.d
-        or segments.shape[1] != out.d + 1
+        or segments.shape[1] != path.width(out)
         or clock.shape[0] != CLOCK
         or frame.shape[1] != FRAME
         or summary.shape[1] != SUMMARY
@@ -117,24 +117,19 @@ cdef void _refresh(Model* m, Py_ssize_t slot) noexcept nogil:
     row[ERROR] = row[ls.LOG_VARIANCE] + (row[ls.REACH] - row[ls.LOG]) * (row[ls.REACH] - row[ls.LOG])
 
 
-cdef void _forget_path(Model* m) noexcept nogil:
-    """Empty the segments, because the noise of theta changes in original units."""
-    cdef Py_ssize_t i
-    m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
-    for i in range(m.many * (m.d + 1)):
-        m.segments[i] = 0.0
-
-
 cdef void _rescale(Model* m) noexcept nogil:
     """Centre and scale the columns anew where their posteriors are sure, and carry theta along.
 
     A scale becomes exp(E ln r) if its logarithm is off by more than .2, and by more than sqrt(2) deviations of ln r. A
-    centre moves along, or if it is off by half a scale and known to a quarter of it. Then the path of `inference` begins
-    anew, so that intervals settle later; to change scales less late costs more accuracy than it is worth.
+    centre moves along, or if it is off by half a scale and known to a quarter of it.
+
+    The clock of a column shows T - SINCE. If the spread is s, gradients tell about the coefficient s^2/scale^2 times
+    their information. So a new scale changes the clock by the factor new^2/scale^2, to T at most: the steps of a column
+    whose scale was ten times too large begin almost anew, and those of one that was nearly right go on.
     """
     cdef double* row
     cdef double* column
-    cdef double mean, scale, new, off
+    cdef double mean, scale, new, off, told
     cdef Py_ssize_t p = m.p, q = p + <Py_ssize_t> m.spec[INTERCEPT], slot, j, k
     cdef bint changed = False, restart = False
     for slot in range(m.c):
@@ -149,17 +144,18 @@ cdef void _rescale(Model* m) noexcept nogil:
             new = min(max(exp(row[ls.REACH]), _LEAST_SCALE), 1.0)
         if new == scale and not (fabs(mean - column[CENTRE]) > scale / 2 and sqrt(row[ls.VARIANCE]) < scale / 4):
             continue
+        if not changed:
+            path.end_segment(m)
         for k in range(m.d // q):
             m.theta[k * q + p] += m.theta[k * q + j] * (mean - column[CENTRE]) / scale
             m.theta[k * q + j] *= new / scale
         changed = True
         column[CENTRE], column[SCALE] = mean, new
-        if new < scale:
-            column[SHRUNK] = m.clock[TOTAL]
+        told = (m.clock[TOTAL] - column[SINCE]) * (new / scale) * (new / scale)
+        column[SINCE] = max(0.0, m.clock[TOTAL] - told)
         restart |= new < column[LOWEST] / 3
     if changed:
         m.clock[CHANGES] += 1
-        _forget_path(m)
         _fit(m)
     if restart:
         m.clock[WEIGHT] = 0.0
@@ -188,7 +184,7 @@ cdef void _scale_target(Model* m, const double* row) noexcept nogil:
     target[CENTRE] = target[ORIGIN] + target[UNIT] * row[ls.MEAN]
     target[SCALE] = target[UNIT] * min(1.0, sqrt(row[ls.VARIANCE] + exp(2.0 * row[ls.LOG])))
     m.clock[CHANGES] += 1
-    _forget_path(m)
+    path.forget(m)
     to_original(m, m.theta, m.average)
 
 

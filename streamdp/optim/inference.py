@@ -1,18 +1,19 @@
 """Confidence intervals from one pass: what the path of theta says about its own memory.
 
-Segments. The iterates are summed in at most `SEGMENTS` segments of about equal length. When there is no room for
-another, segments are joined in pairs. The state has O(d) numbers, and there are at least half as many segments at any
-time, once there were as many iterates. If iterate i has the weight tau_i (see `steps`), the length of a segment is the
-sum of its tau_i, which is how far the clock T moved. The first eighth of the segments is left out.
+Segments. The iterates are summed in at most `SEGMENTS` segments (`path`). When there is no room for another, segments
+are joined in pairs. The state has O(d) numbers, and there are at least half as many segments at any time, once there
+were as many iterates. The first eighth of the segments is left out, and the one that is open.
 
-Model. Near theta* a gradient is H (theta - theta*) and noise. So a parameter is an Ornstein-Uhlenbeck process in T,
+Model. Near theta* a gradient is H (theta - theta*) and noise. So a parameter is an Ornstein-Uhlenbeck process in the
+clock T of `steps`,
 
-    dtheta = -h T^-alpha (theta - theta*) dT + sqrt(noise) T^-alpha dW,
+    dtheta = -h a(T) (theta - theta*) dT + b(T) dW,
 
-where steps and noise are public, and h, the step times the curvature, is not. With k = h (integral of T^-alpha over the
-segments), the path forgets its start k times over. For each k in a grid the averages of the segments are jointly
-normal with a known covariance (`_covariance`), theta* is estimated by generalised least squares, and the likelihood of
-what remains is known (restricted likelihood).
+where a and b are public: the steps T^-alpha, and their noise, in the units in which the column was learned. h is not.
+Each segment has the integrals of a and b^2 for each parameter. With k = h (integral of a over the segments), the path
+forgets its start k times over. For each k in a grid the averages of the segments are jointly normal with a known
+covariance (`_covariance`), theta* is estimated by generalised least squares, and the likelihood of what remains is
+known (restricted likelihood).
 
 All parameters together. The path of one parameter says little about its k: with a relative error of sqrt(2/k), paths
 that seem to have forgotten more than they did get intervals, and these are too short. So the k of all parameters of a
@@ -25,8 +26,8 @@ which is wide if k may be small.
 Expected curvature. The Hessian H has a shape that the loss expects (`Loss.expected_inverses`): Huber's scale has less
 than half the curvature of a coefficient, and logistic regression has little along theta. With isotropic noise the
 stationary covariance of theta is proportional to H^-1, and the variance of the average to H^-2. So the path of
-parameter i has a k proportional to 1/(H^-1)_ii, and it understates the variance of the average by the factor
-(H^-2)_ii/(H^-1)_ii^2, which is 1 if H is diagonal. The limits are moved apart by its root.
+parameter i has a k proportional to (integral of a)/(H^-1)_ii, and it understates the variance of the average by the
+factor (H^-2)_ii/(H^-1)_ii^2, which is 1 if H is diagonal. The limits are moved apart by its root.
 
 Slow directions of the records. Two columns that are correlated by rho have a direction, their difference or their sum,
 with 1 - |rho| of the curvature. It moves both parameters, and neither path alone shows it well. So for each parameter i
@@ -51,8 +52,7 @@ Not settled. The limits are NaN if a parameter moved for less than `LEAST_TIMES`
 moved in one direction only, and the linear model says nothing about how far it is from theta*. All of them are NaN if
 the median over the parameters is below `SETTLED_TIMES`: the others were selected because their paths turned by chance,
 and intervals of selected paths are false. All are NaN too if the clock moved by less than `SHORTEST`, the information
-of as many gradients without noise, because the first steps are long, or by less than `LEAST_SHARE` of what it shows
-since columns were scaled last: the steps of a column are long then, too, and such paths seemed settled by chance.
+of as many gradients without noise, because the first steps are long.
 
 Source: Mandt, Hoffman and Blei, "Stochastic gradient descent as approximate Bayesian inference", JMLR 2017, for the
 process; Chen and Deo, "The restricted likelihood ratio test at the boundary in autoregressive series", J. Time Series
@@ -77,7 +77,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.frame import SHORTEST
 
 SEGMENTS = 32
-LEAST_TIMES, SETTLED_TIMES, LEAST_SHARE = 1.0, 5.0, 0.3
+LEAST_TIMES, SETTLED_TIMES = 1.0, 5.0
 UNPAIRED = 1000.0
 IN_PAIR = 0.5
 SLOW = 0.36, 3.5
@@ -88,14 +88,15 @@ _FACTORS = 2.0 ** np.arange(-8, 7)
 _ELSEWHERE = 0.1
 _LEAST_NOISE = 0.05
 _SMALL = np.linspace(-0.3, 0.3, 21)
+_LEAST_PART = 1e-5  # of a segment in all of a path; covariances are positive definite
 _MOST = 300.0  # of the logarithm of odds
 
 
 def path_intervals(
     segments: np.ndarray,
-    ends: np.ndarray,
-    decay: float,
-    noise: np.ndarray,
+    rates: np.ndarray,
+    noises: np.ndarray,
+    correlations: np.ndarray,
     inverses: np.ndarray,
     signs: np.ndarray,
     level: float,
@@ -105,15 +106,16 @@ def path_intervals(
     Parameters
     ----------
     segments
-        (`SEGMENTS`, d + 1) the sums of the iterates with their weights, and in the last column the sums of the weights.
-    ends
-        (d,) the clock T of each parameter's steps at the end of the segments.
-    decay
-        alpha.
-    noise
-        (d, d) positive definite: theta's covariance by noise in a short time dT is noise T^(-2 alpha) dT.
+        (K, d + 1) for each of K segments the sums of the iterates with their weights, and the sum of the weights.
+    rates
+        (K, d) positive: the integral of a over each segment.
+    noises
+        (K, d) positive: the integral of b^2, the variance that noise alone would add.
+    correlations
+        (d, d) those of the noise.
     inverses
-        (2, d) positive: the diagonals of H^-1 and H^-2 that are expected, H the Hessian up to a factor.
+        (2, d) positive: the diagonals of H^-1 and H^-2 that are expected, H the Hessian up to a factor, in units in
+        which the a of all parameters are alike.
     signs
         (2, d, d) symmetric: the sum t of the bits about two parameters' columns, and their information n >= 0;
         `UNPAIRED` for two that share no slow direction.
@@ -125,38 +127,37 @@ def path_intervals(
     """
     if not 0 < level < 1:
         raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {level}")
-    limits, times = np.full((len(ends), 2), np.nan), np.full(len(ends), np.nan)
-    used = segments[segments[:, -1] > 0]
-    used = used[-(-len(used) // 8) :]
-    moving = np.ptp(used[:, :-1] / used[:, -1:], axis=0) > 0 if len(used) >= _FEWEST else np.zeros(len(ends), bool)
+    d, used = segments.shape[1] - 1, slice(-(-len(segments) // 8), None)
+    limits, times = np.full((d, 2), np.nan), np.full(d, np.nan)
+    paths, lengths, rates, noises = segments[used, :-1], segments[used, -1], rates[used], noises[used]
+    if len(lengths) < _FEWEST:
+        return limits, times
+    paths = paths / lengths[:, None]
+    moving = np.ptp(paths, axis=0) > 0
     if not moving.any():
         return limits, times
-    lengths, units = used[:, -1], np.sqrt(np.diagonal(noise))[moving]
-    paths = (used[:, :-1] / lengths[:, None])[:, moving] / units
-    fits = [_Fit(paths, lengths, end, decay) for end in np.unique(ends[moving])]
-    which = np.searchsorted([fit.end for fit in fits], ends[moving])
+    totals, units = rates.sum(axis=0)[moving], np.sqrt(noises.sum(axis=0))[moving]
+    paths, shares = paths[:, moving] / units, np.stack([rates[:, moving] / totals, noises[:, moving] / units**2])
+    shares = np.maximum(shares, _LEAST_PART)
+    alike, which = np.unique(shares.astype(np.float32), axis=2, return_inverse=True)
+    fits = [_Fit(paths, *alike[:, :, i].astype(float)) for i in range(alike.shape[2])]
     columns = np.arange(len(which))
     centres = np.stack([fit.centres for fit in fits])[which, :, columns].T
     squares = np.stack([fit.squares for fit in fits])[which, :, columns].T
     constants = np.stack([fit.constants for fit in fits])[which].T
     first, second = inverses[:, moving]
-    weights, law, factor = _posterior(squares, constants, len(lengths), -np.log(first))
+    weights, law, factor = _posterior(squares, constants, len(lengths), np.log(totals / np.median(totals) / first))
     times[moving] = np.exp(np.log(_TIMES) @ weights)
     centre, slow = np.sum(weights * centres, axis=0), np.sqrt(second) / first
     errors = slow * math.sqrt(factor) * np.stack([fit.errors for fit in fits])[which].T
     own = np.sum(weights * errors**2, axis=0)
-    middle = fits[np.sort(which)[len(which) // 2]]
-    odds, moves, shares = _slow_pairs(
-        middle,
-        centre,
-        law,
-        factor,
-        noise[np.ix_(moving, moving)] / np.outer(units, units),
-        signs[:, moving][:, :, moving],
+    middle = _Fit(paths, *shares.mean(axis=2)) if len(fits) > 1 else fits[0]
+    odds, moves, parts = _slow_pairs(
+        middle, centre, law, factor, correlations[np.ix_(moving, moving)], signs[:, moving][:, :, moving]
     )
     both = np.concatenate([weights, odds]) / (1 + odds.sum(axis=0))
     centres = centre + np.concatenate([slow * (centres - centre), moves])
-    paired = np.sqrt(shares * factor * middle.errors[:, None] ** 2 + np.minimum(own, np.median(own)) / 2)
+    paired = np.sqrt(parts * factor * middle.errors[:, None] ** 2 + np.minimum(own, np.median(own)) / 2)
     errors = np.concatenate([errors, paired])
     found = np.column_stack([_quantile(both, centres, errors, p) for p in ((1 - level) / 2, (1 + level) / 2)])
     found[times[moving] < LEAST_TIMES] = np.nan
@@ -166,17 +167,15 @@ def path_intervals(
 
 
 class _Fit:
-    """Restricted likelihoods of paths for each k, with a clock that shows `end` at the end.
+    """Restricted likelihoods of paths for each k, given (K,) the shares of the segments in a and in the noise.
 
     `centres` (grid, d) are the estimates of theta* and, for noise 1, `errors` (grid,) their standard errors. `rest`
     (grid, K, d) is what remains of the paths, as independent numbers with the variance of the noise. `squares` (grid,
     d) are its sums of squares, and `constants` (grid,) the rest of the logarithm of the likelihood.
     """
 
-    def __init__(self, paths: np.ndarray, lengths: np.ndarray, end: float, decay: float) -> None:
-        self.end = end
-        edges = end - np.concatenate([np.cumsum(lengths[::-1])[::-1], [0.0]])
-        factor = np.linalg.cholesky(_covariance(np.maximum(edges, 1e-9 * end), decay))
+    def __init__(self, paths: np.ndarray, passed: np.ndarray, added: np.ndarray) -> None:
+        factor = np.linalg.cholesky(_covariance(passed, added))
         both = np.column_stack([np.ones(len(paths)), paths])
         white = np.linalg.solve(factor, np.broadcast_to(both, (len(factor), *both.shape)))
         one, rest = white[:, :, :1], white[:, :, 1:]
@@ -188,24 +187,20 @@ class _Fit:
         self.constants = -np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1) - np.log(information[:, 0]) / 2
 
 
-def _covariance(edges: np.ndarray, decay: float) -> np.ndarray:
+def _covariance(passed: np.ndarray, added: np.ndarray) -> np.ndarray:
     """The covariances (grid, K, K) of the averages over K segments, for noise 1 and a stationary start.
 
     Within a segment the rate is constant: with r its number of relaxation times, x at its start and v the variance that
     noise alone would add, x becomes e^-r x plus a variance v (1 - e^-2r)/2r, and the average is f x, f = (1 - e^-r)/r,
     plus a variance v (2r - 3 + 4 e^-r - e^-2r)/2r^3, with a covariance v f^2/2 between the two.
     """
-    power = 1 - decay
-    passed = np.diff(np.log(edges) if power == 0 else edges**power / power)
-    added = np.diff(np.log(edges) if decay == 0.5 else edges ** (1 - 2 * decay) / (1 - 2 * decay))
-    rates = _TIMES / passed.sum()
-    r = np.outer(rates, passed)
+    r = np.outer(_TIMES, passed)
     keep, f = np.exp(-r), -np.expm1(-r) / r
     total = np.cumsum(r, axis=1) - r
     series = 1 / 3 - r / 4 + 7 * r**2 / 60
     own = added * np.where(r < 0.03, series, (2 * r - 3 + 4 * keep - keep**2) / (2 * np.maximum(r, 0.01) ** 3))
     out = np.empty((*r.shape, r.shape[1]))
-    variance = edges[0] ** -decay / (2 * rates)
+    variance = added[0] / (2 * r[:, 0])
     for j in range(r.shape[1]):
         out[:, j, j] = f[:, j] ** 2 * variance + own[:, j]
         after = keep[:, j] * f[:, j] * variance + added[j] * f[:, j] ** 2 / 2

@@ -19,7 +19,7 @@ from streamdp.optim.frame cimport (
     ORIGIN,
     SCALE,
     SEGMENT,
-    SHRUNK,
+    SINCE,
     SLOT,
     SUMMARY,
     TOTAL,
@@ -49,6 +49,7 @@ from streamdp.optim.loops cimport (
     gradient_of,
 )
 from streamdp.optim.pair_bits cimport FIRST, PAIR, SECOND, take_in
+from streamdp.optim.path cimport end_segment, width
 from streamdp.optim.questions cimport Questions, question, questions_of
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport (
@@ -70,21 +71,6 @@ cdef enum:
     FEW = 16  # so few records are learned without releasing the interpreter's lock, which takes longer
 
 
-cdef void _end_segment(Model* m) noexcept nogil:
-    """Begin a new segment. If there is no room, segments are joined in pairs, and are twice as long from now on."""
-    cdef Py_ssize_t at = <Py_ssize_t> m.clock[SEGMENT], half = m.many // 2, width = m.d + 1, i, j
-    if at + 1 < m.many:
-        m.clock[SEGMENT] += 1
-        return
-    for i in range(half):
-        for j in range(width):
-            m.segments[i * width + j] = m.segments[2 * i * width + j] + m.segments[(2 * i + 1) * width + j]
-    for i in range(half * width, m.many * width):
-        m.segments[i] = 0.0
-    m.clock[SEGMENT] = half
-    m.clock[WIDTH] *= 2.0
-
-
 cdef void _step(Model* m, const double* g, double information, double* out) noexcept nogil:
     """One step with a noisy gradient (see `steps`), its average, and the sums of `inference`. `out` is scratch."""
     cdef const double* spec = m.spec
@@ -99,8 +85,8 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
     for j in range(d):
         out[j] = size
     for j in range(p):
-        if m.frame[j * FRAME + SHRUNK] > 0.0:
-            larger = factor * exp(-decay * log(total - m.frame[j * FRAME + SHRUNK] + offset))
+        if m.frame[j * FRAME + SINCE] > 0.0:
+            larger = factor * exp(-decay * log(total - m.frame[j * FRAME + SINCE] + offset))
             for k in range(d // q):
                 out[k * q + j] = larger
     for j in range(d):
@@ -119,7 +105,7 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
         weight = tau if spec[BY_RECORDS] else tau * sqrt(total)
         clock[WEIGHT] += weight
         share = weight / clock[WEIGHT]
-        segment = m.segments + <Py_ssize_t> clock[SEGMENT] * (d + 1)
+        segment = m.segments + <Py_ssize_t> clock[SEGMENT] * width(m)
         for j in range(d):
             m.average[j] += share * (out[j] - m.average[j])
             segment[j] += tau * out[j]
@@ -127,7 +113,7 @@ cdef void _step(Model* m, const double* g, double information, double* out) noex
         if clock[WIDTH] == 0.0:
             clock[WIDTH] = tau
         if segment[d] >= clock[WIDTH]:
-            _end_segment(m)
+            end_segment(m)
 
 
 cdef inline bint _above(const Model* m, const Rows* X, Py_ssize_t row, Py_ssize_t column) noexcept nogil:

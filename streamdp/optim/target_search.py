@@ -153,4 +153,4 @@ def _search_in(middle: float, half: float) -> Arrays:
     spec, frame = np.zeros(loops.SPEC), np.zeros((1, k.FRAME))
     spec[loops.INTERCEPT] = True
     frame[0, _PLACE] = middle, half, middle, half
-    return begin(spec, np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((0, 2)), frame, [0])
+    return begin(spec, np.zeros((2, 1)), np.zeros((2, 1)), 0, frame, [0])

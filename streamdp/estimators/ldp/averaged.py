@@ -11,7 +11,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.learner import LDPLearner
 from streamdp.optim import frame as k
 from streamdp.optim import loops, pair_bits
-from streamdp.optim.inference import LEAST_SHARE, LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
+from streamdp.optim.inference import LEAST_TIMES, SETTLED_TIMES, UNPAIRED, path_intervals
 from streamdp.optim.losses import Huber, without_shift
 from streamdp.privacy import samplers
 
@@ -45,8 +45,7 @@ class AveragedLearner(LDPLearner):
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
         parameter has an interval if it moved for `inference.LEAST_TIMES`, the median of all parameters is at least
-        `inference.SETTLED_TIMES`, and since columns were scaled last, the clock moved by `frame.SHORTEST` and by
-        `inference.LEAST_SHARE` of what it shows.
+        `inference.SETTLED_TIMES`, and the clock moved by `frame.SHORTEST`.
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
@@ -72,25 +71,40 @@ class AveragedLearner(LDPLearner):
             raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")
         arrays, p = self._arrays, len(self._arrays.frame) - 1
         d, spec, zero = arrays.state.shape[1], arrays.spec, self._original(np.zeros(arrays.state.shape[1]))
-        ends = np.full(d, arrays.clock[k.TOTAL] + spec[loops.OFFSET])
-        self._blocks(ends)[:, :p] -= arrays.frame[:p, k.SHRUNK]
-        information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
         units = without_shift(np.array([self._original(unit) - zero for unit in np.eye(d)]), self._outputs())
-        noise = units.T @ units * (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
+        information = self._default_rows[0, samplers.INFORMATION] if spec[loops.BY_RECORDS] else 1.0
+        segments, rates, noises = self._ended()
+        noises *= (spec[loops.FACTOR] * self._loss.bound) ** 2 / (d * information)
+        covariance = units.T * noises.sum(axis=0) @ units
+        deviations = np.sqrt(np.diagonal(covariance))
+        original = noises @ units**2
+        rates = (rates * noises) @ units**2 / original
         theta = np.empty(d)
         k.inward(arrays, arrays.state[1], theta)
-        inverses = self._loss.expected_inverses(theta, p)
-        paths = without_shift(arrays.segments[:, :-1], self._outputs())
-        segments = np.column_stack([paths, arrays.segments[:, -1]])
-        limits, times = path_intervals(segments, ends, self._steps.alpha, noise, inverses, self._signs(d), level)
+        limits, times = path_intervals(
+            segments,
+            rates,
+            original,
+            covariance / np.outer(deviations, deviations),
+            self._loss.expected_inverses(theta, p),
+            self._signs(d),
+            level,
+        )
         if not np.isnan(times).all():
             times = np.minimum(times * SETTLED_TIMES / LEAST_TIMES, np.nanmedian(times))
         more = np.maximum(SETTLED_TIMES / times, 1.0) ** (1 / max(1 - self._steps.alpha, 0.1))
-        moved, total = max(float(arrays.segments[:, -1].sum()), 1e-9), float(arrays.clock[k.TOTAL])
-        if moved < LEAST_SHARE * total:
-            limits[:] = np.nan
-            more = np.maximum(more, (1 - moved / total) / (1 - LEAST_SHARE))
-        return limits, self.n_seen * np.maximum(more, k.SHORTEST / moved)
+        return limits, self.n_seen * np.maximum(more, k.SHORTEST / max(float(segments[:, -1].sum()), 1e-9))
+
+    def _ended(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The segments that have ended (K, d + 1), and their rates and noises (K, d) in the units of today (`path`)."""
+        arrays, p, d = self._arrays, len(self._arrays.frame) - 1, self._arrays.state.shape[1]
+        column, scales = np.full(d, p), np.append(arrays.frame[:p, k.SCALE], 1.0)
+        self._blocks(column)[:, :p] = np.arange(p)
+        ended = arrays.segments[arrays.segments[:, d + 1 + p] > 0]
+        rates, noises = ended[:, d + 1 :][:, column], ended[:, d + p + 2 :][:, column]
+        paths = without_shift(ended[:, :d], self._outputs())
+        squares = scales[column] ** 2
+        return np.column_stack([paths, ended[:, d]]), rates * squares, noises * squares
 
     def _paired(self, features: Features) -> Sequence[int]:
         """All numbers, if they are few, and the constant. `clock="records"`, the paper's algorithm, asks nobody."""

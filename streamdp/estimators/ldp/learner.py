@@ -15,7 +15,7 @@ from streamdp.estimators.features import Features
 from streamdp.estimators.ldp.randomizer import Answer, Question, Randomizer, Report
 from streamdp.estimators.validated import ValidatedModel
 from streamdp.optim import frame as k
-from streamdp.optim import location_scale, loops, pair_bits, questions
+from streamdp.optim import location_scale, loops, pair_bits, path, questions
 from streamdp.optim.arrays import FIRST_SCALE, Arrays, begin, merge, read
 from streamdp.optim.inference import SEGMENTS
 from streamdp.optim.local_learning import LocalStep, absorb, learn
@@ -48,7 +48,7 @@ class LDPLearner(ValidatedModel):
     )
     _averaged: ClassVar[bool] = False
     _stays = True
-    _formats = (3,)
+    _formats = (3, 4)
     scales_columns = True
     _arrays: Arrays
 
@@ -125,7 +125,7 @@ class LDPLearner(ValidatedModel):
         if scaling != "none":
             for j, (centre, spread) in features.typical.items():
                 frame[j, [k.CENTRE, k.SCALE]] = centre if self.intercept else 0.0, spread
-        state, segments = np.zeros((2, d)), np.zeros((SEGMENTS if self._averaged else 0, d + 1))
+        state, segments = np.zeros((2, d)), SEGMENTS if self._averaged else 0
         self._arrays = begin(spec, box, state, segments, frame, scaled, self._paired(features))
         self._arrays.state[0] = first_theta(self._loss, d, in_units)
         self._arrays.state[1] = self._original(self._arrays.state[0])
@@ -354,12 +354,16 @@ class LDPLearner(ValidatedModel):
     def _read(self, state: Mapping[str, Any]) -> Callable[[], None]:
         arrays = self._arrays
         numbers = finite_array(state, "state", arrays.state.shape)
-        segments = finite_array(state, "segments", arrays.segments.shape)
+        segments, d, earlier = np.zeros(arrays.segments.shape), numbers.shape[1], state["format"] == 3
+        own = segments[:, : d + 1] if earlier else segments  # without rates and noises
+        own[:] = finite_array(state, "segments", own.shape)
+        measured = segments[:, d + 1 :] > 0
         merged = bool(state["merged"])
         if (
             np.abs(numbers).max() > _LARGEST_THETA
             or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
-            or segments[:, -1].min(initial=0.0) < 0
+            or segments[:, d:].min(initial=0.0) < 0
+            or np.any(measured != (measured.all(axis=1) & (segments[:, d] > 0))[:, None])
         ):
             raise ConfigError("state: numbers out of range")
         take_over_columns = read(arrays, state, "posterior")
@@ -368,6 +372,8 @@ class LDPLearner(ValidatedModel):
         def take_over() -> None:
             arrays.state[:], arrays.segments[:] = numbers, segments
             take_over_columns()
+            if earlier:
+                path.measure(arrays)
             self._merged = merged
 
         return take_over

@@ -165,10 +165,10 @@ class AskedUnits(UserRecords):
         self._columns, self._walk, self._middle = columns, walk, walk.middle
 
     def _follow_scales(self, walk: Walk, columns: ColumnSearch | None) -> None:
-        """Tell a walk when the scales of columns fell last."""
+        """Tell a walk where the clocks of columns began."""
         if columns is not None and isinstance(walk, Asgd):
             blocks = self._blocks(since := np.zeros(len(walk.middle)))
-            blocks[:, :-1] = columns.shrunk
+            blocks[:, :-1] = columns.since
             walk.since = since
 
     def _about_scale(self) -> list[str]:

@@ -8,7 +8,7 @@ import scipy
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, datasets
 from streamdp.errors import ConfigError, NotAvailableError
-from streamdp.optim import frame, inference, loops
+from streamdp.optim import frame, inference, loops, path
 from streamdp.optim.inference import SEGMENTS, SETTLED_TIMES, path_intervals
 from streamdp.optim.losses import Huber, Logistic, Loss
 
@@ -25,6 +25,29 @@ def segments(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     out = np.zeros((SEGMENTS, values.shape[1] + 1))
     out[: len(values), :-1], out[: len(values), -1] = values * lengths[:, None], lengths
     return out
+
+
+def limits_and_times(
+    held: np.ndarray,
+    ends: np.ndarray,
+    noise: np.ndarray,
+    signs: np.ndarray | None = None,
+    inverses: np.ndarray | None = None,
+    level: float = 0.95,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`path_intervals` for steps T^-alpha of clocks (d,) that show `ends` at the end, and noise (d, d) T^(-2 alpha)."""
+    held, d = held[held[:, -1] > 0], len(ends)
+    edges = ends - np.append(np.cumsum(held[::-1, -1])[::-1], 0.0)[:, None]
+    deviations = np.sqrt(np.diagonal(noise))
+    return path_intervals(
+        held,
+        np.diff(np.maximum(edges, 1e-9) ** (1 - DECAY), axis=0) / (1 - DECAY),
+        np.diff(np.maximum(edges, 1e-9) ** (1 - 2 * DECAY), axis=0) / (1 - 2 * DECAY) * deviations**2,
+        noise / np.outer(deviations, deviations),
+        np.ones((2, d)) if inverses is None else inverses,
+        no_bits(d) if signs is None else signs,
+        level,
+    )
 
 
 def paths(rng: np.random.Generator, curvature: np.ndarray, runs: int, start: float = 10.0) -> np.ndarray:
@@ -64,7 +87,7 @@ def share_covered(
     for values in paths(rng, curvature, runs):
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
         expected = inverses_of(np.eye(d) if shape is None else shape)
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), expected, no_bits(d), 0.95)[0].T
+        low, high = limits_and_times(held, np.full(d, END + 10), np.eye(d), inverses=expected)[0].T
         hits += np.count_nonzero(np.abs(low + high) <= width * (high - low))
         count += np.count_nonzero(~np.isnan(low))
     return hits / count if count else np.nan, count / runs / d
@@ -136,7 +159,7 @@ def pair_limits(rho: float = 0.9, told: float | None = None) -> np.ndarray:
     found = []
     for values in paths(np.random.default_rng(0), curvature_for(40, 6) @ pair, 120):
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        found.append(path_intervals(held, np.full(6, END + 10), DECAY, np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:2])
+        found.append(limits_and_times(held, np.full(6, END + 10), np.eye(6), signs)[0][:2])
     limits = np.concatenate(found)
     assert np.isnan(limits).mean() < 0.05
     return limits[~np.isnan(limits[:, 0])]
@@ -173,15 +196,7 @@ def test_parameters_with_a_common_noise() -> None:
     mixed[3, 0] = 5.0
     values = paths(np.random.default_rng(5), curvature_for(40, 4), 1)[0]
     both = [
-        path_intervals(
-            segments(at, np.full(SEGMENTS, END / SEGMENTS)),
-            np.full(4, END + 10),
-            DECAY,
-            noise,
-            np.ones((2, 4)),
-            no_bits(4),
-            0.95,
-        )[0]
+        limits_and_times(segments(at, np.full(SEGMENTS, END / SEGMENTS)), np.full(4, END + 10), noise)[0]
         for at, noise in ((values, np.eye(4)), (values @ mixed.T, mixed @ mixed.T))
     ]
     np.testing.assert_allclose(np.diff(both[1][3]), math.sqrt(26) * np.diff(both[0][3]), rtol=0.3)
@@ -192,7 +207,7 @@ def test_what_paths_can_tell() -> None:
     """The power of the best test of size .05 between two known k of a known direction (Neyman and Pearson)."""
     rng, lengths = np.random.default_rng(0), np.full(28, END / SEGMENTS)
     edges = END + 10 - np.concatenate([np.cumsum(lengths[::-1])[::-1], [0.0]])
-    covariances = inference._covariance(edges, DECAY)
+    covariances = inference._covariance(*shares_of(edges, DECAY))
     contrasts = np.linalg.svd(np.ones((1, 28)))[2][1:]
 
     def power(many: float, few: float) -> float:
@@ -215,7 +230,7 @@ def test_the_noise_may_be_known_up_to_a_factor(noise: float) -> None:
     inside = []
     for values in paths(rng, curvature_for(25, d), 150):
         held = segments(math.sqrt(noise) * values, np.full(SEGMENTS, END / SEGMENTS))
-        low, high = path_intervals(held, np.full(d, END + 10), DECAY, np.eye(d), np.ones((2, d)), no_bits(d), 0.95)[0].T
+        low, high = limits_and_times(held, np.full(d, END + 10), np.eye(d))[0].T
         inside.extend(((low <= 0) & (high >= 0))[~np.isnan(low)])
     assert len(inside) > 700
     assert 0.92 < np.mean(inside) < 0.99
@@ -232,19 +247,11 @@ def test_units_do_not_matter() -> None:
     values = paths(np.random.default_rng(3), curvature_for(25, 3), 1)[0]
     lengths, scale = np.full(SEGMENTS, END / SEGMENTS), np.array([1.0, 1e-6, 1e6])
     ends, noise = np.full(3, END + 10), np.eye(3)
-    limits, times = path_intervals(segments(values, lengths), ends, DECAY, noise, np.ones((2, 3)), no_bits(3), 0.95)
-    others, same = path_intervals(
-        segments(values * scale, lengths),
-        ends,
-        DECAY,
-        noise * np.outer(scale, scale),
-        np.ones((2, 3)),
-        no_bits(3),
-        0.95,
-    )
+    limits, times = limits_and_times(segments(values, lengths), ends, noise)
+    others, same = limits_and_times(segments(values * scale, lengths), ends, noise * np.outer(scale, scale))
     np.testing.assert_allclose(others, limits * scale[:, None], rtol=1e-6)
     np.testing.assert_allclose(same, times)
-    moved, _ = path_intervals(segments(values + 7, lengths), ends, DECAY, noise, np.ones((2, 3)), no_bits(3), 0.95)
+    moved, _ = limits_and_times(segments(values + 7, lengths), ends, noise)
     np.testing.assert_allclose(moved, limits + 7, rtol=1e-6)
 
 
@@ -258,7 +265,7 @@ def test_parameters_with_clocks_of_their_own() -> None:
     late, early = (paths(rng, curvature, 1, start)[0] for start in (10.0, 2000.0))
     passed = (ends ** (1 - DECAY) - (ends - END * 7 / 8) ** (1 - DECAY)) / (1 - DECAY)
     held = segments(np.where(ends < 2000, late, early), np.full(SEGMENTS, END / SEGMENTS))
-    found = path_intervals(held, ends, DECAY, np.eye(4), np.ones((2, 4)), no_bits(4), 0.95)[1]
+    found = limits_and_times(held, ends, np.eye(4))[1]
     np.testing.assert_allclose(np.log(found), np.log(curvature[0, 0] * passed), atol=np.log(2))
 
 
@@ -266,7 +273,7 @@ def test_a_parameter_that_still_moves_is_not_settled() -> None:
     values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
     values[:, 0] = np.linspace(0, 5, SEGMENTS)
     held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-    limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), no_bits(5), 0.95)
+    limits, times = limits_and_times(held, np.full(5, END + 10), np.eye(5))
     assert np.isnan(limits[0]).all()
     assert not np.isnan(limits[1:]).any()
     assert times[0] < SETTLED_TIMES < times[1:].min()
@@ -278,7 +285,7 @@ def test_most_parameters_are_settled_or_none_is() -> None:
     for moving, given in ((2, 3), (3, 0)):
         values[:, :moving] = np.linspace(0, 5, SEGMENTS)[:, None] * np.arange(1, moving + 1)
         held = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-        limits, times = path_intervals(held, np.full(5, END + 10), DECAY, np.eye(5), np.ones((2, 5)), no_bits(5), 0.95)
+        limits, times = limits_and_times(held, np.full(5, END + 10), np.eye(5))
         assert np.count_nonzero(~np.isnan(limits[:, 0])) == given
         assert not np.isnan(times).any()
 
@@ -289,8 +296,9 @@ def test_no_parameter_settles_before_half_of_them_do() -> None:
     model.learn_arrays(np.random.default_rng(0).normal(size=(1000, 3)), np.zeros(1000))
     values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
     values[:, :3] = np.linspace(0, 5, SEGMENTS)[:, None] * np.arange(1, 4)
-    model._arrays.segments[:] = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-    model._arrays.clock[frame.TOTAL] = END
+    model._arrays.segments[:, :6] = segments(values, np.full(SEGMENTS, END / SEGMENTS))
+    model._arrays.clock[[frame.TOTAL, frame.SEGMENT]] = END, SEGMENTS - 1
+    path.measure(model._arrays)
     limits, records = model.settling()
     assert np.isnan(limits).all()
     assert np.all(records > 1000)
@@ -299,22 +307,32 @@ def test_no_parameter_settles_before_half_of_them_do() -> None:
 def test_few_segments_and_constants_have_no_interval() -> None:
     few = segments(np.random.default_rng(0).normal(size=(13, 3)), np.ones(13))
     for held in (np.zeros((SEGMENTS, 4)), few, segments(np.ones((32, 3)), np.ones(32))):
-        for found in path_intervals(held, np.full(3, 42.0), DECAY, np.eye(3), np.ones((2, 3)), no_bits(3), 0.95):
+        for found in limits_and_times(held, np.full(3, 42.0), np.eye(3)):
             assert np.isnan(found).all()
 
 
 @pytest.mark.parametrize("level", [0, 1, 95, float("nan")])
 def test_levels_are_checked(level: float) -> None:
     with pytest.raises(ConfigError, match="level"):
-        path_intervals(np.zeros((SEGMENTS, 2)), np.ones(1), DECAY, np.eye(1), np.ones((2, 1)), no_bits(1), level)
+        limits_and_times(np.zeros((SEGMENTS, 2)), np.ones(1), np.eye(1), level=level)
+
+
+def shares_of(edges: np.ndarray, decay: float) -> np.ndarray:
+    """The integrals (2, K) of T^-decay, divided by their sum, and of T^(-2 decay)."""
+    rates, noises = (
+        np.diff(np.log(edges) if power == 1 else edges ** (1 - power) / (1 - power)) for power in (decay, 2 * decay)
+    )
+    return np.stack([rates / rates.sum(), noises])
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.6, 1.0])
 def test_covariances_are_those_of_fine_steps(decay: float) -> None:
     """The closed form against 400 Euler steps a segment, for the slow half of the grid; rates vary within segments."""
     edges, fine = np.linspace(200.0, 1000.0, 9), 400
-    found = inference._covariance(edges, decay)
+    found = inference._covariance(*shares_of(edges, decay))
     passed = np.sum(((edges[1:] + edges[:-1]) / 2) ** -decay * np.diff(edges))
+    shares, noises = shares_of(edges, decay)
+    start = noises[0] / (2 * shares[0] * passed)  # stationary with the first segment's noise
     for place in (0, 10, 20):
         rate = inference._TIMES[place] / passed
         grid = np.linspace(edges[0], edges[-1], 8 * fine + 1)
@@ -322,9 +340,7 @@ def test_covariances_are_those_of_fine_steps(decay: float) -> None:
         shrink = np.exp(-rate * T**-decay * dT)
         gain = np.vstack([np.ones(1), np.cumprod(shrink)[:, None]])  # of the start
         noise = np.tril(np.exp(np.subtract.outer(np.cumsum(np.log(shrink)), np.cumsum(np.log(shrink)))))
-        path = np.column_stack(
-            [gain[1:, 0] * np.sqrt(edges[0] ** -decay / (2 * rate)), noise * T**-decay * np.sqrt(dT)]
-        )
+        path = np.column_stack([gain[1:, 0] * np.sqrt(start / rate), noise * T**-decay * np.sqrt(dT)])
         averages = path.reshape(8, fine, -1).mean(axis=1)
         np.testing.assert_allclose(found[place], averages @ averages.T, rtol=0.05)
 
@@ -349,7 +365,7 @@ def test_segments_add_up_to_all_iterates() -> None:
     for x in X:
         model.learn_arrays(x[None], x)
         total += model._original(model._arrays.state[0])
-    held = model._arrays.segments
+    held = model._arrays.segments[:, :4]
     np.testing.assert_allclose(held[:, :-1].sum(axis=0), total)
     assert held[:, -1].sum() == 1000
     assert set(held[:31, -1]) == {32.0}
@@ -415,7 +431,8 @@ def test_records_of_another_shape_than_expected_are_covered(records: str) -> Non
     ("case", "columns", "least", "low", "high"),
     [
         (("huber", 5, "eps=4", None), "", 0.95, 0.93, 0.98),
-        (("huber", 10, "eps=4", 3.0), "", 0.4, 0.93, 0.98),
+        (("huber", 10, "eps=4", 3.0), "", 0.95, 0.93, 0.98),
+        (("logistic", 5, "eps=4", 3.0), "", 0.6, 0.95, 0.999),
         (("logistic", 5, "eps=4", None), "", 0.6, 0.95, 0.99),
         (("huber", 5, "eps=4", None), "pair .7", 0.95, 0.93, 0.98),
         (("huber", 5, "eps=4", None), "equal .7", 0.85, 0.97, 0.999),
@@ -450,16 +467,3 @@ def test_a_common_shift_of_all_classes_is_left_out() -> None:
         held += [*((found[:, :, 0] <= truth) & (truth <= found[:, :, 1]))[given]]
     assert len(held) > 20
     assert np.mean(held) > 0.9
-
-
-def test_a_path_that_began_late_is_not_settled() -> None:
-    """The same path, in a model whose columns were scaled at seven tenths of the clock, and at four tenths."""
-    model = LDPASGDRegressor(features=["a", "b", "c"], seed=1)
-    model.learn_arrays(np.random.default_rng(0).normal(size=(1000, 3)), np.zeros(1000))
-    values = paths(np.random.default_rng(1), curvature_for(60, 5), 1)[0]
-    model._arrays.segments[:] = segments(values, np.full(SEGMENTS, END / SEGMENTS))
-    for share, given in ((0.29, False), (0.6, True)):
-        model._arrays.clock[frame.TOTAL] = END / share
-        limits, records = model.settling()
-        assert np.isnan(limits).all() != given
-        assert np.any(records > 1000) != given

@@ -1,0 +1,85 @@
+"""The path of theta, from which `inference` finds confidence intervals.
+
+A segment has the d sums of the iterates, in original units and with their weights tau, and its length, the sum of tau.
+It ends when it is as long as the others, and when columns are scaled, because then steps change. When it ends, what
+steps and scales were follows from the clock T. Column j has the steps T_j^-alpha with T_j = T - SINCE + T_0 (`frame`),
+and in original units a step moves the coefficient by 1/scale^2 times that, and noise by 1/scale. So over the segment
+
+    rate_j = integral of T_j^-alpha dT / scale^2,   noise_j = integral of T_j^(-2 alpha) dT / scale^2.
+
+The segment has rate_0 .. rate_p and noise_0 .. noise_p, p being all parameters that belong to no column. Segments that
+are joined add all their numbers up.
+"""
+
+from libc.math cimport log, pow
+
+from streamdp.optim.frame cimport FRAME, SCALE, SEGMENT, SINCE, TOTAL, WIDTH, Model, model_of
+from streamdp.optim.loops cimport DECAY, OFFSET
+
+cdef double _LEAST = 1e-9
+
+
+cdef double _integral(double low, double high, double power) noexcept nogil:
+    """That of x^(power - 1)."""
+    low = max(low, _LEAST * high)
+    return log(high / low) if power == 0.0 else (pow(high, power) - pow(low, power)) / power
+
+
+cdef void _measure(Model* m, double* segment, double end) noexcept nogil:
+    """Write the rates and the noises of a segment at whose end the clock showed `end`."""
+    cdef double* rates = segment + m.d + 1
+    cdef double decay = m.spec[DECAY], since, low, high, factor
+    cdef const double* column
+    cdef Py_ssize_t p = m.p, j
+    for j in range(p + 1):
+        column, since, factor = m.frame + j * FRAME, 0.0, 1.0
+        if j < p:
+            since, factor = column[SINCE], 1.0 / (column[SCALE] * column[SCALE])
+        high = end - since + m.spec[OFFSET]
+        low = high - segment[m.d]
+        rates[j] = factor * _integral(low, high, 1.0 - decay)
+        rates[p + 1 + j] = factor * _integral(low, high, 1.0 - 2.0 * decay)
+
+
+cdef void end_segment(Model* m) noexcept nogil:
+    """Begin a new segment. If there is no room, segments are joined in pairs, and are twice as long from now on."""
+    cdef Py_ssize_t at = <Py_ssize_t> m.clock[SEGMENT], half = m.many // 2, row = width(m), i, j
+    if not m.many or not m.segments[at * row + m.d] > 0.0:
+        return
+    _measure(m, m.segments + at * row, m.clock[TOTAL])
+    if at + 1 < m.many:
+        m.clock[SEGMENT] += 1
+        return
+    for i in range(half):
+        for j in range(row):
+            m.segments[i * row + j] = m.segments[2 * i * row + j] + m.segments[(2 * i + 1) * row + j]
+    for i in range(half * row, m.many * row):
+        m.segments[i] = 0.0
+    m.clock[SEGMENT] = half
+    m.clock[WIDTH] *= 2.0
+
+
+cdef void forget(Model* m) noexcept nogil:
+    """Empty the segments."""
+    cdef Py_ssize_t i
+    m.clock[SEGMENT] = m.clock[WIDTH] = 0.0
+    for i in range(m.many * width(m)):
+        m.segments[i] = 0.0
+
+
+def measure(arrays):
+    """Write the rates and the noises of all segments, given that no column was scaled while they were summed.
+
+    Parameters
+    ----------
+    arrays
+        See `Arrays`.
+    """
+    cdef Model m
+    cdef Py_ssize_t i
+    model_of(arrays, &m)
+    cdef double end = m.clock[TOTAL]
+    for i in range(<Py_ssize_t> m.clock[SEGMENT], -1, -1):
+        if i < m.many and m.segments[i * width(&m) + m.d] > 0.0:
+            _measure(&m, m.segments + i * width(&m), end)
+            end -= m.segments[i * width(&m) + m.d]

@@ -1,0 +1,133 @@
+"""The path of theta: what segments hold about steps and noise, also where columns are scaled anew."""
+
+import numpy as np
+import pytest
+
+from streamdp import LDPASGDRegressor
+from streamdp.errors import ConfigError
+from streamdp.optim import frame, loops
+from streamdp.optim.inference import UNPAIRED, path_intervals
+
+ALPHA = 0.6
+
+
+def model_of(n: int = 0) -> LDPASGDRegressor:
+    """A model of two columns that fill a third and a thirtieth of their bounds, after n records."""
+    model = LDPASGDRegressor(features={"a": (-3, 3), "b": (-30, 30)}, target=(-8, 8), budget="eps=4", seed=1)
+    if n:
+        model.learn_arrays(*records(n))
+    return model
+
+
+def records(n: int) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    return X / [3, 30], X.sum(axis=1)
+
+
+def test_segments_know_steps_and_scales() -> None:
+    """Against the sums of the steps over scale^2, record by record, while columns are scaled anew."""
+    model, (X, y) = model_of(), records(6000)
+    model.learn_arrays(X[:1], y[:1])
+    arrays, expected, open_since, joined = model._arrays, np.zeros((3, 2)), np.zeros((3, 2)), 0
+    offset = arrays.spec[loops.OFFSET]
+    for x, target in zip(X[1:], y[1:], strict=True):
+        units, total, began = arrays.frame.copy(), arrays.clock[frame.TOTAL], arrays.clock[frame.SEGMENT]
+        model.learn_arrays(x[None], target[None])
+        tau = arrays.clock[frame.TOTAL] - total
+        if began == 0 and not arrays.segments.any():
+            expected[:] = open_since[:] = 0.0  # the target was scaled, and the path began anew
+            continue
+        if tau > 0:
+            since, scales = np.append(units[:2, frame.SINCE], 0.0), np.append(units[:2, frame.SCALE], 1.0)
+            clock = total + tau / 2 - since + offset
+            open_since += np.column_stack([clock**-ALPHA, clock ** (-2 * ALPHA)]) * tau / scales[:, None] ** 2
+        if arrays.clock[frame.SEGMENT] != began:
+            expected += open_since
+            open_since[:] = 0.0
+            joined += arrays.clock[frame.SEGMENT] < began
+    measured = arrays.segments[:, model._arrays.state.shape[1] + 1 :].sum(axis=0).reshape(2, 3).T
+    np.testing.assert_allclose(measured, expected, rtol=0.01)
+    assert arrays.clock[frame.CHANGES] > 3
+    assert joined > 2
+
+
+def test_a_clock_slows_in_the_ratio_of_what_was_told() -> None:
+    """A column whose scale falls to a half keeps a quarter of its clock; one whose scale grows has at most all."""
+    model = model_of(2000)
+    arrays, before = model._arrays, model._arrays.frame.copy()
+    total = float(arrays.clock[frame.TOTAL])
+    for ratio in (2.0, 0.5):
+        arrays.frame[:] = before
+        arrays.frame[:2, frame.SCALE] = before[:2, frame.SCALE] * ratio
+        arrays.frame[:2, frame.SINCE] = total / 10
+        frame.refresh(arrays)
+        held = arrays.frame[:2, frame.SCALE].copy()
+        frame.rescale(arrays)
+        kept = (arrays.frame[:2, frame.SCALE] / held) ** 2
+        assert np.all(np.abs(np.log(kept)) > 0.5)
+        np.testing.assert_allclose(
+            total - arrays.frame[:2, frame.SINCE], np.minimum(total, kept * 0.9 * total), rtol=1e-9
+        )
+
+
+def test_states_of_before_keep_their_path() -> None:
+    """Format 3 had no rates and noises. They follow, because the path began when columns were scaled last."""
+    model = LDPASGDRegressor(features=["a", "b"], budget="eps=4", seed=1)
+    model.learn_arrays(*records(4000))
+    state, new = model.state_dict(), LDPASGDRegressor(features=["a", "b"], budget="eps=4")
+    d = len(model.theta)
+    new.load_state_dict(state | {"format": 3, "segments": state["segments"][:, : d + 1]})
+    at = int(model._arrays.clock[frame.SEGMENT])
+    np.testing.assert_allclose(new._arrays.segments[:at], state["segments"][:at], rtol=1e-9)
+    np.testing.assert_allclose(new.settles_at(), model.settles_at(), rtol=0.2)
+
+
+def test_forged_segments_are_refused_or_read() -> None:
+    model = model_of(3000)
+    state, rng, refused = model.state_dict(), np.random.default_rng(0), 0
+    for draw in range(120):
+        held = state["segments"].copy()
+        at = rng.integers(held.shape, size=(5, 2))
+        held[tuple(at.T)] *= 10.0 ** rng.integers(-30, 30, 5) * rng.choice([1, 1, 1, 0, -1], 5)
+        if draw % 2:
+            held[:, 5:] = np.where(held[:, 5:] != 0, 10.0 ** rng.integers(-18, 18, held[:, 5:].shape), 0)
+        new = model_of()
+        try:
+            new.load_state_dict(state | {"segments": held})
+        except ConfigError:
+            refused += 1
+        else:
+            assert new.interval().shape == (4, 2)
+    assert 10 < refused < 110
+
+
+@pytest.mark.slow
+def test_intervals_hold_where_the_noise_changes() -> None:
+    """Half of the parameters have a ninth of their rate and noise from the middle on, as where a scale grew.
+
+    With a path that is read as if nothing had changed, the intervals are false.
+    """
+    rng, count, fine, k = np.random.default_rng(1), 32, 40, 60.0
+    at, averages = rng.normal(size=(200, 6)) * np.sqrt(1 / (2 * k)), np.empty((200, count, 6))
+    known, even = np.ones((2, count, 6)) / count
+    known[:, :3] *= np.where(np.arange(count) < count // 2, 1.8, 0.2)[:, None]
+    for i in range(count):
+        total = np.zeros_like(at)
+        for _ in range(fine):
+            keep = np.exp(-k * known[i] / fine)
+            old, at = at, keep * at + np.sqrt((1 - keep**2) / (2 * k)) * rng.normal(size=at.shape)
+            total += (old + at) / 2 / fine
+        averages[:, i] = total
+    signs = np.stack([np.zeros((6, 6)), np.full((6, 6), UNPAIRED)])
+
+    def covered(told: np.ndarray) -> float:
+        inside = []
+        for run in averages:
+            held = np.column_stack([run * 10, np.full(count, 10.0)])
+            low, high = path_intervals(held, told, told, np.eye(6), np.ones((2, 6)), signs, 0.95)[0][:3].T
+            inside.extend(((low <= 0) & (high >= 0))[~np.isnan(low)])
+        assert len(inside) > 500
+        return float(np.mean(inside))
+
+    assert 0.93 < covered(known) < 0.97
+    assert covered(even) < 0.85
